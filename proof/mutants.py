@@ -53,7 +53,7 @@ FIRST: Final = {
     "sessions/consolidate": "test_memory",
     "sessions/request_begin": "test_requests",
     "sessions/request_end": "test_requests",
-    "subagents": "test_children",
+    "subagents": "test_subagents",
     "turns": "test_protocol",
     "turns/dedupe_form": "test_seen",
     "turns/ingest": "test_joining",

@@ -1,4 +1,4 @@
-"""Waiting times between tries."""
+"""Waiting times between retries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The embedded Valkey of `make up` and of the tests: one server process, one directory, one
 password.
 
-The server holds a file lock that it inherits, so a directory never has two servers, whoever started
-them and however they died. Nothing secret stands in its command line.
+The server holds a file lock that it inherits, so a directory never has two servers, however they
+were started or died. Its command line contains no secret.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LOG_LIMIT_BYTES = 1_000_000
 _POLL_S = 0.01
 
 _ALLOCATOR = "glibc.malloc.tcache_count=1000"
-"""This build takes its memory from the C library, which keeps seven free pieces of each small size
-at hand. A script makes and frees hundreds at once, and the search for them in a large heap was a
-sixth of the server's time."""
+"""Allocator setting of this build, which uses the C library's malloc. By default that keeps
+seven free pieces of each small size at hand; a script allocates and frees hundreds at once, and
+searching a large heap for them took a sixth of the server's time."""
 
 Fsync = Literal["always", "everysec", "no"]
 
@@ -45,10 +45,10 @@ class EmbeddedFailed(ShoalError):
 class EmbeddedValkey:
     """A Valkey server on 127.0.0.1 that keeps its data, its port and its password in `dir`.
 
-    `port` None takes the port of the last start when it is free, else any free one; once started,
-    this object keeps to its port. `fsync` is Valkey's `appendfsync`; only "always" loses nothing
-    when the machine dies. `spawned` is told each server's process id before anything else can
-    happen. All calls block.
+    `port` None takes the port of the last start when it is free, else any free one; once
+    started, this object keeps its port. `fsync` is Valkey's `appendfsync`; only "always" loses
+    nothing when the machine dies. `spawned` is called with each server's process id before
+    anything else can happen. All calls block.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class EmbeddedValkey:
 
     @property
     def dir(self) -> Path:
-        """Where the data, the log and the address are."""
+        """Directory of the data, the log and the address."""
         return self._dir
 
     @property
@@ -88,7 +88,7 @@ class EmbeddedValkey:
 
     @property
     def running(self) -> bool:
-        """Whether the server process that this object started is alive."""
+        """True while the server process that this object started is alive."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, timeout_s: float = 60.0) -> None:
@@ -115,7 +115,7 @@ class EmbeddedValkey:
         _write_private(self._dir / EMBEDDED_URL_FILE, self.url + "\n")
 
     def stop(self, *, timeout_s: float = 20.0) -> None:
-        """End the server; it writes what it holds to disk first. Kills it when that takes longer
+        """Stop the server, which first writes its data to disk; kill it when that takes longer
         than `timeout_s`."""
         if self._process is None:
             return  # the address file may be that of a server which somebody else started in this folder
@@ -245,14 +245,14 @@ class EmbeddedValkey:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and how the server allocates; what somebody else has said of that comes last and
-    counts."""
-    said = os.environ.get("GLIBC_TUNABLES")
-    return os.environ | {"GLIBC_TUNABLES": f"{_ALLOCATOR}:{said}" if said else _ALLOCATOR}
+    """Return our environment with the allocator setting; a setting that exists already comes
+    last and wins."""
+    existing = os.environ.get("GLIBC_TUNABLES")
+    return os.environ | {"GLIBC_TUNABLES": f"{_ALLOCATOR}:{existing}" if existing else _ALLOCATOR}
 
 
 def _remembered(config: Path) -> tuple[int, str]:
-    """Port and password of the last start, so that an address stays valid over a restart."""
+    """Read port and password of the last start, so that an address stays valid over a restart."""
     try:
         text = config.read_text()
     except OSError:

@@ -54,7 +54,7 @@ class TooBig(BadInput):
 
 
 class NotAllowed(BadInput):
-    """Who asks may not have this."""
+    """The caller is not allowed to do this."""
 
 
 class Refused(ShoalError):
@@ -68,7 +68,7 @@ class Refused(ShoalError):
 
 
 class BadRecord(ShoalError):
-    """Stored bytes that are no record of ours: too big, too deep, of the wrong shape or of an
+    """Stored bytes that are not a record of ours: too big, too deep, of the wrong shape or of an
     unknown version."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -77,13 +77,13 @@ class BadRecord(ShoalError):
 
 
 class RedisAway(ShoalError):
-    """Redis did not answer in time. What was asked may have happened: every script can be called
+    """Redis did not answer in time. The command may have happened: every script can be called
     again."""
 
 
 class LeaseLost(ShoalError):
-    """The session belongs to another worker now. Whoever gets this stops at once and writes nothing
-    more."""
+    """The session belongs to another worker now. A caller that gets this stops at once and
+    writes nothing more."""
 
 
 class TryLater(ShoalError):
@@ -96,12 +96,12 @@ class TryLater(ShoalError):
 
 
 class TurnEnded(ShoalError):
-    """Base of what ends a turn before its reply."""
+    """Base of errors that end a turn before its reply."""
 
 
 class TurnReleased(TurnEnded):
-    """Another worker shall go on with the turn: a drain, or a model that is away. Nothing is
-    counted."""
+    """Another worker will continue the turn, because of a drain or an unavailable model. Nothing
+    is counted."""
 
     def __init__(self, reason: str, delay_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -110,8 +110,8 @@ class TurnReleased(TurnEnded):
 
 
 class TurnParked(TurnEnded):
-    """The turn waits for a person's yes. Its lease is given up: whoever raises this writes nothing
-    more."""
+    """The turn waits for a person's approval. Its lease has ended: code that raises this writes
+    nothing more."""
 
 
 class TurnStopped(TurnEnded):
@@ -146,8 +146,8 @@ class ModelError(ShoalError):
 
 
 class ModelClosed(ModelError):
-    """The fleet keeps away from a provider for a while, so it was not asked. Another model may be
-    asked at once."""
+    """The fleet avoids a provider for a while, so it was not called. Another model may be called
+    at once."""
 
     def __init__(self, kind: str, message: str, *, retry_after_s: float) -> None:
         super().__init__(kind, message, retryable=True, retry_after_s=retry_after_s)

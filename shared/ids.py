@@ -15,8 +15,8 @@ _SAFE = "/@+=,!$'()*"
 
 @lru_cache(4096)
 def session_id(channel: str, chat_id: str) -> str:
-    """The name of one conversation: `channel:chat`, percent-encoded, so that it can stand in any
-    key.
+    """Return the name of one conversation: `channel:chat`, percent-encoded, so that it can be part
+    of any key.
 
     Raises BadInput when either part is empty or the whole is longer than 200 bytes.
     """
@@ -29,17 +29,17 @@ def session_id(channel: str, chat_id: str) -> str:
 
 
 def split_session(session: str) -> tuple[str, str]:
-    """The (channel, chat id) that `session_id` was given."""
+    """Return the (channel, chat id) of a session."""
     channel, _, chat = session.partition(":")
     return unquote(channel), unquote(chat)
 
 
 def nonce() -> str:
-    """128 random bits as 32 hex digits: who owns a lease. Never used twice, also not after Redis
-    lost its tail."""
+    """Draw 128 random bits as 32 hex digits: the owner of a lease. Never repeated, even after
+    Redis lost its latest writes."""
     return secrets.token_hex(16)
 
 
 def log_id(session: str) -> str:
-    """A short hash that stands for a session in logs: a chat id can be a phone number or a name."""
+    """Hash a session for logs: a chat id can be a phone number or a name."""
     return hashlib.blake2s(session.encode(), digest_size=6).hexdigest()

@@ -12,9 +12,9 @@ from shared.errors import SettingsError
 from shared.log import logger
 
 Group = Literal["shoal.hooks", "shoal.tools", "shoal.commands", "shoal.channels"]
-"""Where a package says what it brings; each entry is a callable without arguments that makes it.
-One of a channel is left alone until somebody asks for the channel by its name, and gets its
-settings (`gateway.platform.registry`)."""
+"""Entry-point groups; each entry is a callable without arguments that creates the plugin. A
+channel's entry is loaded only when a channel of its name is configured, and gets its settings
+(`gateway.platform.registry`)."""
 
 KINDS: Final[dict[Group, str]] = {
     "shoal.hooks": "hook",
@@ -28,7 +28,8 @@ log = logger("plugins")
 
 
 class LoadedPlugin(msgspec.Struct, frozen=True):
-    """One plugin: its entry point's name, who brought it, and what the entry point made."""
+    """One plugin: its entry point's name, its package, and the object that the entry point
+    created."""
 
     group: Group
     name: str
@@ -37,15 +38,15 @@ class LoadedPlugin(msgspec.Struct, frozen=True):
     made: Any
 
     def refused(self, why: str) -> SettingsError:
-        """The error that ends the start because of this plugin. `why` ends a sentence that begins
-        with its name."""
+        """Build the error that ends the start because of this plugin. `why` continues a sentence
+        that begins with the plugin's name."""
         return SettingsError(
             f"the {KINDS[self.group]} {self.name!r} of the package '{self.package} {self.version}' {why}; "
             f"mend or remove the package, or add {self.name!r} to plugins.off"
         )
 
     def cannot_be_made(self, exc: Exception) -> SettingsError:
-        """The same for one whose code raised `exc`."""
+        """Build the error for a plugin whose code raised `exc`."""
         reason = " ".join(str(exc).split())[:REASON_CHARS]
         return self.refused(f"cannot be made: {type(exc).__name__}: {reason}")
 
@@ -57,12 +58,12 @@ def load_plugins(
     reserved: Collection[str] = (),
     found: Callable[[str], Iterable[EntryPoint]] | None = None,
 ) -> list[LoadedPlugin]:
-    """Make what the installed packages bring, by name, so that every process has the same in the
-    same order.
+    """Create the plugins of the installed packages, sorted by name, so that every process has them
+    in the same order.
 
-    An entry whose name is in `off` is not even imported. `taken` are names that no plugin may have:
-    built-in ones. `found` gives the entry points of a group, by default those of all installed
-    packages. Looking for them takes some ten milliseconds: for the start of a process, not for a
+    An entry whose name is in `off` is not even imported. `reserved` are built-in names that a
+    plugin may not have. `found` returns the entry points of a group, by default those of all
+    installed packages. The search takes some ten milliseconds: use it at start-up, not for a
     message. Raises SettingsError, one line that names the plugin and its package.
     """
     loaded: dict[str, LoadedPlugin] = {}
@@ -73,8 +74,8 @@ def load_plugins(
             raise one.cannot_be_made(exc) from exc
         loaded[one.name] = msgspec.structs.replace(one, made=made)
     if loaded:
-        told = [f"{plugin.name} ({plugin.package} {plugin.version})" for plugin in loaded.values()]
-        log.info("plugins loaded", kind=KINDS[group], plugins=told)
+        names = [f"{plugin.name} ({plugin.package} {plugin.version})" for plugin in loaded.values()]
+        log.info("plugins loaded", kind=KINDS[group], plugins=names)
     return list(loaded.values())
 
 
@@ -85,7 +86,7 @@ def found_plugins(
     reserved: Collection[str] = (),
     found: Callable[[str], Iterable[EntryPoint]] | None = None,
 ) -> Iterator[LoadedPlugin]:
-    """The same without importing anything: `made` is what loads the entry point."""
+    """Find plugins without importing them: `made` loads the entry point."""
     packages: dict[str, str] = {}
     for entry in sorted(found(group) if found else entry_points(group=group), key=lambda entry: entry.name):
         if entry.name in off:

@@ -1,7 +1,6 @@
-"""Taking secrets out of text before anybody sees it: known ones by value, unknown ones by how they
-look.
+"""Masking of secrets in text: known ones by value, unknown ones by their shape.
 
-Does not promise to find a secret that was never named and looks like any other word.
+A secret that was never registered and looks like an ordinary word is not found.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ _LOOKS_SECRET: Final = re.compile(
 
 
 class Redactor:
-    """Masks every secret it was told and everything that looks like one."""
+    """Masks every registered secret and everything that looks like one."""
 
     def __init__(self) -> None:
         self._known: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, secret: str) -> None:
-        """Mask `secret` from now on, also percent-encoded or escaped. One of under 4 characters is
-        left alone."""
+        """Mask `secret` from now on, also percent-encoded or escaped. A secret of under 4
+        characters is ignored."""
         if len(secret) < _SHORTEST or secret in self._known:
             return
         escaped = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
@@ -66,6 +65,5 @@ def redact(secret: str) -> None:
 
 
 def redacted(text: str) -> str:
-    """`text` with every secret this process knows of, and everything that looks like one,
-    masked."""
+    """Return `text` with every registered secret, and everything that looks like one, masked."""
     return REDACTOR(text)

@@ -17,21 +17,21 @@ _KEPT: Final = {code: kept for code, kept in _CONTROLS.items() if code not in (9
 
 
 def clean(text: str) -> str:
-    """Text from outside without escape sequences and control characters; line ends and tabs stay.
+    """Remove escape sequences and control characters from foreign text; line ends and tabs stay.
 
-    A model or a stranger must not move the cursor, rename the window or write to the clipboard of
-    who reads.
+    A model or a stranger must not move the cursor, rename the window or write to the reader's
+    clipboard.
     """
     return _ESCAPES.sub("", text.replace("\r\n", "\n")).translate(_KEPT)
 
 
 def clean_line(text: str) -> str:
-    """The same as one line."""
+    """Clean a text and put it on one line."""
     return " ".join(clean(text).split())
 
 
 def duration(seconds: float) -> str:
-    """`12 s`, `3 min`, `4 h 5 min`, `2 d 3 h`."""
+    """Format seconds: `12 s`, `3 min`, `4 h 5 min`, `2 d 3 h`."""
     whole = max(0, int(seconds))
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if days:
@@ -42,7 +42,8 @@ def duration(seconds: float) -> str:
 
 
 def brief(seconds: float) -> str:
-    """`0.4 ms`, `820 ms`, `4.1 s`, `95 s`, `3 min 20 s`, then as `duration`."""
+    """Format precise seconds: `0.4 ms`, `820 ms`, `4.1 s`, `95 s`, `3 min 20 s`, then as
+    `duration`."""
     if seconds < 0.001:
         return f"{seconds * 1000:.1f} ms"
     if seconds < 0.9995:
@@ -56,7 +57,7 @@ def brief(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """`512 B`, `3.4 KB`, `1.2 MB`."""
+    """Format bytes: `512 B`, `3.4 KB`, `1.2 MB`."""
     if count < 1024:
         return f"{count} B"
     for power, unit in ((1, "KB"), (2, "MB")):
@@ -66,5 +67,5 @@ def size(count: int) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """`1 letter`, `2 letters`."""
+    """Format a count with its noun: `1 letter`, `2 letters`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -100,7 +100,7 @@ class StopWithoutName(Queue):
         return stop > 0
 
     def forget(self, r: Redis, claim: Claim) -> Redis:
-        return super().forget(r, claim)._replace(stop=0 if claim.told or not r.inbox else r.stop)
+        return super().forget(r, claim)._replace(stop=0 if claim.described or not r.inbox else r.stop)
 
 
 class NotQueuedAgain(Queue):
@@ -139,21 +139,21 @@ class NoGuardInTake(NoGuard):
     script = "take"
 
 
-class TakenInSpiteOfStop(Queue):
+class JoinsDespiteStop(Queue):
     """What waits joins a turn that was told to stop, before its worker hears of it."""
 
     def heeds(self, r: Redis, claim: Claim) -> bool:
         return False
 
 
-class WithdrawnAndTaken(Queue):
+class WithdrawnAndJoined(Queue):
     """A message that has joined a turn can still be withdrawn."""
 
     def begun(self, r: Redis, n: int) -> bool:
         return False
 
 
-class TakenAnsweredAgain(Queue):
+class JoinedAnsweredAgain(Queue):
     """Commit lets go of the first message only: what joined it makes a second turn."""
 
     def left(self, r: Redis, claim: Claim) -> tuple[int, ...]:
@@ -192,9 +192,9 @@ SEEDED: Final = {
         Seeded(NotQueuedAgain, "messages wait and the session is not in the queue", 4),
         Seeded(LedgerStays, "an idle session leaves something behind", 4),
         Seeded(NoGuardInTake, STALE, 6, JOINS),
-        Seeded(TakenInSpiteOfStop, "a message was stopped that nobody meant", 5, JOINS),
-        Seeded(WithdrawnAndTaken, "a message that joined a turn is gone before its end", 5, JOINS),
-        Seeded(TakenAnsweredAgain, "a message is lost or there twice", 5, JOINS),
+        Seeded(JoinsDespiteStop, "a message was stopped that nobody meant", 5, JOINS),
+        Seeded(WithdrawnAndJoined, "a message that joined a turn is gone before its end", 5, JOINS),
+        Seeded(JoinedAnsweredAgain, "a message is lost or there twice", 5, JOINS),
         Seeded(PoisonPassedOver, "stuck: nothing that can happen leads to everything answered", 9),
     )
 }

@@ -86,11 +86,11 @@ class Delivery(Scripts):
 
     def _work(self, s: State, i: int, claim: Claim) -> Iterator[tuple[str, State]]:
         r, n, who = s.chat, claim.entry.n, f"{_name(claim.owner)} ({claim.entry.n})"
-        yield from self._told(s, f"{who} renews", i, *self.renew(r, claim), claim)
+        yield from self._describe(s, f"{who} renews", i, *self.renew(r, claim), claim)
         if claim.phase == phase.IDLE:
             if self.holds(r, claim, "look") and r.outbox:
                 yield f"{who} looks", _with(s, i, self.believes(claim, r))
-            yield from self._told(s, f"{who} leaves", i, *self.leave(r, claim), claim)
+            yield from self._describe(s, f"{who} leaves", i, *self.leave(r, claim), claim)
         elif claim.phase == phase.READY and self.looks_up(claim):
             there = (n, claim.post) in s.platform.shown
             found = claim._replace(doubt=False, phase=phase.TOOK if there else phase.READY)
@@ -100,15 +100,15 @@ class Delivery(Scripts):
                 phase=phase.RICH if claim.phase == phase.READY else phase.PLAIN,
                 last=r.outbox[-1].n if self.sizes.blocks and r.outbox else 0,
             )
-            yield from self._told(s, f"{who} writes sending", i, *self.sending(r, claim), then)
+            yield from self._describe(s, f"{who} writes sending", i, *self.sending(r, claim), then)
         elif claim.phase in (phase.RICH, phase.PLAIN):
             yield from self._call(s, i, claim)
         if claim.phase == phase.TOOK:
-            yield from self._told(s, f"{who} sent", i, *self.sent(r, claim), None)
+            yield from self._describe(s, f"{who} sent", i, *self.sent(r, claim), None)
         elif claim.phase == phase.REFUSED:
-            yield from self._told(s, f"{who} dead letter", i, *self.dead(r, claim, "dead"), None)
+            yield from self._describe(s, f"{who} dead letter", i, *self.dead(r, claim, "dead"), None)
         elif claim.phase == phase.BARRED:
-            yield from self._told(s, f"{who} drops all", i, *self.dead(r, claim, "dropped"), None)
+            yield from self._describe(s, f"{who} drops all", i, *self.dead(r, claim, "dropped"), None)
         else:
             yield from self._put_off(s, f"{who} puts off", i, claim)
 
@@ -150,7 +150,7 @@ class Delivery(Scripts):
             wrong = "an entry was sent twice" if offers != "nothing" else "a second send was not counted"
         return platform._replace(shown=(*shown, (n, post)), wrong=wrong)
 
-    def _told(
+    def _describe(
         self, s: State, name: str, i: int, answer: int, after: Chat, then: Claim | None
     ) -> Iterator[tuple[str, State]]:
         """A script whose answer arrives (a refusal ends the task), and the same with the answer lost, to be called
@@ -217,8 +217,8 @@ class Delivery(Scripts):
         return ""
 
     def settled(self, s: State) -> bool:
-        said = s.chat.came if self.sizes.talks else s.chat.added
-        return said == self.sizes.entries and not s.chat.outbox and s.chat.queue is None
+        sentence = s.chat.came if self.sizes.talks else s.chat.added
+        return sentence == self.sizes.entries and not s.chat.outbox and s.chat.queue is None
 
     def show(self, s: State) -> str:
         r = s.chat

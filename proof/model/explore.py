@@ -126,13 +126,13 @@ class _Search(Generic[S]):
         while number > 0:
             path.append(self.states[number])
             number = self.parents[number]
-        here, told = self.model.start(), []
+        here, described = self.model.start(), []
         for wanted in reversed(path):
             step, here = next(
                 (step, after) for step, after in self.model.steps(here) if self.model.canonical(after) == wanted
             )
-            told.append(f"{step:42} {self.model.show(here)}")
-        return tuple(told)
+            described.append(f"{step:42} {self.model.show(here)}")
+        return tuple(described)
 
 
 def explore(model: Model[S]) -> Explored:

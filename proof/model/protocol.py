@@ -81,14 +81,14 @@ class Queue:
         if not self.holds(r, claim, "commit"):
             return -1, r
         r = self._judged(_written(r, claim), outcome)
-        r = r._replace(inbox=self.left(r, claim), ended=(*r.ended, claim.n, *r.taken), ledger=(), lease=None)
-        r = self.forget(r._replace(taken=()), claim)
+        r = r._replace(inbox=self.left(r, claim), ended=(*r.ended, claim.n, *r.joined), ledger=(), lease=None)
+        r = self.forget(r._replace(joined=()), claim)
         r = r._replace(queue=DUE if self.more_waits(r, claim) else None)
         return 1, r._replace(holder=0, blame=(0, 0), asked=0)
 
     def left(self, r: Redis, claim: Claim) -> tuple[int, ...]:
         """The part of commit that lets go of what was answered."""
-        return tuple(n for n in r.inbox if n != claim.n and n not in r.taken)
+        return tuple(n for n in r.inbox if n != claim.n and n not in r.joined)
 
     def take(self, r: Redis, claim: Claim, step: int) -> tuple[int, Redis]:
         if not self.holds(r, claim, "take"):
@@ -99,12 +99,12 @@ class Queue:
             return -1, r._replace(lease=None, queue=DUE, holder=0)
         if self.heeds(r, claim):
             return -2, r
-        row = tuple(n for n in r.inbox if n > max((claim.n, *r.taken)))
+        row = tuple(n for n in r.inbox if n > max((claim.n, *r.joined)))
         if not row:
             return 0, r
         if r.asked == claim.n:
             r = r._replace(wrong="a message was stopped that nobody meant")
-        return 1, _written(r, claim)._replace(ledger=(*r.ledger, step), taken=(*r.taken, *row))
+        return 1, _written(r, claim)._replace(ledger=(*r.ledger, step), joined=(*r.joined, *row))
 
     def heeds(self, r: Redis, claim: Claim) -> bool:
         """The part of take that asks whether the turn was told to stop."""
@@ -122,7 +122,7 @@ class Queue:
 
     def begun(self, r: Redis, n: int) -> bool:
         """The part of withdraw that asks whether a turn was joined."""
-        return n in r.taken
+        return n in r.joined
 
     def forget(self, r: Redis, claim: Claim) -> Redis:
         """The part of commit that lets the next message begin with a clean sheet."""
@@ -195,14 +195,14 @@ class Queue:
                 yield f"{_name(owner)} acquires, answer lost", s._replace(redis=after)
                 if len(owners) < self.sizes.claims:
                     claim = Claim(serial, owner, token, after.inbox[0], len(after.ledger))
-                    told, after = self._told(after, claim, after.stop)
-                    yield f"{_name(owner)} acquires {claim.n}", s._replace(redis=after, claims=(*s.claims, told))
+                    described, after = self._describe(after, claim, after.stop)
+                    yield f"{_name(owner)} acquires {claim.n}", s._replace(redis=after, claims=(*s.claims, described))
 
     def _work(self, s: State, i: int, claim: Claim) -> Iterator[tuple[str, State]]:
         r, who = s.redis, f"{_name(claim.owner)} ({claim.n})"
         stop, after = self.renew(r, claim)
-        told, after = self._told(after, claim, stop)
-        yield f"{who} renews{': refused' if stop < 0 else ''}", _with(s, after, i, None if stop < 0 else told)
+        described, after = self._describe(after, claim, stop)
+        yield f"{who} renews{': refused' if stop < 0 else ''}", _with(s, after, i, None if stop < 0 else described)
         yield from _sent(s, f"{who} gives back", i, *self.release(r, claim), None)
         if r.errors + 1 < self.sizes.errors:
             yield from _sent(s, f"{who} fails, to be tried again", i, *self.release(r, claim, "errors"), None)
@@ -211,7 +211,7 @@ class Queue:
         if r.crashes >= self.sizes.crashes > 0:
             yield from _sent(s, f"{who} dead letter after crashes", i, *self.commit(r, claim, "dead"), None)
             return
-        outcome: Outcome = "stopped" if claim.told else "answered"
+        outcome: Outcome = "stopped" if claim.described else "answered"
         yield from _sent(s, f"{who} commits, {outcome}", i, *self.commit(r, claim, outcome), None)
         if claim.steps < self.sizes.ledger and self.sizes.joins:
             yield from self._join(s, i, claim)
@@ -225,8 +225,8 @@ class Queue:
         name, step = f"{_name(claim.owner)} ({claim.n}) lets others join as step {claim.steps + 1}", claim.steps + 1
         answer, after = self.take(s.redis, claim, step)
         if answer == -2:
-            told, after = self._told(after, claim, s.redis.stop)
-            yield f"{name}: told to stop", _with(s, after, i, told)
+            described, after = self._describe(after, claim, s.redis.stop)
+            yield f"{name}: told to stop", _with(s, after, i, described)
         elif answer or len(s.redis.ledger) >= step:
             yield from _sent(s, name, i, answer, after, claim._replace(steps=step))
 
@@ -265,11 +265,11 @@ class Queue:
         crashes = min(before.blame[1] + (before.lease is not None), self.sizes.crashes)
         return after._replace(holder=serial, blame=(before.blame[0], crashes))
 
-    def _told(self, r: Redis, claim: Claim, stop: int) -> tuple[Claim, Redis]:
-        if claim.told or stop <= 0 or not self.means(stop, claim.n):
+    def _describe(self, r: Redis, claim: Claim, stop: int) -> tuple[Claim, Redis]:
+        if claim.described or stop <= 0 or not self.means(stop, claim.n):
             return claim, r
-        told = claim._replace(told=True)
-        return told, r if r.asked == claim.n else r._replace(wrong="a turn was told to stop that nobody meant")
+        described = claim._replace(described=True)
+        return described, r if r.asked == claim.n else r._replace(wrong="a turn was told to stop that nobody meant")
 
     def _judged(self, r: Redis, outcome: Outcome) -> Redis:
         errors, crashes = r.blame
@@ -287,7 +287,7 @@ class Queue:
             return r.wrong
         if any(a >= b for a, b in zip(r.ended, r.ended[1:], strict=False)):
             return "turns were not committed in the order of ingest"
-        if not set(r.taken) <= set(r.inbox):
+        if not set(r.joined) <= set(r.inbox):
             return "a message that joined a turn is gone before its end"
         if sorted((*r.ended, *r.inbox, *r.withdrawn)) != list(range(1, len(r.ids) + 1)):
             return "a message is lost or there twice"
@@ -297,7 +297,7 @@ class Queue:
             return "messages wait and the session is not in the queue"
         if (r.errors, r.crashes) != r.blame:
             return "errors or crashes were counted for another message"
-        if not r.inbox and (r.queue or r.lease or r.ledger or r.errors or r.crashes or r.stop or r.taken):
+        if not r.inbox and (r.queue or r.lease or r.ledger or r.errors or r.crashes or r.stop or r.joined):
             return "an idle session leaves something behind"
         if r.lease is not None and r.queue is None:
             return "a lease without its entry in the queue"

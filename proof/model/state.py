@@ -32,7 +32,7 @@ class Redis(NamedTuple):
     errors: int = 0
     crashes: int = 0
     stop: int = 0
-    taken: tuple[int, ...] = ()  # that joined the turn at the head
+    joined: tuple[int, ...] = ()  # that joined the turn at the head
     withdrawn: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()  # numbers, in the order of their commits (dead letters too)
     holder: int = 0  # serial of the acquisition that holds the session, 0 = nobody does
@@ -57,7 +57,7 @@ class Claim(NamedTuple):
     token: int
     n: int
     steps: int
-    told: bool = False  # to stop
+    described: bool = False  # to stop
     looked: int = -1  # what it read of the inbox outside of commit; only bugs use it
 
 
@@ -90,8 +90,8 @@ def canonical(state: State) -> State:
     return State(
         _renamed(redis, rank, names),
         tuple(
-            Claim(rank[serial], names[owner], rank[token], n, steps, told, looked)
-            for serial, owner, token, n, steps, told, looked in claims
+            Claim(rank[serial], names[owner], rank[token], n, steps, described, looked)
+            for serial, owner, token, n, steps, described, looked in claims
         ),
         _renamed(saved, rank, names) if saved is not None else None,
         lost,

@@ -32,7 +32,7 @@ def test_a_seeded_bug_is_found_with_a_short_trace(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_known_limit_is_where_it_is_said_to_be(name: str) -> None:
+def test_a_known_limit_is_where_it_is_documented(name: str) -> None:
     """What does not hold is written down with its trace, and noticed when it changes."""
     assert KNOWN[name].unexpected(run(KNOWN[name])) == ""
 

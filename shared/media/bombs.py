@@ -1,5 +1,4 @@
-"""Small files that become huge when somebody opens them, found without opening them: sizes are read
-from headers."""
+"""Decompression bombs and oversized pictures, detected from headers without opening the file."""
 
 from __future__ import annotations
 
@@ -23,11 +22,12 @@ _JPEG_BARE: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 class FileRejected(ValueError):
-    """A header that makes no sense."""
+    """A file whose header is damaged or announces too much; the text completes "file refused:
+    ..."."""
 
 
 def image_size(suffix: str, data: bytes) -> tuple[int, int]:
-    """Width and height in pixels, as the header of a picture says. Raises FileRejected."""
+    """Return width and height in pixels from the header of a picture. Raises FileRejected."""
     try:
         width, height = _SIZES[suffix](data)
     except (struct.error, IndexError):
@@ -38,8 +38,8 @@ def image_size(suffix: str, data: bytes) -> tuple[int, int]:
 
 
 def zip_parts(data: bytes) -> frozenset[bytes]:
-    """The names in a zip archive. Raises FileRejected when it is damaged or protected, or unpacks to too
-    much."""
+    """Return the names in a zip archive. Raises FileRejected when it is damaged or protected, or
+    unpacks to too much."""
     names: set[bytes] = set()
     total_bytes = 0
     for name, packed, unpacked, flags in _entries(data):
@@ -55,8 +55,8 @@ def zip_parts(data: bytes) -> frozenset[bytes]:
 
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Name, packed and unpacked size, and flags of each part, from the directory at the end of the
-    archive."""
+    """Yield name, packed and unpacked size, and flags of each part, from the directory at the
+    end of the archive."""
     end = data.rfind(_END, max(0, len(data) - _END_BYTES - _COMMENT_BYTES))
     try:
         if end < 0:

@@ -1,4 +1,4 @@
-"""What a stored file is. Its bytes say it; a name or a declared type says nothing."""
+"""Kinds of stored files, recognised by their bytes; a name or a declared type proves nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of file that is taken: the suffix that it is kept under, its media type, and its name
+    """A kind of file that is accepted: the suffix it is kept under, its media type, and its name
     for people."""
 
     suffix: str
@@ -17,7 +17,7 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def is_image(self) -> bool:
-        """Whether a model, and a page, can look at it."""
+        """True for pictures, which a model and a page can show."""
         return self.media_type.startswith("image/")
 
 
@@ -70,7 +70,7 @@ ZIP: Final = b"PK\x03\x04"
 
 
 def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
-    """The kind of a file; None for one that is not taken. `zip_names` are the parts of one that is
+    """Return the kind of a file; None for one that is not accepted. `zip_names` are the parts of
     a zip archive."""
     if data.startswith(ZIP):
         return next((KINDS[suffix] for part, suffix in _PARTS.items() if part in zip_names), None)
@@ -84,7 +84,7 @@ def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
 
 
 def why_not(data: bytes) -> str:
-    """What a file that is not taken is, as far as its first bytes say."""
+    """Explain why a file is not accepted, as far as its first bytes tell."""
     if not data:
         return "it is empty"
     if data.startswith(ZIP):

@@ -1,4 +1,4 @@
-"""How a stored file is named in messages: `media:<sha256>.<suffix>;<bytes>;<name>`."""
+"""References to stored files in messages: `media:<sha256>.<suffix>;<bytes>;<name>`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MediaRef(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        """What it is kept as."""
+        """File name in the store."""
         return f"{self.digest}.{self.suffix}"
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class MediaRef(msgspec.Struct, frozen=True):
 
 
 def read_reference(text: str) -> MediaRef:
-    """The reference that a text is. Raises BadInput (`bad_media`) for any other text."""
+    """Parse a reference. Raises BadInput (`bad_media`) for any other text."""
     found = _FORM.fullmatch(text)
     if found is None or found[2] not in KINDS:
         raise BadInput("bad_media", "an attachment must be named as the upload answered")
@@ -50,14 +50,14 @@ def read_reference(text: str) -> MediaRef:
 
 
 def read_file_name(text: str) -> tuple[str, str] | None:
-    """The digest and the suffix of `<sha256>.<suffix>`; None for anything else."""
+    """Parse `<sha256>.<suffix>` into digest and suffix; None for anything else."""
     digest, _, suffix = text.partition(".")
     return (digest, suffix) if suffix in KINDS and re.fullmatch(r"[0-9a-f]{64}", digest) else None
 
 
 def clean_name(name: str) -> str:
-    """A name for people to read: the last part of a path, of characters that can be shown, at most
-    80 of them."""
+    """Clean a name for people to read: the last part of a path, printable characters only, at
+    most 80."""
     last = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
     shown = "".join(sign for sign in last if sign.isprintable()).strip().strip(".")
     if len(shown) > NAME_CHARS:

@@ -1,9 +1,9 @@
-"""The files that people send and get: one folder a session, on a volume that gateways and workers
+"""Files that people send and get: one folder a session, on a volume that gateways and workers
 share.
 
-A file is kept under the hash of its content and a suffix for its kind; whether it is there is all
-that is known of it, so that nothing has to be kept in step with the store. Everything here blocks:
-call it in a thread.
+A file is kept under the hash of its content and a suffix for its kind. Its existence is the only
+state, so nothing has to be kept in step with the store. Everything here blocks: call it in a
+thread.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shared.settings import MediaSettings
 
 DAY_S: Final = 86_400.0
 PART_S: Final = 3600.0
-"""How long the beginning of an upload may lie there."""
+"""Seconds after which an unfinished upload is deleted."""
 
 KEEP_FREE_BYTES: Final = 256 * 1024 * 1024
-"""No upload begins below that: the store of all messages may be on the same disk, and people may
-open many chats."""
+"""Free space below which no upload begins: the store of all messages may be on the same disk,
+and people may open many chats."""
 
 _PART: Final = ".part-"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -44,22 +44,23 @@ _FOLDER: Final = re.compile(r"[0-9a-f]{40}")
 
 
 class MediaNotFound(Exception):
-    """The file is not there: it was never this session's, it has expired, or the session was
-    forgotten."""
+    """The file does not exist: it never belonged to this session, it has expired, or the session
+    was forgotten."""
 
 
 class MediaTooBig(BadInput):
-    """A file over a limit; the text has the number."""
+    """A file is over a limit; the text has the number."""
 
     def __init__(self, message: str) -> None:
         super().__init__("file_too_big", f"file refused: {message}")
 
 
 class MediaStore:
-    """Making it touches nothing. Methods raise OSError when the volume is away.
+    """The media volume. Creating the object touches nothing. Methods raise OSError when the volume
+    is unavailable.
 
-    Files are readable by their owner alone; by the group, too, where the folder that `media.dir`
-    names can be written by it, as on a volume that processes of several users share.
+    Files are readable by their owner alone, and by the group where the folder of `media.dir` is
+    group-writable, as on a volume that processes of several users share.
     """
 
     def __init__(self, settings: MediaSettings, *, keep_free_bytes: int = KEEP_FREE_BYTES) -> None:
@@ -69,12 +70,12 @@ class MediaStore:
 
     @property
     def file_bytes(self) -> int:
-        """What one file may have."""
+        """Largest size of one file."""
         return self._settings.file_mb * _MB
 
     def upload(self, session: str) -> Upload:
-        """Begin a file of a session that comes in pieces; leave it (`with`) to let what was not
-        finished go."""
+        """Begin a file that comes in pieces; leaving the block (`with`) deletes it unless it was
+        finished."""
         return Upload(self, session)
 
     def put(self, session: str, data: bytes, name: str) -> MediaRef:
@@ -84,7 +85,7 @@ class MediaStore:
             return upload.finish(name)
 
     def size(self, session: str, ref: MediaRef) -> int:
-        """How many bytes are kept under a reference. Raises MediaNotFound."""
+        """Return the bytes kept under a reference. Raises MediaNotFound."""
         try:
             info = os.stat(self._folder(session) / ref.file, follow_symlinks=False)
         except FileNotFoundError:
@@ -94,12 +95,12 @@ class MediaStore:
         return info.st_size
 
     def read(self, session: str, ref: MediaRef) -> bytes:
-        """The bytes. Raises MediaNotFound."""
+        """Read the file. Raises MediaNotFound."""
         with self.open(session, ref) as file:
             return file.read()
 
     def open(self, session: str, ref: MediaRef) -> BinaryIO:
-        """The file, to be read from; close it. Raises MediaNotFound."""
+        """Open the file for reading; the caller closes it. Raises MediaNotFound."""
         self.size(session, ref)
         try:
             return open(os.open(self._folder(session) / ref.file, _READ), "rb")
@@ -107,14 +108,14 @@ class MediaStore:
             raise MediaNotFound from None
 
     def forget(self, folder: str, *, before_s: float) -> int:
-        """Delete the files of a session, by the name of its folder, that are older than `before_s`,
-        in seconds since 1970; how many went."""
+        """Delete the files of a session, by the name of its folder, that are older than
+        `before_s`, in seconds since 1970; return how many."""
         if not _FOLDER.fullmatch(folder):
             raise ValueError(f"{folder!r} is the folder of no session; folder_name() makes them")
         return _remove(self._root / folder[:2] / folder, lambda _, changed_s: changed_s < before_s)
 
     def expire(self) -> int:
-        """Delete what is too old, everywhere; how many files went."""
+        """Delete expired files everywhere; return how many."""
         gone = 0
         for shard in _inside(self._root):
             for folder in _inside(shard):
@@ -123,13 +124,13 @@ class MediaStore:
         return gone
 
     def used_bytes(self, session: str) -> int:
-        """What the files of a session have in all."""
+        """Add up the sizes of a session's files."""
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder(session)) as found:
             return sum(_size(entry) for entry in found)
         return 0
 
     def check(self, data: bytes) -> Kind:
-        """What a file is. Raises BadInput (`file_refused`) for one that is not taken."""
+        """Recognise a file. Raises BadInput (`file_refused`) for one that is not accepted."""
         try:
             names = zip_parts(data) if data.startswith(ZIP) else frozenset[bytes]()
             kind = kind_of(data, names)
@@ -153,7 +154,7 @@ class MediaStore:
         return self._is_over(changed_s) or (name.startswith(_PART) and changed_s < time.time() - PART_S)
 
     def _create(self, session: str) -> tuple[int, Path]:
-        """A new file in the folder of a session, and where it is."""
+        """Create a file in the folder of a session; return its descriptor and path."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         space = os.statvfs(self._root)
         if space.f_bavail * space.f_frsize < self._keep_free_bytes:
@@ -181,7 +182,7 @@ class MediaStore:
 
 
 class Upload:
-    """One file on its way in. Nothing is kept unless `finish` returns."""
+    """One upload. Nothing is kept unless `finish` returns."""
 
     def __init__(self, store: MediaStore, session: str) -> None:
         self._store = store
@@ -200,7 +201,7 @@ class Upload:
             self._part.unlink()
 
     def write(self, data: bytes) -> None:
-        """The next piece. Raises MediaTooBig as soon as there are too many."""
+        """Add a piece. Raises MediaTooBig as soon as the file is over its limit."""
         self._size_bytes += len(data)
         if self._size_bytes > self._store.file_bytes:
             raise MediaTooBig(f"it is larger than {self._store.file_bytes // _MB} MB")
@@ -208,7 +209,7 @@ class Upload:
         self._file.write(data)
 
     def finish(self, name: str) -> MediaRef:
-        """Look at it and keep it, whole or not at all. Raises BadInput (`file_refused`), and
+        """Check the file and keep it, whole or not at all. Raises BadInput (`file_refused`), and
         MediaTooBig when the session would have too much."""
         self._file.flush()
         kind = self._store.check(self._part.read_bytes())
@@ -222,8 +223,8 @@ class Upload:
 
 
 def folder_name(session: str) -> str:
-    """What the folder of a session is called. It shows no chat id, which may be a phone number; no
-    two share one."""
+    """Name the folder of a session. It shows no chat id, which may be a phone number, and is
+    unique."""
     return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 
@@ -238,7 +239,7 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 def _remove(folder: Path, which: Callable[[str, float], bool]) -> int:
     """Delete the files of a folder for which `which(name, time of change in s)` is true, and the
-    folder when it is empty."""
+    folder once it is empty."""
     gone = 0
     try:
         with os.scandir(folder) as found:

@@ -1,4 +1,4 @@
-"""How a request over HTTP ended, as it is kept for whoever asks it again."""
+"""Stored answers of requests over HTTP, for clients that repeat a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.messages.outbound import TokensUsed
 
 
 class RequestFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """Why there is no text: an HTTP status, a code for programs, a message for people."""
+    """Reason why there is no text: an HTTP status, a code for programs, a message for people."""
 
     status: int
     code: str
@@ -19,7 +19,8 @@ class RequestFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="answer"):
-    """The text, or why there is none. `length`: something was left out, as the text says."""
+    """The text, or the reason why there is none. `length`: something was left out, as the text
+    says."""
 
     text: str = ""
     finish: Literal["stop", "length"] = "stop"

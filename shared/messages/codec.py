@@ -1,8 +1,8 @@
-"""Bytes of the records that cross a process border: msgpack, size- and depth-capped, with a
+"""Encoding of the records that cross a process border: msgpack, limited in size and depth, with a
 version.
 
-A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the version
-before and the one after can read it. Nothing here can import or run code, whatever the bytes say.
+A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the
+version before and the one after can read it. No bytes can make this module import or run code.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ RECORD_LIMIT_BYTES: Final = 4 * 1024 * 1024
 T = TypeVar("T")
 
 _ARRAY: Final = b"\xdd"
-"""In msgpack: as many values follow as the next four bytes say."""
+"""Header of a msgpack array whose length follows in four bytes."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 def encode(record: msgspec.Struct) -> bytes:
-    """The bytes of one record."""
+    """Encode one record."""
     return _encoder.encode(record)
 
 
 class Decoder(Generic[T]):
-    """Reads one kind of record, or many of it at once. Made once, at import.
+    """A decoder for one kind of record, created once, at import.
 
     Raises BadRecord with a code: `record_too_big`, `record_too_deep`, `record_malformed`,
     `record_wrong_shape`.
@@ -49,8 +49,8 @@ class Decoder(Generic[T]):
         return self._decode_checked(self._decode, data)  # type: ignore[no-any-return]
 
     def every(self, records: Sequence[bytes]) -> list[T]:
-        """All of these, in a fraction of the time that one by one takes. Raises for the first that
-        cannot be read, or when all are larger than one may be."""
+        """Decode many records, much faster than one by one. Raises for the first that cannot be
+        read, or when together they are larger than one may be."""
         return self._decode_checked(self._decode_list, b"".join([_ARRAY, len(records).to_bytes(4), *records]))  # type: ignore[no-any-return]
 
     def _decode_checked(self, decode: Callable[[bytes], Any], data: bytes) -> Any:

@@ -1,5 +1,5 @@
-"""What a turn does inside Shoal besides its answer: carried out in one step with the ledger entry
-that tells of it."""
+"""Effects of a turn inside Shoal besides its answer, carried out in one step with the ledger
+entry that records them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from shared.messages.transcript import TranscriptEntry
 class SayEffect(msgspec.Struct, frozen=True, kw_only=True):
     """A line for the log of a chat, now. `session` names the chat.
 
-    For another chat than the turn's own, `listed_for` is the person in whose list of chats it moves
-    up, and `history` is what that chat's conversation gains, so that a later turn there knows of
-    it.
+    For another chat than the turn's own, `listed_for` is the person in whose list of chats it
+    moves up, and `history` is added to that chat's conversation, so that a later turn there
+    knows of it.
     """
 
     session: str
@@ -33,7 +33,7 @@ class SayEffect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpawnEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """A subagent of the turn's own session, queued. At most `per_turn` of one turn."""
+    """A new subagent of the turn's own session, queued. One turn may spawn at most `per_turn`."""
 
     task: SubagentTask
     per_turn: int = 5

@@ -1,4 +1,4 @@
-"""What a person, or Shoal itself, says to a session."""
+"""Messages to a session, from a person or from Shoal itself."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ NO_ORIGIN: Final = "cli"
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="in"):
     """One message on its way to the agent.
 
-    `id` is the platform's own id of the message, the key by which a second delivery is known.
-    `timestamp` is in ms. `thread` names a side conversation with a session of its own.
-    `traceparent` is W3C trace context. `history` is the conversation before it, for a session that
-    is of this message alone and has none of its own.
+    `id` is the platform's own id, by which a second delivery is recognised. `timestamp` is in
+    ms. `thread` names a side conversation with a session of its own. `traceparent` is W3C trace
+    context. `history` is the conversation before it, for a session that exists for this message
+    alone.
     """
 
     channel: str
@@ -46,7 +46,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def origin(self) -> tuple[str, str]:
-        """Channel and chat id of where the answer goes; a system message names them in its chat
+        """Channel and chat id that the answer goes to; a system message names them in its chat
         id."""
         if self.channel != SYSTEM:
             return self.channel, self.chat_id

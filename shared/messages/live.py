@@ -1,4 +1,4 @@
-"""What is shown while a turn runs. It travels by pub/sub and may be lost; the chat's log is the
+"""Live events of a running turn. They travel by pub/sub and may be lost; the chat's log is the
 truth."""
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ class TurnEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type
 class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="delta"):
     """More text of the running reply.
 
-    `seq` counts from 0 within (turn, attempt). `full` means that `text` is everything so far and replaces what is
-    shown: sent first, at times in between, and whenever text already shown is taken back.
+    `seq` counts from 0 within (turn, attempt). `full` means that `text` is everything so far and
+    replaces what is shown: sent first, at times in between, and whenever shown text is
+    withdrawn.
     """
 
     turn: int
@@ -34,15 +35,14 @@ class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="typ
 
 
 class ProgressEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="progress"):
-    """A line about what the agent is doing, such as `calculate("2+2")`."""
+    """A line about the agent's current action, such as `calculate("2+2")`."""
 
     turn: int
     text: str
 
 
 class JoinedEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="joined"):
-    """Messages that waited, named by their numbers, are answered by a turn that runs. Written by
-    `take.lua`."""
+    """Waiting messages, named by their numbers, joined a running turn. Written by `take.lua`."""
 
     turn: int
     messages: tuple[int, ...]
@@ -55,10 +55,10 @@ _decode: Callable[[bytes], LiveEvent] = msgspec.json.Decoder(LiveEvent).decode
 
 
 def encode_live(event: LiveEvent) -> bytes:
-    """JSON, so that a gateway can hand it on to a page nearly as it is."""
+    """Encode an event as JSON, so that a gateway can pass it to a page nearly unchanged."""
     return _encode(event)
 
 
 def decode_live(data: bytes) -> LiveEvent:
-    """Raises msgspec.DecodeError for anything else."""
+    """Decode an event. Raises msgspec.DecodeError for anything else."""
     return _decode(data)

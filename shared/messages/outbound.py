@@ -1,4 +1,4 @@
-"""What goes back to a chat, and the lines of a chat's log."""
+"""Messages to a chat, and the lines of a chat's log."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import msgspec
 from shared.messages.codec import Decoder
 
 OutboundKind = Literal["reply", "stopped", "apology", "notice", "command", "withdrawn"]
-"""A notice and the answer of a command are said beside a turn; the latter ends every turn up to its
-`turn`. A message that was withdrawn is named in `in_reply_to`, and gets no answer."""
+"""Kinds of messages. A notice and the answer to a command appear while a turn runs; the latter
+ends every turn up to its `turn`. A withdrawn message is named in `in_reply_to` and gets no
+answer."""
 
 
 ApprovalState = Literal["open", "yes", "no"]
@@ -20,8 +21,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question whether a tool may run, for channels that show more than its text, or (`yes`,
     `no`) its answer.
 
-    `digest` names the exact arguments, `arguments` shows them, without secrets and perhaps cut.
-    After `expires_at` (ms) it counts as a no. `by` is the sender who answered.
+    `digest` identifies the exact arguments; `arguments` shows them, without secrets and perhaps
+    cut. After `expires_at` (ms) it counts as a no. `by` is the sender who answered.
     """
 
     id: str
@@ -34,8 +35,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model calls of a turn's last attempt used. `cached` are those of the prompt that a
-    provider's cache held."""
+    """Tokens that the model calls of a turn's last attempt used. `cached` are those of the
+    prompt that came from a provider's cache."""
 
     prompt: int = 0
     completion: int = 0
@@ -44,13 +45,14 @@ class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="out"):
     """One message from Shoal to a chat. `turn` is the number of the message it answers,
-    `in_reply_to` their ids.
+    `in_reply_to` the ids of those messages.
 
-    `media` are references (`shared.media.reference`), `buttons` labels that a person may say with
-    one press. `said` marks a notice that is the agent's own word, sent by its message tool during a
-    turn; the reply that ends such a turn has no content and is not shown. `approval` marks a notice
-    that asks for a yes, or says what was answered. `unfinished` marks a reply that says why it is
-    not whole: too many rounds, or a budget that is used up. `traceparent` is W3C trace context.
+    `media` are references (`shared.media.reference`), `buttons` texts that a person may send
+    with one press. `sent_by_tool` marks a notice that the agent sent by its message tool during
+    a turn; the reply that ends such a turn has no content and is not shown. `approval` marks a
+    notice that asks for an approval, or shows the answer. `unfinished` marks a reply that is not
+    whole and says why: too many rounds, or a budget that is used up. `traceparent` is W3C trace
+    context.
     """
 
     content: str

@@ -1,5 +1,5 @@
-"""What a chat has planned: a text that is said to the agent at given times, and the message that
-says it."""
+"""Schedules of a chat: a text that the agent gets at given times, and the message that brings
+it."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from shared.messages.inbound import InboundMessage
 
 SENDER: Final = "cron"
 HEARTBEAT: Final = "heartbeat"
-"""The id of a chat's heartbeat: a chat has one at most."""
+"""Id of a chat's heartbeat; a chat has at most one."""
 
 BACKGROUND: Final = "background"
 
 Misfire = Literal["skip", "once", "all"]
-"""What becomes of ticks that nobody could run in time: none is made up for, one run stands for all,
-or each is run."""
+"""Rule for ticks that were missed: none is made up for, one run stands for all, or each is run."""
 
 
 class AtPlan(msgspec.Struct, frozen=True, tag_field="t", tag="at"):
-    """Once, at a time in ms since 1970."""
+    """A plan with one tick, at a time in ms since 1970."""
 
     at_ms: int
 
 
 class EveryPlan(msgspec.Struct, frozen=True, tag_field="t", tag="every"):
-    """Each `every_ms` that pass, counted from `from_ms`; no clock of any place changes it."""
+    """A plan with a tick every `every_ms`, counted from `from_ms`, independent of any local
+    clock."""
 
     every_ms: int
     from_ms: int
 
 
 class CronPlan(msgspec.Struct, frozen=True, tag_field="t", tag="cron"):
-    """At the times that five fields of cron name, by the clock of `timezone` (an IANA name)."""
+    """A plan with five cron fields, by the clock of `timezone` (an IANA name)."""
 
     expression: str
     timezone: str
@@ -48,10 +48,10 @@ Plan = AtPlan | EveryPlan | CronPlan
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="schedule"):
-    """A plan and its text, bound to the chat that made it. `timezone` is the one in which people
-    there are told times, `owner` the id of who asked for it. A `heartbeat` looks into HEARTBEAT.md
-    first, and has no text of its own. `traceparent` is W3C trace context: the turn that planned
-    it."""
+    """A plan and its text, bound to the chat that created it. `timezone` is the one in which
+    times are shown there, `owner` the id of the person who asked for it. A `heartbeat` reads
+    HEARTBEAT.md first, and has no text of its own. `traceparent` is W3C trace context: the turn
+    that created it."""
 
     id: str
     channel: str
@@ -77,7 +77,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 
 class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule and how it stands. `next_ms` is its next tick, `last_ms` the last one that was run
+    """A schedule and its state. `next_ms` is its next tick, `last_ms` the last one that ran
     (None = none yet); `paused` while its chat cannot be reached."""
 
     schedule: Schedule
@@ -94,14 +94,14 @@ decode_schedule: Decoder[Schedule] = Decoder(Schedule)
 def tick_message(
     schedule: Schedule, tick_ms: int, *, now_ms: int, late: bool, text: str, traceparent: str | None = None
 ) -> InboundMessage:
-    """What the agent is told at a tick: `text`, and that no person has said it just now.
+    """Build the message for a tick: `text`, and a note that no person wrote it just now.
 
-    Its id is made of schedule and tick, so that it is one message however often it is sent.
+    Its id is made of schedule and tick, so that it stays one message however often it is sent.
     """
     due = local_time(tick_ms, schedule.timezone)
     what = "The heartbeat of this chat" if schedule.heartbeat else f"Schedule {schedule.id} of this chat"
-    told = f"{what} was due at {due}, and runs only now" if late else f"{what} runs now, at {due}"
-    head = f"[{told}. Nobody has written just now: do the following, and say here what came of it.]"
+    note = f"{what} was due at {due}, and runs only now" if late else f"{what} runs now, at {due}"
+    head = f"[{note}. Nobody has written just now: do the following, and say here what came of it.]"
     return InboundMessage(
         channel=schedule.channel,
         chat_id=schedule.chat_id,
@@ -116,25 +116,25 @@ def tick_message(
 
 
 def is_tick(id: str) -> bool:
-    """Whether this is the id of a message that a schedule sent. No person's client may make one
-    with a colon."""
+    """Tell whether this is the id of a message that a schedule sent. Clients of people cannot
+    use an id with a colon."""
     schedule, colon, tick = id.partition(":")
     return bool(schedule and colon) and tick.isdecimal()
 
 
 def is_background(message: InboundMessage) -> bool:
-    """Whether no person waits for the answer. This is the one place that says so."""
+    """Tell whether no person waits for the answer. This is the only place that decides it."""
     return message.metadata.get(BACKGROUND) == "1"
 
 
 def local_time(at_ms: int, timezone: str) -> str:
-    """`2026-11-21 09:00 (Saturday, Europe/Berlin)`."""
+    """Format a time: `2026-11-21 09:00 (Saturday, Europe/Berlin)`."""
     when = datetime.fromtimestamp(at_ms / 1000, ZoneInfo(timezone))
     return f"{when:%Y-%m-%d %H:%M (%A}, {timezone})"
 
 
 def describe_plan(schedule: Schedule) -> str:
-    """A plan in words: `every 30 min`, `at 30 8 * * 1-5 (Europe/Berlin)`."""
+    """Describe a plan: `every 30 min`, `at 30 8 * * 1-5 (Europe/Berlin)`."""
     match schedule.plan:
         case AtPlan(at_ms=at_ms):
             return f"once, at {local_time(at_ms, schedule.timezone)}"

@@ -1,4 +1,4 @@
-"""A task that an agent gives away, and the message that tells its chat what came of it."""
+"""Tasks that an agent delegates, and the message that reports the result to its chat."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ RESULT_LIMIT_BYTES: Final = 32 * 1024
 NO_RESULT: Final = "Task completed but no final response was generated."
 
 Outcome = Literal["ok", "failed", "timeout", "cancelled", "poison"]
-"""How a subagent ended: with an answer, with an error, out of time, by somebody's word, or as the
-death of workers."""
+"""Outcome of a subagent: an answer, an error, out of time, cancelled, or it killed its workers."""
 
 _ENDS: Final[dict[Outcome, str]] = {
     "ok": "completed successfully",
@@ -31,10 +30,10 @@ _ENDS: Final[dict[Outcome, str]] = {
 
 
 class SubagentTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="subagent"):
-    """What a subagent is asked, and by whom: a call of turn `turn` in `session`. `at` is in ms.
+    """Task of a subagent, from a call of turn `turn` in `session`. `at` is in ms.
 
-    With `wait` the turn waits for the result; else, or when the turn is over by then, its chat is
-    told. `traceparent` is W3C trace context: the call.
+    With `wait` the turn waits for the result; otherwise, or when the turn is over by then, the
+    chat gets a report. `traceparent` is W3C trace context: the call.
     """
 
     id: str
@@ -54,14 +53,15 @@ decode_task: Decoder[SubagentTask] = Decoder(SubagentTask)
 
 
 def label_of(label: str, task: str) -> str:
-    """One line to call it by; of a task without a label its beginning."""
+    """Return a one-line label; for a task without one, its beginning."""
     given = " ".join(label.split()) or " ".join(task.split())
     return given if len(given) <= LABEL_CHARS else f"{given[:LABEL_CHARS]}..."
 
 
 def report(task: SubagentTask, outcome: Outcome, result: str, *, now_ms: int) -> InboundMessage:
-    """What the chat's agent is told when a subagent has ended. Its id is that of the subagent, so
-    it is one message. It belongs to the trace of what runs, else to that of the task."""
+    """Build the message that tells the chat's agent that a subagent has ended. Its id is that of
+    the subagent, so it stays one message. It belongs to the current trace, else to that of the
+    task."""
     channel, chat_id = split_session(task.session)
     return InboundMessage(
         channel=SYSTEM,
@@ -81,12 +81,12 @@ def report(task: SubagentTask, outcome: Outcome, result: str, *, now_ms: int) ->
 
 
 def is_report(message: InboundMessage) -> bool:
-    """Whether a message is what `report` makes."""
+    """Tell whether a message was built by `report`."""
     return (message.channel, message.sender_id) == (SYSTEM, SENDER) and message.id.startswith(ID_PREFIX)
 
 
 def fitted(result: str) -> str:
-    """As much of a result as is kept."""
+    """Cut a result to the size that is kept."""
     data = result.encode("utf-8", "replace")
     if len(data) <= RESULT_LIMIT_BYTES:
         return result

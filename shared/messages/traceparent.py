@@ -1,4 +1,4 @@
-"""To which trace a stored record belongs, without reading the rest of it."""
+"""Trace context of a stored record, read without the rest of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _decode = msgspec.msgpack.Decoder(_Traced).decode
 
 
 def traceparent_of(record: bytes) -> str | None:
-    """The traceparent of a message or of a subagent's task; None when there is none, and for bytes
-    that are no record: whoever reads those says so."""
+    """Return the traceparent of a message or of a subagent's task; None when there is none, and
+    for bytes that are not a record, which the reader of the record reports."""
     try:
         return _decode(record).traceparent
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

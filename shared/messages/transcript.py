@@ -1,4 +1,4 @@
-"""The conversation as the model sees it, and the steps of a turn that is under way."""
+"""The conversation as the model sees it, and the steps of a running turn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from shared.messages.codec import Decoder
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A model's wish to use a tool. `arguments` is the JSON text as the model wrote it, valid or
-    not."""
+    """A model's request to use a tool. `arguments` is the JSON text as the model wrote it, valid
+    or not."""
 
     id: str
     name: str
@@ -17,7 +17,7 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="user"):
-    """What a person said. `turn` is the number of the message in its session, `at` is in ms."""
+    """Text of a person. `turn` is the number of the message in its session, `at` is in ms."""
 
     content: str
     turn: int
@@ -27,9 +27,9 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
-    """What the model said: text, tool calls, or both. `reasoning` is kept for the record and never
-    sent back. `seen` is which state of shared files the model had seen when it said it, in the
-    words of the turn's files."""
+    """Output of the model: text, tool calls, or both. `reasoning` is kept for the record and
+    never sent back. `seen` is the state of shared files that the model had seen, as the turn's
+    files encode it."""
 
     content: str | None
     turn: int
@@ -41,8 +41,8 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):
-    """What a tool answered to one call. `images` are paths of pictures in the workspace that the
-    model sees as long as the turn runs; history has none."""
+    """Result of one tool call. `images` are paths of pictures in the workspace that the model
+    sees while the turn runs; history has none."""
 
     call_id: str
     name: str
@@ -55,7 +55,7 @@ class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):
-    """Written before a tool that changes something runs: without a result beside it, its outcome is
+    """Written before a tool with side effects runs: without a result after it, the outcome is
     unknown."""
 
     call_id: str
@@ -65,8 +65,8 @@ class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="effect"):
-    """Written in one step with something that a call did inside Shoal, so that it is done once.
-    `kind` says what, such as `say`, and `to` is the session or the job that it went to."""
+    """Written in one step with an effect of a call inside Shoal, so that it happens once. `kind`
+    names it, such as `say`, and `to` is the session or the job that it went to."""
 
     call_id: str
     turn: int
@@ -77,7 +77,7 @@ class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class JoinEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="taken"):
-    """Messages joined the turn here. They lie in the inbox, under these numbers, until it ends.
+    """Messages joined the turn here. They stay in the inbox, under these numbers, until it ends.
     Written by the server (`take.lua`)."""
 
     turn: int
@@ -89,9 +89,9 @@ class JoinEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="approval"):
     """A person was asked whether a call may run, and the turn waits for the answer.
 
-    `id` names the question in its chat. `digest` is the SHA-256 of tool and arguments: only these
-    may run. `arguments` are they as the chat was shown them. `people` are the senders who may
-    answer, none means whoever may write there. Times are the server's, in ms.
+    `id` names the question in its chat. `digest` is the SHA-256 of tool and arguments: only
+    these may run. `arguments` are they as the chat showed them. `people` are the senders who may
+    answer; empty means everybody who may write there. Times are the server's, in ms.
     """
 
     id: str

@@ -1,8 +1,8 @@
-"""Named places at which a test kills this process, as a power cut would: SIGKILL, nothing is
-cleaned up.
+"""Named places at which a test kills this process, as a power cut would: SIGKILL, without any
+cleanup.
 
-Only where SHOAL_CRASH_FILE names a file, which no installation does: `<point> <visit>` in it arms
-one point, and the first process that passes it for that time takes the file away and dies.
+Active only where SHOAL_CRASH_FILE names a file, which no installation does: `<point> <visit>` in
+it arms one point, and the first process that reaches it for that time deletes the file and dies.
 Everywhere else a point costs one comparison.
 """
 
@@ -22,7 +22,7 @@ _armed = ""
 
 
 def crash_point(name: str) -> None:
-    """Die here, if a test wants it."""
+    """Kill this process if a test armed the point."""
     if _file is not None:
         _visit(_file, name)
 

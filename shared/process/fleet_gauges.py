@@ -1,5 +1,5 @@
-"""How Redis, the queues and the fleet stand, as gauges: every process exports the same reading, so
-that they exist with no worker at all."""
+"""Gauges of Redis, the queues and the fleet. Every process exports the same reading, so that
+they exist even without a worker."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ KINDS: Final = ("gateway", "worker")
 CACHED_S: Final = 1.0
 FSYNC_EVERY_S: Final = 60.0
 LOSS_WINDOW_S: Final = {"always": 0.0, "everysec": 1.0, "no": math.inf}
-"""What a server may forget of what it confirmed, by its `appendfsync`."""
+"""Seconds of confirmed writes that a server may lose, by its `appendfsync`."""
 
 
 class FleetGauges:
-    """Fills the gauges of what is in Redis when asked, at most once a second."""
+    """Fills the gauges about Redis on demand, at most once a second."""
 
     def __init__(self, client: RedisClient, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
@@ -47,8 +47,8 @@ class FleetGauges:
         self._fsync: str | None = ""  # None: it is not told
 
     async def refresh(self) -> None:
-        """Read again if the last reading is older than a second. While Redis is away the last
-        reading stands, and `shoal_redis_up` is 0."""
+        """Read again if the last reading is older than a second. While Redis is unavailable the
+        last reading stays, and `shoal_redis_up` is 0."""
         now = self._clock.monotonic()
         if now - self._read_at < CACHED_S:
             return
@@ -81,7 +81,7 @@ class FleetGauges:
         REDIS_LOSS_WINDOW_SECONDS.set(_nan_if_unknown(window_s))
 
     async def _fsync_now(self) -> str | None:
-        """Asked once a minute, and never again when it was not told."""
+        """Read `appendfsync` once a minute, and never again when the server did not answer."""
         now = self._clock.monotonic()
         if self._fsync is not None and now - self._fsync_at >= FSYNC_EVERY_S:
             self._fsync, self._fsync_at = await read_fsync(self._client), now

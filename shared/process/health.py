@@ -1,4 +1,5 @@
-"""What machines ask a process: /metrics, /healthz (does it answer), /readyz (shall it get work)."""
+"""HTTP endpoints for machines: /metrics, /healthz (does it answer), /readyz (should it get
+work)."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 import uvicorn
 
 from shared.metrics import render
-from shared.process.listening import PortTaken, Server, listener
+from shared.process.listening import PortInUse, Server, listener
 
 _TEXT = "text/plain; charset=utf-8"
 
@@ -49,14 +50,14 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """The port that is listened on; the wanted one before start()."""
+        """The port it listens on; the wanted one before start()."""
         return int(self._socket.getsockname()[1]) if self._socket else self._wanted_port
 
     async def start(self) -> None:
-        """Listen. Raises SettingsError, naming the setting, when the address cannot be had."""
+        """Listen. Raises SettingsError, naming the setting, when the address is not available."""
         try:
             self._socket = listener(self._host, self._wanted_port, section="metrics", backlog=64)
-        except PortTaken:
+        except PortInUse:
             if not self._spare:
                 raise
             self._socket = listener(self._host, 0, section="metrics", backlog=64)

@@ -1,4 +1,4 @@
-"""What the garbage collector looks at."""
+"""Settings of the garbage collector."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import gc
 from typing import Final
 
 YOUNG: Final = 10_000
-"""How many new objects start a collection, of those that came since: a turn makes some hundreds,
-and few in circles."""
+"""New objects that start a collection. A turn creates some hundreds, few of them in cycles."""
 
 
 def freeze_heap() -> None:
-    """What is loaded now stays: it is not looked through again and again. To be called when a
-    process is ready."""
+    """Move everything allocated so far out of the garbage collector's reach (`gc.freeze`). Call
+    once start-up is complete."""
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 50)

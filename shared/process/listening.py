@@ -1,4 +1,4 @@
-"""Addresses that are listened on, and servers that leave signals to the process. The door to
+"""Listening sockets, and servers that leave signals to the process. The only file that imports
 uvicorn."""
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import uvicorn
 from shared.errors import SettingsError
 
 
-class PortTaken(SettingsError):
-    """Somebody else listens there."""
+class PortInUse(SettingsError):
+    """Another process listens on this address."""
 
 
 def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> socket.socket:
-    """A listening TCP socket; port 0 is any free one.
+    """Open a listening TCP socket; port 0 is any free one.
 
-    Raises SettingsError, naming `<section>.host` or `<section>.port`, when the address cannot be
-    had; PortTaken, which is one, when it is somebody else's.
+    Raises SettingsError, naming `<section>.host` or `<section>.port`, when the address is not
+    available; PortInUse, a subclass, when another process has it.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -39,21 +39,21 @@ def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> sock
         made.close()
         where = f"{section}.port {port} on {host!r}"
         if exc.errno == errno.EADDRINUSE:
-            raise PortTaken(f"{where} is taken; stop what uses it, or set another one (0 = any free)") from None
+            raise PortInUse(f"{where} is taken; stop what uses it, or set another one (0 = any free)") from None
         raise SettingsError(f"{where} cannot be used: {exc.strerror}; set another one") from None
     made.setblocking(False)
     return made
 
 
 def address_of(listening: socket.socket) -> str:
-    """`host:port` of a listening socket."""
+    """Return `host:port` of a listening socket."""
     host, port, *_ = listening.getsockname()
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the process decides when its services end, and in which
-    order."""
+    """A uvicorn server without its signal handlers: the process decides when its services end,
+    and in which order."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

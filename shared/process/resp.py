@@ -1,7 +1,7 @@
-"""A few commands to Redis with the standard library alone: for a guardian, which must stay small
-and never hang, and for the completion of the console, which must be there at once.
+"""Minimal Redis client on the standard library: for the guardian, which must stay small and never
+hang, and for shell completion, which must be instant.
 
-Speaks RESP2, see https://redis.io/docs/latest/develop/reference/protocol-spec/.
+It speaks RESP2, see https://redis.io/docs/latest/develop/reference/protocol-spec/.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Answer = bytes | int | list["Answer"] | None
 
 
 class RespError(Exception):
-    """Redis answered with an error; the text is Redis' own."""
+    """Redis answered with an error; the text is its own."""
 
 
 class RespConnection:
-    """One blocking connection. Raises OSError when Redis is away: every wait is at most
+    """One blocking connection. Raises OSError when Redis is unavailable; every wait is at most
     `timeout_s`."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
@@ -58,7 +58,8 @@ class RespConnection:
         self._socket.close()
 
     def _encrypt(self, host: str | None, ca_file: str | None) -> None:
-        """Raises ssl.SSLError, an OSError, for a server whose certificate is not that of `host`."""
+        """Start TLS. Raises ssl.SSLError, an OSError, for a server whose certificate is not that
+        of `host`."""
         import ssl  # 5 MB that a guardian without TLS does not need
 
         plain = self._socket

@@ -1,4 +1,4 @@
-"""Running a process: the event loop, the signals that end it, and its exit code."""
+"""The frame of a process: its event loop, the signals that end it, and its exit code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _LAG_EVERY_S: Final = 0.25
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
-    """Run `main` until it returns, and give its exit code (None is 0).
+    """Run `main` until it returns, and return its exit code (None is 0).
 
     The first SIGTERM or SIGINT sets the event that `main` gets: it then drains and returns. A
-    second one ends the process at once with 128 + its number; what was running is taken over by
-    others. A SettingsError is printed, one line a problem, and gives code 2.
+    second one ends the process at once with 128 + its number; other processes take over what was
+    running. A SettingsError is printed, one line a problem, and gives code 2.
     """
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -50,7 +50,7 @@ async def _served(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int
 
 
 async def measure_lag() -> None:
-    """Observe four times a second how late the running event loop is. Ends when cancelled."""
+    """Observe four times a second how late the event loop is, until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + _LAG_EVERY_S
@@ -59,7 +59,8 @@ async def measure_lag() -> None:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the event loop: uvloop's where there is one, else None for asyncio's own."""
+    """Return the factory of the event loop: uvloop's if it is installed, else None for asyncio's
+    own."""
     try:
         import uvloop
     except ImportError:  # no wheel for this platform; asyncio's own loop does the same, slower

@@ -1,4 +1,4 @@
-"""How this process does, read from its own metrics for its presence record."""
+"""Statistics of this process, computed from its own metrics for its presence record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Buckets = Mapping[float, int]
 
 
 class _Reading(NamedTuple):
-    """The metrics at one moment, as they count since the process began."""
+    """The metrics at one moment, counted since the process began."""
 
     at: float
     accepted: float
@@ -46,14 +46,14 @@ class _Reading(NamedTuple):
 
 
 class StatsReader:
-    """Made at the start of a process, and read whenever its presence is told: every 5 s."""
+    """Computes the statistics of this process. Create it at start-up and read it every 5 s."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
         self._readings = deque([_read_metrics(clock)], maxlen=WINDOW_READINGS)
 
     def read(self) -> ProcessStats:
-        """How the process does now: rates over the last two readings, times over those of the last
+        """Return the statistics now: rates over the last two readings, durations over the last
         minute."""
         now = _read_metrics(self._clock)
         last, oldest = self._readings[-1], self._readings[0]
@@ -89,15 +89,15 @@ def _read_metrics(clock: Clock) -> _Reading:
 
 
 def _since(before: Buckets, now: Buckets) -> tuple[int, ...]:
-    """How many came since then in each bucket of TURN_BUCKETS_S and above them; nothing when none
-    came."""
+    """Count the new observations in each bucket of TURN_BUCKETS_S and above them; () when there
+    are none."""
     counts = tuple(now.get(bound, 0) - before.get(bound, 0) for bound in (*TURN_BUCKETS_S, math.inf))
     return counts if any(counts) else ()
 
 
 def _worst(before: Buckets, now: Buckets) -> float:
-    """The upper bound of the highest bucket in which something came since then; above all of them
-    the last bound."""
+    """Return the upper bound of the highest bucket with a new observation; above all of them the
+    last bound."""
     came = [bound for bound, count in now.items() if count > before.get(bound, 0)]
     highest = max(came, default=0.0)
     return highest if math.isfinite(highest) else max(bound for bound in now if math.isfinite(bound))

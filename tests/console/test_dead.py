@@ -28,7 +28,7 @@ from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import DeadLetter, Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.clock import HandClock
-from tests.helpers.platform_chat import PlatformChat, gateway, taken
+from tests.helpers.platform_chat import PlatformChat, gateway, lease_one
 
 SESSION = "web:owner/a"
 DAY_MS = 86_400_000
@@ -293,10 +293,10 @@ def test_replay_puts_one_message_back(shoal: Shoal, store: Store) -> None:
 async def undelivered(client: RedisClient) -> None:
     """A platform did not take a reply that another gateway may have sent before."""
     chat, first, second = PlatformChat(client), gateway(client), gateway(client)
-    await chat.told("my secret plan", "next")
-    assert await first.begin_post(await taken(first), 1, 0) is not None
+    await chat.ask_and_answer("my secret plan", "next")
+    assert await first.begin_post(await lease_one(first), 1, 0) is not None
     await chat.time_passes()
-    assert await second.give_up_line(await taken(second), 1, "400: too\x1b[2J long")
+    assert await second.give_up_line(await lease_one(second), 1, "400: too\x1b[2J long")
 
 
 def test_a_reply_that_a_platform_did_not_take_is_found_with_what_was_said_of_it(shoal: Shoal, store: Store) -> None:

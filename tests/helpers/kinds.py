@@ -174,7 +174,7 @@ SCENERY: Final = (
     "tests/gateway/test_web.py::test_the_page_comes_with_strict_headers_and_is_not_sent_twice",
     "tests/gateway/test_web.py::test_who_says_nothing_is_closed",
     "tests/gateway/test_web.py::test_who_shows_no_valid_token_first_is_sent_away",
-    "tests/shared/test_readings.py::test_what_a_server_does_not_tell_is_no_number",
+    "tests/shared/test_fleet_gauges.py::test_what_a_server_does_not_tell_is_no_number",
 )
 """Redis is scenery here: fakeredis instead of a real Valkey. It runs no Lua, which nearly all other tests need."""
 

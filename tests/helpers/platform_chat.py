@@ -47,8 +47,8 @@ class PlatformChat:
         lines: list[LogLine] = [reply(text, n) for text in texts]
         await self._turns.commit(claim, history=[], lines=lines, event=TurnEvent(n, "done"))
 
-    async def told(self, *texts: str) -> None:
-        """Something was asked and is answered."""
+    async def ask_and_answer(self, *texts: str) -> None:
+        """Store a message and answer it with `texts`."""
         await self.ask()
         await self.answer(*texts)
 
@@ -70,7 +70,7 @@ def gateway(client: RedisClient, resend_guard: ResendGuard = "nothing") -> Deliv
     return made
 
 
-async def taken(deliveries: DeliveryQueue) -> LeasedChat:
+async def lease_one(deliveries: DeliveryQueue) -> LeasedChat:
     """The one chat that is due."""
     [held], _ = await deliveries.acquire(5)
     return held

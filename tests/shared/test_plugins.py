@@ -23,9 +23,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path / "site", monkeypatch)
 
 
-def refused(taken: tuple[str, ...] = ()) -> str:
+def refused(reserved_names: tuple[str, ...] = ()) -> str:
     with pytest.raises(SettingsError) as problem:
-        load_plugins("shoal.tools", reserved=taken)
+        load_plugins("shoal.tools", reserved=reserved_names)
     text = str(problem.value)
     assert "\n" not in text
     return text
@@ -67,12 +67,12 @@ def test_what_is_switched_off_is_not_even_imported(site: Site) -> None:
         ("def make():\n    raise ValueError('x' * 5000)", "make", "ValueError: xxx"),
     ],
 )
-def test_a_plugin_that_cannot_be_made_stops_the_start(site: Site, source: str, entry: str, said: str) -> None:
+def test_a_plugin_that_cannot_be_made_stops_the_start(site: Site, source: str, entry: str, logged: str) -> None:
     """One line: the entry point, its package, what is wrong, and how to live without it."""
     site.install("letters-broken", source, version="3.1", tools=f"broken={entry}")
     text = refused()
     assert text.startswith("the tool 'broken' of the package 'letters-broken 3.1' cannot be made: ")
-    assert said in text
+    assert logged in text
     assert text.endswith("mend or remove the package, or add 'broken' to plugins.off")
     assert len(text) < 500
 

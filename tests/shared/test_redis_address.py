@@ -57,10 +57,10 @@ def test_a_password_goes_to_a_socket_as_well() -> None:
 )
 def test_what_does_not_go_together_stops_the_start(keys: dict[str, str], words: str) -> None:
     """One line that names the key, and never the password."""
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as address:
         of(**keys)
-    assert str(told.value).startswith(words)
-    assert "\n" not in str(told.value)
+    assert str(address.value).startswith(words)
+    assert "\n" not in str(address.value)
 
 
 def test_a_password_is_masked() -> None:

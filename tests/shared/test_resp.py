@@ -37,7 +37,7 @@ def test_the_database_of_the_address_is_selected(redis_url: str) -> None:
     third.close()
 
 
-def test_a_wrong_password_and_a_closed_port_are_told_apart(redis_url: str) -> None:
+def test_a_wrong_password_and_a_closed_port_differ(redis_url: str) -> None:
     """The first is an answer, the second is nobody."""
     wrong = redis_url.replace("://:", "://:not")
     with pytest.raises(RespError, match="WRONGPASS"):

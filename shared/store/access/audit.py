@@ -116,18 +116,18 @@ def line_fields(
 
 def _line(id: str, fields: list[bytes]) -> AuditLine:
     """Parse one entry of the stream. A newer version may store more fields, an older one fewer."""
-    told = {
+    values = {
         name.decode(): value.decode(errors="replace") for name, value in zip(fields[::2], fields[1::2], strict=True)
     }
-    turn = told.get("turn", "")
+    turn = values.get("turn", "")
     return AuditLine(
         id=id,
         at_ms=int(id.partition("-")[0]),
-        kind=told.get("kind", ""),
-        outcome=told.get("outcome", ""),
-        actor=told.get("actor", ""),
-        channel=told.get("channel", ""),
-        session=told.get("session", ""),
+        kind=values.get("kind", ""),
+        outcome=values.get("outcome", ""),
+        actor=values.get("actor", ""),
+        channel=values.get("channel", ""),
+        session=values.get("session", ""),
         turn=int(turn) if turn.isdecimal() else 0,
-        about=told.get("about", ""),
+        about=values.get("about", ""),
     )

@@ -154,7 +154,7 @@ class Pairings:
         `by` is the actor whose wrong guesses count; `request` is the same for every retry of one
         call. With `channel` only a code of that channel counts. Raises PairingFailed.
         """
-        outcome, *told = await self._client.run(
+        outcome, *result = await self._client.run(
             self._approve,
             [keys.PAIRING, keys.tries(_hash(by))],
             [
@@ -164,8 +164,8 @@ class Pairings:
             retry_for_s=retry_for_s,
         )  # fmt: skip
         if outcome < 0:
-            raise _refusal(outcome, *map(int, told))
-        person = decode_person(told[0])
+            raise _refusal(outcome, *map(int, result))
+        person = decode_person(result[0])
         for session in await self._planning(person.session):
             await self._schedules.resume(session)
         return person
@@ -217,8 +217,8 @@ def shown_code(code: str) -> str:
 
 def _digest(code: str) -> str:
     """Hash a code, however it was typed. Only hashes are stored, so a dump shows no usable code."""
-    meant = code.upper().translate(_CORRECTIONS)
-    return hashlib.sha256(meant.encode(errors="replace")).hexdigest()[:32]
+    corrected = code.upper().translate(_CORRECTIONS)
+    return hashlib.sha256(corrected.encode(errors="replace")).hexdigest()[:32]
 
 
 def _hash(*parts: str) -> str:

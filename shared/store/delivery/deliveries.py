@@ -53,7 +53,7 @@ DROPPED_AT_ONCE: Final = 25
 block the server for too long."""
 
 KEEP_MS: Final = 365 * DAY_MS
-SAID_MS: Final = 600_000
+DELIVERED_TEXT_MS: Final = 600_000
 LOOK_S: Final = 1.0
 """Longest wait of a gateway before it looks again by itself: a pub/sub message may be lost."""
 
@@ -165,16 +165,16 @@ class DeliveryQueue:
         """Record that post `part` (from 0) of line `seq` is about to be sent, and charge the
         rates; None = the lease is lost. With the guard `look-up`, ask the platform about an
         `unclear` post before: a post that it does not have is clear."""
-        code, told = await self._run(
+        code, value = await self._run(
             load("delivery/sending"),
             [*self._keys(held)[:4], self._pause, *self._rate_keys(rates)],
             [*self._fence(held), seq, part, self._resend_guard, KEEP_MS, *rate_args(rates)],
         )
         match code:
             case 1:
-                return Cleared(told == 1)
+                return Cleared(value == 1)
             case 2:
-                return Wait(told / 1000)
+                return Wait(value / 1000)
             case _:
                 return None
 
@@ -187,7 +187,7 @@ class DeliveryQueue:
         done = await self._run(
             load("delivery/sent"),
             [*self._keys(held), keys.delivered_text(held.session)],
-            [*self._fence(held), seq, part, int(last), id, KEEP_MS, SAID_MS],
+            [*self._fence(held), seq, part, int(last), id, KEEP_MS, DELIVERED_TEXT_MS],
             retry_for_s=retry_for_s,
         )
         return bool(done == 1)

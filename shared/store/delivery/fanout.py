@@ -111,7 +111,7 @@ class Fanout:
 
     async def _keep_connected(self, tried: asyncio.Event) -> None:
         backoff = Backoff()
-        heard = False
+        was_connected = False
         while True:
             while not self._listeners:
                 self._changed.clear()
@@ -121,9 +121,9 @@ class Fanout:
                     await self._subscribe_all(connection)
                     tried.set()
                     backoff.reset()
-                    if heard:
+                    if was_connected:
                         FANOUT_GAPS.inc()
-                    heard = True
+                    was_connected = True
                     await self._on_gap()
                     await self._read_all(connection)
             except RedisAway:
@@ -155,10 +155,10 @@ class Fanout:
             pubsub.ping()
         raise RedisAway("the pub/sub connection is silent")
 
-    def _handle(self, heard: PubSubEvent) -> str:
-        if heard.kind == "subscribe":
-            if (confirmed := self._confirming.pop(heard.channel, None)) is not None:
+    def _handle(self, event: PubSubEvent) -> str:
+        if event.kind == "subscribe":
+            if (confirmed := self._confirming.pop(event.channel, None)) is not None:
                 confirmed.set()
-        elif heard.kind == "message" and heard.channel in self._listeners:
-            self._listeners[heard.channel](heard.data)
-        return heard.channel
+        elif event.kind == "message" and event.channel in self._listeners:
+            self._listeners[event.channel](event.data)
+        return event.channel

@@ -86,13 +86,13 @@ class Wait(msgspec.Struct, frozen=True):
 
 def parse_state(row: list[Any]) -> dict[str, Any]:
     """Parse the state that the scripts return into the fields of DeliveryState."""
-    entries, part, unclear, bubble, closed, notes, tries, running, background, meant = row
+    entries, part, unclear, streamed, closed, notes, tries, running, background, pending = row
     return {
         "pending": tuple(PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries),
         "part": part,
         "unclear": unclear == 1,
-        "streamed_message": _parse_turn_value(bubble),
-        "pending_stream": _parse_turn_value(meant),
+        "streamed_message": _parse_turn_value(streamed),
+        "pending_stream": _parse_turn_value(pending),
         "closed": closed == 1,
         "notes": _decode_notes(notes) if notes else {},
         "tries": int(tries),

@@ -66,13 +66,13 @@ class ListenerLock:
             self._grace_until = now + self.lease_s / 2
         lease_ms, keep_ms = self._times
         self._free.clear()
-        code, *told = await self._run(
+        code, *result = await self._run(
             load("delivery/listener_acquire"), [self.owner, lease_ms, int(now < self._grace_until), keep_ms]
         )
         self._was_unavailable = False
         if code == 0:
-            return float(min(LOOK_S, told[0] / 1000))
-        token, cursor, lost = told
+            return float(min(LOOK_S, result[0] / 1000))
+        token, cursor, lost = result
         return ListenerLease(token.decode(), cursor, lost == b"1")
 
     async def renew(self, held: ListenerLease) -> bool:

@@ -110,7 +110,7 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
     """
     turns = TURNS in names or keys.BACKGROUND in names
     leases = list(dict.fromkeys(_leases(name) for name in names))
-    (seconds, micros), *told = await client.pipeline(
+    (seconds, micros), *counts = await client.pipeline(
         [
             ("TIME",),
             *(("HLEN", one) for one in leases),
@@ -119,8 +119,8 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
         ]
     )
     now = int(seconds) * 1000 + int(micros) // 1000
-    leased, totals = dict(zip(leases, told, strict=False)), told[len(leases) : len(leases) + len(names)]
-    some: list[bytes] = told[-1] if turns else []
+    leased, totals = dict(zip(leases, counts, strict=False)), counts[len(leases) : len(leases) + len(names)]
+    some: list[bytes] = counts[-1] if turns else []
     behind = 0
     if some:
         whose = await client.command("HMGET", keys.FAIR_KEYS, *some)

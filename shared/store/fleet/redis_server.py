@@ -103,8 +103,8 @@ async def read_fsync(client: RedisClient) -> str | None:
     A client with a user name does not ask: where roles have users of their own, none may use
     CONFIG, and the server's log of refusals should show intruders only.
     """
-    told = await _query(client, "CONFIG", "GET", "appendfsync") if not client.user else None
-    return told[1].decode() if isinstance(told, list) and len(told) == 2 else None
+    reply = await _query(client, "CONFIG", "GET", "appendfsync") if not client.user else None
+    return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
 
 
 def _writes_ok(info: dict[str, str]) -> bool | None:

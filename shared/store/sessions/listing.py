@@ -64,9 +64,9 @@ async def list_sessions(
     left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])
     # A session's time to live begins anew with every message and every answer.
     latest = sorted(zip(left, names, strict=True), key=lambda pair: (-pair[0][0], pair[1]))[:limit]
-    told = await _ask_all(client, [name for _, name in latest], _questions)
+    replies = await _ask_all(client, [name for _, name in latest], _questions)
     rows = tuple(
-        _row(name, left_ms, keep_ms, answers) for ((left_ms,), name), answers in zip(latest, told, strict=True)
+        _row(name, left_ms, keep_ms, answers) for ((left_ms,), name), answers in zip(latest, replies, strict=True)
     )
     return SessionPage(rows, len(names), whole)
 
@@ -91,8 +91,8 @@ async def session_names(
 async def row_of(client: RedisClient, session: str, *, limits: InboxLimits | None = None) -> SessionRow:
     """Read one session as `list_sessions` returns it. Raises RedisAway."""
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
-    left_ms, *told = await client.pipeline([("PTTL", keys.session(session)), *_questions(session)])
-    return _row(session, left_ms, keep_ms, told)
+    left_ms, *replies = await client.pipeline([("PTTL", keys.session(session)), *_questions(session)])
+    return _row(session, left_ms, keep_ms, replies)
 
 
 def _name(key: bytes) -> str:
@@ -133,8 +133,8 @@ async def _ask_all(
     answers: list[list[Any]] = []
     for batch in _batches(names):
         asked = [questions(name) for name in batch]
-        told = iter(await client.pipeline([question for one in asked for question in one]))
-        answers.extend([next(told) for _ in one] for one in asked)
+        replies = iter(await client.pipeline([question for one in asked for question in one]))
+        answers.extend([next(replies) for _ in one] for one in asked)
     return answers
 
 

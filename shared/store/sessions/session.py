@@ -99,7 +99,7 @@ class Sessions:
 
         Raises RedisAway.
         """
-        told, waiting, lease, entries, subagents, newest = await self._client.pipeline(
+        fields, waiting, lease, entries, subagents, newest = await self._client.pipeline(
             [
                 ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away", "busy", "taken"),
                 ("XRANGE", keys.inbox(session), "-", "+"),
@@ -109,9 +109,9 @@ class Sessions:
                 ("XREVRANGE", keys.ledger(session), "+", "-", "COUNT", 1),
             ]
         )
-        counter, generation, preset, known_scope, attempt, away, busy, taken = told
+        counter, generation, preset, known_scope, attempt, away, busy, joined_field = fields
         turn = int(waiting[0][0].split(b"-")[0]) if waiting else 0
-        of, *joined = map(int, (taken or b"0").split())  # what an older release leaves behind is of another turn
+        of, *joined = map(int, (joined_field or b"0").split())  # what an older release leaves behind is of another turn
         return SessionState(
             counter=int(counter or 0),
             waiting=tuple(_id(fields[3]) for _, fields in waiting),  # "" for a record that nobody can read

@@ -159,8 +159,8 @@ class Subagents:
         state, wait, result = await self._client.command("HMGET", keys.child(id), "state", "wait", "result")
         if state is None:
             return None
-        told = (result or b"").decode(errors="replace")
-        return AwaitedSubagent(msgspec.convert(state.decode(), State), wait == b"1", told)
+        text = (result or b"").decode(errors="replace")
+        return AwaitedSubagent(msgspec.convert(state.decode(), State), wait == b"1", text)
 
     async def requeue_lost(self, *, look_at: int = 1000) -> int:
         """Queue subagents again that have not ended but are in no queue; return how many. Raises

@@ -75,10 +75,10 @@ class CommitBatcher:
     async def _send(self, batch: list[_End]) -> None:
         answers: Sequence[list[int] | Exception]
         try:
-            told = chain(*(end.args for end in batch), *(end.brought for end in batch))
+            values = chain(*(end.args for end in batch), *(end.brought for end in batch))
             answers = [
                 ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
-                for answer in await self._client.run(self._script, _KEYS, [len(batch), *self._of_all, *told])
+                for answer in await self._client.run(self._script, _KEYS, [len(batch), *self._of_all, *values])
             ]
         except asyncio.CancelledError:
             for end in batch:

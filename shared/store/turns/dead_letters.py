@@ -180,5 +180,5 @@ def _letter(row: list[Any]) -> DeadLetterEntry:
         why, reference = reason, id
     undelivered = member.startswith(keys.OUT_PREFIX)
     session = member.removeprefix(keys.OUT_PREFIX if undelivered else keys.TURN_PREFIX)
-    said, unsure = row[5].decode(errors="replace"), int(row[6])
-    return DeadLetterEntry(id, reference, why, session, int(n), row[4], undelivered, said, unsure)
+    platform_reason, unsure = row[5].decode(errors="replace"), int(row[6])
+    return DeadLetterEntry(id, reference, why, session, int(n), row[4], undelivered, platform_reason, unsure)

@@ -174,7 +174,7 @@ class Inbox:
         line = OutboundMessage(
             content=_notice(refused), turn=0, kind="notice", at=message.timestamp, traceparent=message.traceparent
         )
-        said: int = await self._client.run(
+        written: int = await self._client.run(
             self._slow_down,
             [
                 keys.session(session), keys.outbox(session), keys.live(session),
@@ -182,7 +182,7 @@ class Inbox:
             ],
             [encode(line), limits.session_days * DAY_MS, limits.log_days * DAY_MS, int(refused.code == BOT_LOOP)],
         )  # fmt: skip
-        return bool(said)
+        return bool(written)
 
     async def _ask(
         self,

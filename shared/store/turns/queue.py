@@ -99,18 +99,18 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str | None:
-        """The trace of the message or the task, if it has one."""
+        """Trace context of the message or the task, if it has one."""
         work = self.turn or self.subagent
         return None if work is None else traceparent_of(work.record)
 
     @property
     def session(self) -> str:
-        """The session of a turn member."""
+        """Session of a turn member."""
         return self.member.removeprefix(keys.TURN_PREFIX)
 
 
 class SubagentCaps(NamedTuple):
-    """How many subagents run at once, of one session and of all; 0 is no cap."""
+    """Subagents that may run at once, of one session and of the fleet; 0 is no limit."""
 
     per_session: int
     in_all: int
@@ -122,7 +122,8 @@ UNCAPPED: Final = SubagentCaps(0, 0)
 class LeaseQueue:
     """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues.
 
-    `share` is the part of the turns that run which one person may have while others wait."""
+    `person_share` is the part of the running turns that one person may have while others wait.
+    """
 
     def __init__(
         self,
@@ -148,17 +149,17 @@ class LeaseQueue:
         self.wait_s = min(1.0, lease_s / 5)
         self._blocking = client.blocking(self.wait_s)
         self._acquire, self._renew, self._release = load("turns/acquire"), load("turns/renew"), load("turns/release")
-        self._apart = load("turns/isolate")
+        self._isolate = load("turns/isolate")
 
     async def acquire(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
     ) -> list[Claim]:
-        """Lease up to `count` due members, at most `subagents` of them subagents; the others of
-        those stay due. Of turns up to `most`, where so many are due that seven times as many stay
-        for others. With `grace`, entries whose owner may still live are left alone. Fewer than
-        `count` come only when no more could be taken.
+        """Lease up to `count` due members, at most `subagents` of them subagents; subagents beyond
+        that stay due. For turns up to `most`, while seven times as many stay for other workers.
+        With `grace`, entries whose owner may still live are skipped. Fewer than `count` are
+        returned only when no more could be leased.
 
-        An entry whose keys are broken (of another type, say) is logged and looked at again after a
+        An entry whose keys are broken (of another type, say) is logged and tried again after a
         minute.
         """
         call = self._call(count, most, grace, subagents)
@@ -167,10 +168,10 @@ class LeaseQueue:
     async def acquire_next(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
     ) -> list[Claim]:
-        """The same as soon as somebody is due, at the latest after `wait_s`; with no room for
-        subagents, somebody else than one of those. The server goes from the wait to the lease by
-        itself: nothing travels between them. As nobody can say when it did, a lease counts from
-        when this was called."""
+        """Lease like `acquire` as soon as something is due, at the latest after `wait_s`; with
+        no slot for subagents, something other than those. The server goes from the wait to the
+        lease by itself, without a round trip. As it is unknown when it did, a lease counts from
+        the moment of this call."""
         call = self._call(count, most, grace, subagents)
         lists = self._wakes[:1] if subagents == 0 else self._wakes
         woken, answer = await self._blocking.commands(
@@ -187,7 +188,7 @@ class LeaseQueue:
         return self._claims(answer)
 
     async def end_wait(self) -> None:
-        """Let our own `acquire_next` look now. Raises RedisAway."""
+        """Make our own waiting `acquire_next` look now. Raises RedisAway."""
         await self._client.pipeline([("LPUSH", self._own_wake, "1"), ("PEXPIRE", self._own_wake, 1000)])
 
     def _call(self, count: int, most: int | None, grace: bool, subagents: int | None) -> list[Value]:
@@ -224,8 +225,8 @@ class LeaseQueue:
         )
 
     async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
-        """Keep the leases. Each answer: None = lost, else the number of the turn that was told to
-        stop (0 = none)."""
+        """Renew the leases. For each the result is None = lost, else the number of the turn that
+        was told to stop (0 = none)."""
         pairs = [part for claim in claims for part in (claim.member, claim.token)]
         args: list[str | int] = [self.owner, int(self.lease_s * 1000), *pairs]
         answer = await self._client.run(self._renew, self._keys[:2], args, retry_for_s=retry_for_s)
@@ -233,8 +234,8 @@ class LeaseQueue:
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
-        `crashes`, or `away` (the model is away: noted once, with the time); of a plain job only
-        crashes count, and one of memory rests for a minute after one.
+        `crashes`, or `away` (the model is unavailable: stored once, with the time). For a plain job
+        only crashes count, and a job of memory rests for a minute after one.
 
         Raises LeaseLost when it is not ours any more.
         """
@@ -248,20 +249,20 @@ class LeaseQueue:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
     async def mark_isolated(self, claim: Claim) -> None:
-        """This work runs in a process of its own now: if the worker dies, that is not taken for its
-        doing.
+        """Record that this work runs isolated, in a process of its own: if the worker dies, the
+        work is not blamed in full.
 
         Raises LeaseLost.
         """
         done = await self._client.run(
-            self._apart, [self._keys[1], keys.attempts(claim.member)], [claim.member, claim.lease_id]
+            self._isolate, [self._keys[1], keys.attempts(claim.member)], [claim.member, claim.lease_id]
         )
         if done != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
     async def release_unknown(self, running: Iterable[Claim]) -> int:
-        """Release leases that carry our nonce but that we do not run: an acquire whose answer got
-        lost. How many."""
+        """Release leases that carry our nonce but that we do not run, because the reply to an
+        acquire was lost. Return how many."""
         known, count = {(claim.member, claim.token) for claim in running}, 0
         for member, token in await leases_of_owner(self._client, self._keys[1], self.owner):
             if (member, token) not in known:
@@ -271,7 +272,7 @@ class LeaseQueue:
         return count
 
     async def close(self) -> None:
-        """Close the connection that waits."""
+        """Close the blocking connection."""
         await self._blocking.close()
 
 

@@ -1,4 +1,4 @@
-"""Guarded writes of a running turn: the ledger on the way, the commit at its end."""
+"""Guarded writes of a running turn: steps of its ledger, and the commit at its end."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from shared.store.turns.queue import Claim
 LEDGER_CAP_BYTES: Final = 2 * 1024 * 1024
 HISTORY_CAP_BYTES: Final = 2 * 1024 * 1024
 CHILDREN_CAP: Final = 100
-"""Subagents of one session that have not ended: each brings a report into the inbox, whose size
-must have an end."""
+"""Subagents of one session that have not ended. Each brings a report into the inbox, whose size
+must be bounded."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """Why a message gets no answer, and its raw record."""
+    """Reason why a message gets no answer, and its raw record."""
 
     reason: str
     record: bytes
 
 
 class JoinedMessages(msgspec.Struct, frozen=True):
-    """Messages that joined a turn: the entry of the ledger that says so, and number and raw record
-    of each."""
+    """Messages that joined a turn: the entry of the ledger that records it, and number and raw
+    record of each."""
 
     entry: JoinEntry
     records: tuple[tuple[int, bytes], ...]
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """What a commit did: whether this call was the one, how many entries the conversation has now,
+    """Result of a commit: whether this call was the first, the entries of the conversation now,
     and how many of the oldest were dropped because it was over its cap."""
 
     first: bool
@@ -56,8 +56,8 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Turns:
-    """What a worker writes for the turns it holds. Every write names its lease and is refused with
-    LeaseLost."""
+    """Writes of a worker for the turns it has leased. Every write names its lease; without it
+    the write is refused with LeaseLost."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
@@ -69,13 +69,13 @@ class Turns:
     async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
-        """Store step number `step` (from 1), and carry `effect` out with it. The same step again
+        """Store step number `step` (from 1), and carry out `effect` with it. The same step again
         changes nothing.
 
-        Raises LeaseLost, RedisAway, TurnLimited when the ledger has 2 MB, and BadInput, with
-        nothing written, for a chat that is not there (`no_chat`) and too many subagents
-        (`turn_spawned_enough`, `session_spawned_enough`). A turn that was told to stop spawns
-        nothing: TurnStopped.
+        Raises LeaseLost, RedisAway, TurnLimited when the ledger has 2 MB, TurnStopped for a
+        spawn of a turn that was told to stop, and BadInput, with nothing written, for a chat
+        that does not exist (`no_chat`) and too many subagents (`turn_spawned_enough`,
+        `session_spawned_enough`).
         """
         effect_keys, effect_args = self._effect(effect)
         done = await self._client.run(
@@ -103,11 +103,11 @@ class Turns:
     async def join_waiting(
         self, claim: Claim, step: int, *, at_start: bool, retry_for_s: float = 0.0
     ) -> JoinedMessages | None:
-        """Let messages that wait right behind the turn join it, as step number `step`; None when
+        """Let messages that wait right after the turn join it, as step number `step`; None when
         none does.
 
-        The same step again answers what it took then. Raises TurnStopped when the turn was told to
-        stop (what waits is no part of it), LeaseLost, RedisAway.
+        The same step again returns the messages that it took then. Raises TurnStopped when the
+        turn was told to stop (waiting messages are not part of it), LeaseLost, RedisAway.
         """
         assert claim.turn is not None
         session = claim.session
@@ -134,24 +134,25 @@ class Turns:
         return JoinedMessages(entry, tuple((int(flat[at]), flat[at + 1]) for at in range(0, len(flat), 2)))
 
     async def joined(self, claim: Claim) -> list[tuple[int, bytes]]:
-        """Number and raw record of each message that joined the turn so far. Raises RedisAway."""
+        """Read number and raw record of each message that joined the turn so far. Raises
+        RedisAway."""
         assert claim.turn is not None
-        taken, waiting = await self._client.pipeline(
+        joined_field, waiting = await self._client.pipeline(
             [("HGET", keys.session(claim.session), "taken"), ("XRANGE", keys.inbox(claim.session), "-", "+")]
         )
-        turn, *numbers = map(int, (taken or b"0").split())
+        turn, *numbers = map(int, (joined_field or b"0").split())
         records = {int(id.split(b"-")[0]): fields[3] for id, fields in waiting}
         return [(n, records[n]) for n in numbers if n in records] if turn == claim.turn.n else []
 
     async def superseded(self, claim: Claim) -> bool:
-        """Whether this turn was told to stop because a newer message takes its place. Raises
+        """Tell whether this turn was told to stop because a newer message replaces it. Raises
         RedisAway."""
         assert claim.turn is not None
         cut = await self._client.command("HGET", keys.session(claim.session), "cut")
         return int(cut or 0) > claim.turn.n
 
     def _effect(self, effect: Effect | None) -> tuple[list[str], list[Value]]:
-        """What ledger.lua takes for it."""
+        """Return keys and arguments of ledger.lua for an effect."""
         match effect:
             case None:
                 return [], [""]
@@ -185,8 +186,8 @@ class Turns:
         dead: DeadLetter | None = None,
         retry_for_s: float = 0.0,
     ) -> Committed:
-        """End the turn, all at once: history, lines for the chat, inbox, ledger, lease, and a dead
-        letter if given.
+        """Commit the turn, all at once: history, lines for the chat, inbox, ledger, lease, and a
+        dead letter if given.
 
         Raises LeaseLost, RedisAway.
         """

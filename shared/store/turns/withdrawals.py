@@ -1,4 +1,4 @@
-"""Taking a waiting message back, before a turn begins with it."""
+"""Withdrawal of a waiting message, before a turn begins with it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 
 WithdrawalOutcome = Literal["withdrawn", "unknown", "answering", "over"]
-"""It gets no turn (also when it was withdrawn before); nobody sent it here; a turn has begun with
-it; that is over."""
+"""Outcomes: the message gets no turn (also when it was withdrawn before); it is not known here;
+a turn has begun with it; its turn is over."""
 
 _ANSWERS: Final[dict[int, WithdrawalOutcome]] = {
     1: "withdrawn",
@@ -26,7 +26,7 @@ _ANSWERS: Final[dict[int, WithdrawalOutcome]] = {
 
 
 class Withdrawals:
-    """Takes messages back."""
+    """Withdraws messages."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
@@ -36,7 +36,7 @@ class Withdrawals:
     async def withdraw(
         self, channel: str, chat_id: str, id: str, *, thread: str | None = None, at_ms: int = 0
     ) -> WithdrawalOutcome:
-        """Take the message `id` back if no turn has begun with it; a line of the chat's log then
+        """Withdraw the message `id` if no turn has begun with it; a line of the chat's log then
         says so.
 
         `at_ms` is the time of that line. Raises RedisAway.

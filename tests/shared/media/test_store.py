@@ -118,7 +118,7 @@ def test_an_archive_that_lies_about_a_huge_part_is_refused(store: MediaStore) ->
     st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBPVP8L", b"PK\x03\x04", b"GIF89a"]),
     st.binary(),
 )
-def test_whatever_comes_is_taken_or_refused(tmp_path_factory: pytest.TempPathFactory, head: bytes, rest: bytes) -> None:
+def test_every_file_is_accepted_or_refused(tmp_path_factory: pytest.TempPathFactory, head: bytes, rest: bytes) -> None:
     """No bytes make the look at them fail, or last."""
     store = MediaStore(MediaSettings(dir=tmp_path_factory.getbasetemp()))
     with contextlib.suppress(BadInput):

@@ -44,8 +44,8 @@ class Chat:
     done: int = 0
     unsure: int = 0
     tries: int = 0
-    bubble: str = ""
-    meant: str = ""
+    streamed: str = ""
+    doubtful: str = ""
     closed: bool = False
     dead: list[End] = field(default_factory=list)
     sent: list[int] = field(default_factory=list, compare=False)
@@ -102,7 +102,7 @@ class Chat:
     def leave(self) -> None:
         self.queue, self.lease, self.tries = None, None, 0
         if not self.turn:
-            self.bubble = self.meant = ""
+            self.streamed = self.doubtful = ""
 
     def sending(self, seq: int, part: int, lease: str, *, asked: bool) -> bool | None:
         """Whether it is unclear; None = the lease is given up."""
@@ -124,7 +124,7 @@ class Chat:
         if standing == 0:
             if id:
                 self.closed = False
-                self.bubble = "" if self.bubble.partition(" ")[2] == id else self.bubble
+                self.streamed = "" if self.streamed.partition(" ")[2] == id else self.streamed
             if last:
                 self.sent.append(seq)
                 self.end(seq)
@@ -197,8 +197,8 @@ async def look(client: RedisClient) -> dict[str, Chat]:
             done=int(done or 0),
             unsure=int(state.get("unsure", 0)),
             tries=int(state.get("tries", 0)),
-            bubble=state.get("bubble", ""),
-            meant=state.get("meant", ""),
+            streamed=state.get("bubble", ""),
+            doubtful=state.get("meant", ""),
             closed="closed" in state,
             dead=[
                 End(int(one[b"n"]), one[b"reason"].decode(), int(one[b"unsure"]))

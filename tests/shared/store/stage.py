@@ -110,8 +110,8 @@ class Stage(RuleBasedStateMachine):
         assert (turn.errors, turn.crashes) == (counts.get("errors", 0), counts.get("crashes", 0))
         stop = turn.n if counts.get("cut", 0) > turn.n else counts.get("stop", 0)
         assert (turn.stop, turn.attempt, len(turn.history)) == (stop, counts["tries"], chat.history)
-        assert [number for number, _ in turn.joined] == chat.taken
-        assert turn.joins_at_start == bool(not chat.taken and chat.joinable(at_start=True)) or chat.taken
+        assert [number for number, _ in turn.joined] == chat.joined
+        assert turn.joins_at_start == bool(not chat.joined and chat.joinable(at_start=True)) or chat.joining
         assert token > chat.token, "tokens grow, also when the clock fell back"
         assert token > self.newest[claim.session] or self.clock_fell, "tokens grow, also after a lost tail"
         chat.token = self.newest[claim.session] = token

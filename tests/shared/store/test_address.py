@@ -23,10 +23,10 @@ def test_what_redis_py_makes_of_an_address_is_what_we_make_of_it(
     """Whatever stands in a name or a password."""
     scheme = "rediss" if tls else "redis"
     url = f"{scheme}://{quote(user, safe='')}:{quote(password, safe='')}@some-host:{port}/{db}"
-    told = parse_url(url)
+    parsed = parse_url(url)
     read = read_address(url)
-    assert (read.user, read.password) == (told["username"], told["password"]) == (user, password)
-    assert (read.host, read.port, read.db) == (told["host"], told["port"], told["db"])
+    assert (read.user, read.password) == (parsed["username"], parsed["password"]) == (user, password)
+    assert (read.host, read.port, read.db) == (parsed["host"], parsed["port"], parsed["db"])
     assert (read.tls is not None) == tls
 
 

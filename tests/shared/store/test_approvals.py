@@ -174,10 +174,10 @@ async def test_what_is_no_answer_is_refused_and_changes_nothing(chat: Chat) -> N
 async def test_two_answers_at_once_are_one(chat: Chat) -> None:
     """Two gateways, a yes and a no: one wins, whole."""
     await chat.park(await chat.begin())
-    said = await asyncio.gather(*(chat.answer(yes=bool(at % 2)) for at in range(10)))
-    assert sorted(said) == ["done"] + ["used"] * 9
+    texts = await asyncio.gather(*(chat.answer(yes=bool(at % 2)) for at in range(10)))
+    assert sorted(texts) == ["done"] + ["used"] * 9
     decisions = [step for step in steps(await chat.acquire()) if isinstance(step, DecisionEntry)]
-    assert [one.yes for one in decisions] == [bool(said.index("done") % 2)]
+    assert [one.yes for one in decisions] == [bool(texts.index("done") % 2)]
 
 
 async def test_a_late_answer_is_refused_and_the_turn_goes_on(chat: Chat) -> None:
@@ -255,7 +255,7 @@ async def test_stop_ends_a_parked_turn_at_once_and_nothing_behind_it(chat: Chat)
     assert (following.turn.n, following.turn.stop) == (2, 0)
 
 
-async def test_a_turn_told_to_stop_before_it_asks_does_not_wait(chat: Chat) -> None:
+async def test_a_turn_that_is_stopped_before_it_asks_does_not_wait(chat: Chat) -> None:
     """Or /stop would have to wait for the time of an answer."""
     claim = await chat.begin()
     await chat.inbox.stop(SESSION)

@@ -56,7 +56,7 @@ class Asking(RuleBasedStateMachine):
         self.stopped = False
         self.claim: Claim | None = None
         self.lost: Claim | None = None
-        self.told: dict[str, bool] = {}
+        self.answers: dict[str, bool] = {}
         """What was answered to which question, as those were told whose answer counts."""
         self.run(self._open())
 
@@ -82,7 +82,7 @@ class Asking(RuleBasedStateMachine):
     @rule()
     def a_message_comes(self) -> None:
         self.turn = self.run(say(self.inbox)).turn
-        self.told.clear()
+        self.answers.clear()
 
     @there
     @rule(early=seldom)
@@ -152,13 +152,13 @@ class Asking(RuleBasedStateMachine):
         )
         if settled == "done":
             assert not stranger
-            assert id not in self.told
+            assert id not in self.answers
             assert self.claim is None
-            self.told[id] = yes
+            self.answers[id] = yes
         else:
             assert self.ledger() == before
         if settled == "used":
-            assert id in self.told
+            assert id in self.answers
 
     @there
     @rule(really=seldom)
@@ -178,7 +178,7 @@ class Asking(RuleBasedStateMachine):
         self.turn, self.claim, self.lost, self.stopped = 0, None, None, False
 
     @invariant()
-    def what_was_told_is_what_is_recorded(self) -> None:
+    def the_answer_given_is_the_one_recorded(self) -> None:
         steps, question = self.ledger(), ""
         recorded: dict[str, bool] = {}
         for at, step in enumerate(steps):
@@ -192,7 +192,7 @@ class Asking(RuleBasedStateMachine):
                 case IntentEntry():
                     assert recorded[question], "nothing begins without a yes"
         if self.turn:
-            assert recorded == self.told
+            assert recorded == self.answers
 
     @invariant()
     def who_waits_has_no_lease(self) -> None:

@@ -24,9 +24,9 @@ LOOP = InboxLimits(bot_turns=3, bot_window_ms=300_000)
 
 async def tell(inbox: Inbox, *, bot: bool = False, internal: bool = False, sender: str = "owner", text: str = "hello",
                chat: str = "owner/a", id: str = "") -> Accepted:  # fmt: skip
-    said = message(text, chat=chat, id=id or nonce())
+    texts = message(text, chat=chat, id=id or nonce())
     return await inbox.ingest(
-        msgspec.structs.replace(said, sender_id=sender, metadata={"bot": "1"} if bot else {}), internal=internal
+        msgspec.structs.replace(texts, sender_id=sender, metadata={"bot": "1"} if bot else {}), internal=internal
     )
 
 
@@ -134,15 +134,15 @@ async def test_what_shoal_writes_itself_is_counted_for_nobody(client: RedisClien
 # Bots
 
 
-async def test_bots_that_only_hear_each_other_are_paused_and_told_once(client: RedisClient) -> None:
+async def test_bots_that_only_answer_each_other_are_paused_with_one_notice(client: RedisClient) -> None:
     """So many turns within the window without a person, then nothing until one writes."""
     inbox = Inbox(client, LOOP)
     for _ in range(3):
         await tell(inbox, bot=True)
     refused = await refusal(inbox, bot=True)
     assert (refused.code, "3 messages of bots" in refused.message) == ("bot_loop", True)
-    said = message()
-    assert [await inbox.notify_refusal(said, refused) for _ in range(3)] == [True, False, False]
+    texts = message()
+    assert [await inbox.notify_refusal(texts, refused) for _ in range(3)] == [True, False, False]
     [line] = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     assert isinstance(line, OutboundMessage)
     assert (line.kind, "until a person writes" in line.content) == ("notice", True)
@@ -200,20 +200,20 @@ async def test_guards_that_are_off_cost_no_field_and_no_key(client: RedisClient)
 # Notices
 
 
-async def test_a_burst_is_told_once_a_minute_to_its_sender_and_in_its_chat(client: RedisClient) -> None:
+async def test_a_burst_gets_one_notice_a_minute_for_its_sender_and_in_its_chat(client: RedisClient) -> None:
     """Neither one sender in many chats nor many senders in one chat make a second burst of it."""
     inbox, refused = Inbox(client), Refused("inbox_full", "50 messages already wait", 10)
 
-    async def told(sender: str, chat: str) -> bool:
-        said: InboundMessage = msgspec.structs.replace(message(chat=chat), sender_id=sender)
-        return await inbox.notify_refusal(said, refused)
+    async def notices(sender: str, chat: str) -> bool:
+        texts: InboundMessage = msgspec.structs.replace(message(chat=chat), sender_id=sender)
+        return await inbox.notify_refusal(texts, refused)
 
-    assert await told("owner", "owner/a")
-    assert not await told("owner", "owner/b")
-    assert not await told("ann", "owner/a")
-    assert await told("ann", "ann/c")
+    assert await notices("owner", "owner/a")
+    assert not await notices("owner", "owner/b")
+    assert not await notices("ann", "owner/a")
+    assert await notices("ann", "ann/c")
     for key in await brakes(client):
         assert 0 < await client.command("PTTL", key) <= 60_000
         await client.command("DEL", key)
-    assert await told("owner", "owner/a")
+    assert await notices("owner", "owner/a")
     assert await client.command("PTTL", keys.session(SESSION)) > 0, "a chat that was only refused is forgotten, too"

@@ -110,7 +110,7 @@ async def blocked(client: RedisClient) -> bool:
     return b"blocked_clients:1" in await client.command("INFO", "clients")
 
 
-async def test_whoever_waits_too_long_is_told_so_and_so_are_those_behind() -> None:
+async def test_a_call_that_waits_too_long_fails_and_so_do_those_after_it() -> None:
     """A server that takes everything and says nothing: half-open, or stopped."""
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -28,7 +28,7 @@ from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply, say
-from tests.helpers.platform_chat import CHANNEL, LEASE_S, PlatformChat, deliver, gateway, taken, texts
+from tests.helpers.platform_chat import CHANNEL, LEASE_S, PlatformChat, deliver, gateway, lease_one, texts
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def test_a_message_makes_its_chat_due_so_that_the_turn_is_attended(
 ) -> None:
     """Before there is anything to deliver: somebody says "typing" and streams."""
     await chat.ask()
-    held = await taken(gateway(client))
+    held = await lease_one(gateway(client))
     assert (held.session, held.pending, held.running) == (chat.session, (), 1)
     assert not held.owner_lost
     assert not held.background
@@ -55,11 +55,11 @@ async def test_a_line_makes_its_chat_due_whoever_wrote_it(client: RedisClient, c
     tick = msgspec.structs.replace(message(chat="42", channel=CHANNEL), metadata={BACKGROUND: "1"})
     deliveries = gateway(client)
     await Inbox(client).ingest(tick, internal=True)
-    held = await taken(deliveries)
+    held = await lease_one(deliveries)
     assert (held.running, held.background) == (1, True)
     assert await deliveries.release_quiet(held, though_running=True)
     await chat.answer("news")
-    held = await taken(deliveries)
+    held = await lease_one(deliveries)
     assert (texts(held), held.running, held.background) == (["news"], None, False)
 
 
@@ -91,11 +91,11 @@ async def commands(client: RedisClient) -> int:
     """How many were called since the counters were set to 0, but for those that look at them and scripts."""
     stats = (await client.command("INFO", "commandstats")).decode()
     calls = {line.split(":")[0]: int(line.split("calls=")[1].split(",")[0]) for line in stats.splitlines()[1:]}
-    apart = ("cmdstat_config|resetstat", "cmdstat_evalsha", "cmdstat_eval", "cmdstat_info")
-    return sum(count for name, count in calls.items() if name not in apart)
+    with_gaps = ("cmdstat_config|resetstat", "cmdstat_evalsha", "cmdstat_eval", "cmdstat_info")
+    return sum(count for name, count in calls.items() if name not in with_gaps)
 
 
-async def test_whoever_waits_is_told_that_a_chat_is_due_and_once(client: RedisClient, chat: PlatformChat) -> None:
+async def test_waiting_gateways_hear_once_that_a_chat_is_due(client: RedisClient, chat: PlatformChat) -> None:
     """By pub/sub, on the channel that `news` names; what is in the queue already is not told again."""
     deliveries = gateway(client)
     async with pubsub(client) as news:
@@ -104,8 +104,8 @@ async def test_whoever_waits_is_told_that_a_chat_is_due_and_once(client: RedisCl
         await chat.ask()
         await chat.answer("one", "two")
         await PlatformChat(client, "43").ask()
-        heard = [await news.next(5), await news.next(5)]
-    assert [one.data.decode() for one in heard if one] == [chat.session, "telegram:43"]
+        announced = [await news.next(5), await news.next(5)]
+    assert [one.data.decode() for one in announced if one] == [chat.session, "telegram:43"]
 
 
 async def test_a_gateway_leaves_a_chat_when_all_is_delivered_and_no_turn_is_under_way(
@@ -114,7 +114,7 @@ async def test_a_gateway_leaves_a_chat_when_all_is_delivered_and_no_turn_is_unde
     """Both are asked in the script: what came meanwhile is not left behind."""
     deliveries = gateway(client)
     await chat.ask()
-    held = await taken(deliveries)
+    held = await lease_one(deliveries)
     assert not await deliveries.release_quiet(held)
     await chat.answer("hi")
     assert not await deliveries.release_quiet(held)
@@ -130,19 +130,17 @@ async def test_a_chat_whose_turn_takes_long_can_be_left_and_comes_back_with_its_
     """A gateway with too much to do keeps its places for chats that have something to say; the bubble stays known."""
     deliveries = gateway(client)
     await chat.ask()
-    held = await taken(deliveries)
+    held = await lease_one(deliveries)
     assert await deliveries.save_streamed_message(held, 1, "b1")
     assert await deliveries.release_quiet(held, though_running=True)
     assert await deliveries.acquire(5) == ([], LOOK_S)
     await chat.answer("hi")
-    held = await taken(deliveries)
+    held = await lease_one(deliveries)
     assert (texts(held), held.streamed_message) == (["hi"], (1, "b1"))
     assert not await deliveries.release_quiet(held, though_running=True)
 
 
-async def test_what_has_nothing_to_do_any_more_is_taken_out_and_not_handed_over(
-    client: RedisClient, chat: PlatformChat
-) -> None:
+async def test_a_chat_with_nothing_to_do_is_removed_and_not_leased(client: RedisClient, chat: PlatformChat) -> None:
     """Its turn was ended by /new, say, while nobody attended it."""
     await chat.ask()
     await client.command("DEL", keys.inbox(chat.session))
@@ -157,8 +155,8 @@ async def test_what_has_nothing_to_do_any_more_is_taken_out_and_not_handed_over(
 async def test_lines_are_delivered_in_order_and_leave_the_outbox(client: RedisClient, chat: PlatformChat) -> None:
     """Some at a time; a look shows what is behind them."""
     deliveries = gateway(client)
-    await chat.told(*(f"line {n}" for n in range(ENTRIES + 2)))
-    held = await taken(deliveries)
+    await chat.ask_and_answer(*(f"line {n}" for n in range(ENTRIES + 2)))
+    held = await lease_one(deliveries)
     assert texts(held) == [f"line {n}" for n in range(ENTRIES)]
     assert [entry.seq for entry in held.pending] == list(range(1, ENTRIES + 1))
     for entry in held.pending:
@@ -170,8 +168,8 @@ async def test_lines_are_delivered_in_order_and_leave_the_outbox(client: RedisCl
 async def test_a_line_of_several_posts_is_delivered_with_the_last(client: RedisClient, chat: PlatformChat) -> None:
     """How many are there is known to whoever comes next; what was noted of one line is not taken for the next."""
     deliveries = gateway(client)
-    await chat.told("long", "second")
-    held = await taken(deliveries)
+    await chat.ask_and_answer("long", "second")
+    held = await lease_one(deliveries)
     for part in (0, 1):
         assert await deliveries.begin_post(held, 1, part) == Cleared(unclear=False)
         assert await deliveries.finish_post(held, 1, part, last=False, id=f"p{part}")
@@ -187,8 +185,8 @@ async def test_a_line_of_several_posts_is_delivered_with_the_last(client: RedisC
 async def test_a_line_with_nothing_to_show_ends_without_a_post(client: RedisClient, chat: PlatformChat) -> None:
     """And without being about to be sent."""
     deliveries = gateway(client)
-    await chat.told("", "second")
-    held = await taken(deliveries)
+    await chat.ask_and_answer("", "second")
+    held = await lease_one(deliveries)
     assert await deliveries.finish_post(held, 1, 0, last=True)
     assert texts(await deliveries.read_chat(held)) == ["second"]
     assert await client.command("EXISTS", keys.delivered_text(chat.session)) == 0
@@ -197,8 +195,8 @@ async def test_a_line_with_nothing_to_show_ends_without_a_post(client: RedisClie
 async def test_every_call_may_be_made_again_when_its_answer_was_lost(client: RedisClient, chat: PlatformChat) -> None:
     """The same answer, and nothing changes twice."""
     deliveries = gateway(client)
-    await chat.told("one", "two")
-    held = await taken(deliveries)
+    await chat.ask_and_answer("one", "two")
+    held = await lease_one(deliveries)
     for _ in range(2):
         assert await deliveries.begin_post(held, 1, 0) == Cleared(unclear=False)
     for _ in range(2):
@@ -222,39 +220,39 @@ async def test_whoever_remembers_what_the_server_lost_lets_go(
 ) -> None:
     """A lost tail set the chat back: the next gateway begins with what the server knows, at once."""
     deliveries = gateway(client)
-    await chat.told("one", "two")
-    held = await taken(deliveries)
+    await chat.ask_and_answer("one", "two")
+    held = await lease_one(deliveries)
     if write == "sending":
         assert await deliveries.begin_post(held, 2, 0) is None
     elif write == "sent":
         assert not await deliveries.finish_post(held, 2, 0, last=True, id="x")
     else:
         assert not await deliveries.give_up_line(held, 2, "too long")
-    assert texts(await taken(deliveries)) == ["one", "two"]
+    assert texts(await lease_one(deliveries)) == ["one", "two"]
 
 
 async def test_whoever_is_further_than_the_server_with_a_line_lets_go(client: RedisClient, chat: PlatformChat) -> None:
     """The posts before were noted, and the note is lost."""
     deliveries = gateway(client)
-    await chat.told("one")
-    assert await deliveries.begin_post(await taken(deliveries), 1, 1) is None
-    assert not await deliveries.finish_post(await taken(deliveries), 1, 1, last=True, id="x")
-    assert texts(await taken(deliveries)) == ["one"]
+    await chat.ask_and_answer("one")
+    assert await deliveries.begin_post(await lease_one(deliveries), 1, 1) is None
+    assert not await deliveries.finish_post(await lease_one(deliveries), 1, 1, last=True, id="x")
+    assert texts(await lease_one(deliveries)) == ["one"]
 
 
 # The fence
 
 
-async def test_a_lapsed_chat_is_taken_over_and_its_first_owner_can_write_nothing_more(
+async def test_a_lapsed_chat_changes_owner_and_the_first_one_can_write_nothing_more(
     client: RedisClient, chat: PlatformChat
 ) -> None:
     """Every write is refused and changes nothing; the same owner with an older token is no better."""
     first, second = gateway(client), gateway(client)
-    await chat.told("one", "two")
-    old = await taken(first)
+    await chat.ask_and_answer("one", "two")
+    old = await lease_one(first)
     assert await second.acquire(5) == ([], LOOK_S)
     await chat.time_passes()
-    new = await taken(second)
+    new = await lease_one(second)
     assert new.owner_lost
     assert int(new.token) > int(old.token)
     mine = DeliveryQueue(client, CHANNEL, lease_s=LEASE_S)
@@ -303,8 +301,8 @@ async def test_many_leases_are_renewed_in_one_call(client: RedisClient) -> None:
 async def test_what_is_written_on_the_way_keeps_the_lease(client: RedisClient, chat: PlatformChat, write: str) -> None:
     """A chat with much to say needs no renewals."""
     deliveries = gateway(client)
-    await chat.told("one", "two", "three")
-    held = await taken(deliveries)
+    await chat.ask_and_answer("one", "two", "three")
+    held = await lease_one(deliveries)
     await deliver(deliveries, held, 1)
     if write == "throttled":
         await deliveries.pause(60)
@@ -320,7 +318,7 @@ async def test_what_is_written_on_the_way_keeps_the_lease(client: RedisClient, c
     assert (await gateway(client).acquire(5))[0] == []
 
 
-async def test_a_number_that_is_taken_at_most_is_taken_of_what_waits_longest(client: RedisClient) -> None:
+async def test_a_limited_lease_gets_the_chats_that_wait_longest(client: RedisClient) -> None:
     """And it is said how soon another one may be taken: at once."""
     chats = [PlatformChat(client, str(n)) for n in range(4)]
     for n, chat in enumerate(chats):
@@ -337,13 +335,13 @@ async def test_a_chat_with_broken_keys_stands_in_nobodys_way(client: RedisClient
     await client.command("SET", keys.outbox(broken.session), "no stream")
     await chat.ask()
     await client.command("HSET", keys.outleases(CHANNEL), broken.session, "somebody:1")
-    assert (await taken(deliveries)).session == chat.session
+    assert (await lease_one(deliveries)).session == chat.session
     assert await client.command("HKEYS", keys.outleases(CHANNEL)) == [chat.session.encode()]
     before, after = await client.command("ZMSCORE", keys.outqueue(CHANNEL), chat.session, broken.session)
     assert 25_000 < float(after) - float(before) <= 30_000, "a minute, and the lease of the other one"
     await client.command("DEL", keys.outbox(broken.session))
     await broken.time_passes()
-    assert (await taken(deliveries)).session == broken.session
+    assert (await lease_one(deliveries)).session == broken.session
 
 
 def test_the_scripts_know_the_same_channels_and_the_same_cap() -> None:

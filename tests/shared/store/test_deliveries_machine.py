@@ -118,16 +118,16 @@ class Gateways(RuleBasedStateMachine):
     # --- gateways ---
 
     @when(Chat.is_due)
-    @rule(owner=owners, count=st.integers(1, 2), heard=st.sampled_from([True, True, True, False]))
-    def a_gateway_acquires(self, owner: int, count: int, heard: bool) -> None:
+    @rule(owner=owners, count=st.integers(1, 2), announced=st.sampled_from([True, True, True, False]))
+    def a_gateway_acquires(self, owner: int, count: int, announced: bool) -> None:
         """Whatever it hears of it: the answer may be lost."""
-        self._acquire(owner, count, heard)
+        self._acquire(owner, count, announced)
 
     @when(Chat.is_due)
     @rule(owner=owners, writes=writes, again=st.booleans())
     def a_gateway_acquires_and_goes_on(self, owner: int, writes: list[str], again: bool) -> None:
         """At once, or most runs would not come far."""
-        for name in self._acquire(owner, 1, heard=True):
+        for name in self._acquire(owner, 1, announced=True):
             for what in writes:
                 self._go_on(name, self.held[name][-1], what, again)
 
@@ -140,11 +140,11 @@ class Gateways(RuleBasedStateMachine):
             self._go_on(name, self.held[name][-1], "send", again=False)
         self.run(self.client.command("ZADD", keys.outqueue(CHANNEL), 1, SESSIONS[name]))
         self.world[name].queue = "due"
-        if name in self._acquire(owner, 2, heard=True):
+        if name in self._acquire(owner, 2, announced=True):
             for what in writes:
                 self._go_on(name, self.held[name][-1], what, again=False)
 
-    def _acquire(self, owner: int, count: int, heard: bool) -> list[str]:
+    def _acquire(self, owner: int, count: int, announced: bool) -> list[str]:
         gateway = self.gateways[owner]
         self.clock.at += LEASE_S
         due = {name for name, chat in self.world.items() if chat.is_due()}
@@ -152,7 +152,7 @@ class Gateways(RuleBasedStateMachine):
         found, wait_s = self.run(gateway.acquire(count))
         assert len(found) == min(count, len(ready)), "a place stays free only when nothing is due"
         assert (wait_s == 0) <= (len(due) > count)
-        taken = []
+        leased = []
         for delivery in found:
             name = delivery.session.partition(":")[2]
             chat, token = self.world[name], int(delivery.token)
@@ -163,23 +163,23 @@ class Gateways(RuleBasedStateMachine):
             assert token > self.token, "tokens grow, also when the clock fell back"
             self.token = token
             assert chat.acquire(held.lease)
-            if heard:
+            if announced:
                 self.held[name].append(held)
-            taken.append(name)
+            leased.append(name)
         for name in due - ready:
             if len(found) < count or not self._is_queued(name):
                 self.world[name].leave()
-        return taken
+        return leased
 
     def _is_queued(self, name: str) -> bool:
         return self.run(self.client.command("ZSCORE", keys.outqueue(CHANNEL), SESSIONS[name])) is not None
 
-    def _check_handed_over(self, told: LeasedChat, chat: Chat, lease: str) -> None:
-        assert [entry.seq for entry in told.pending] == chat.outbox[:4]
-        assert (told.part, told.unclear) == (chat.done if chat.outbox else 0, chat.unclear(lease))
-        assert (told.closed, told.tries, told.running is not None) == (chat.closed, chat.tries, chat.turn)
-        assert (told.streamed_message is not None) is bool(chat.bubble)
-        assert told.pending_stream == ((1, chat.meant.partition(" ")[2]) if chat.meant else None)
+    def _check_handed_over(self, handed: LeasedChat, chat: Chat, lease: str) -> None:
+        assert [entry.seq for entry in handed.pending] == chat.outbox[:4]
+        assert (handed.part, handed.unclear) == (chat.done if chat.outbox else 0, chat.unclear(lease))
+        assert (handed.closed, handed.tries, handed.running is not None) == (chat.closed, chat.tries, chat.turn)
+        assert (handed.streamed_message is not None) is bool(chat.streamed)
+        assert handed.pending_stream == ((1, chat.doubtful.partition(" ")[2]) if chat.doubtful else None)
 
     @when(Chat.is_leased)
     @rule(owner=owners)
@@ -298,10 +298,10 @@ class Gateways(RuleBasedStateMachine):
                 chat.leave()
                 return True
             case "meant":
-                chat.meant = f"1 key {seq}.{part}"
+                chat.doubtful = f"1 key {seq}.{part}"
                 return 0.0
             case "bubble":
-                chat.bubble, chat.meant = f"1 {seq}.{part}", ""
+                chat.streamed, chat.doubtful = f"1 {seq}.{part}", ""
                 return True
             case _:
                 return chat.done, chat.unclear(lease), chat.closed, chat.tries, min(4, len(chat.outbox))

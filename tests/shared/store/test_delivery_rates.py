@@ -13,7 +13,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.backlog import OutboxReading, read_outboxes
 from shared.store.delivery.deliveries import Cleared, DeliveryQueue, LeasedChat, RateKey, Wait
 from tests.helpers.clock import HandClock
-from tests.helpers.platform_chat import CHANNEL, PlatformChat, deliver, gateway, taken
+from tests.helpers.platform_chat import CHANNEL, PlatformChat, deliver, gateway, lease_one
 
 SLOW = RateKey("bot", per_s=0.01, burst=3)
 """Three at once, then one in 100 s: none comes by itself while a test runs."""
@@ -22,8 +22,8 @@ SLOW = RateKey("bot", per_s=0.01, burst=3)
 async def talking(client: RedisClient, chat: str) -> tuple[DeliveryQueue, LeasedChat]:
     """A gateway that holds a chat with a line to send."""
     deliveries, one = gateway(client), PlatformChat(client, chat)
-    await one.told("x")
-    return deliveries, await taken(deliveries)
+    await one.ask_and_answer("x")
+    return deliveries, await lease_one(deliveries)
 
 
 async def time_passes(client: RedisClient, rate: RateKey, s: float) -> None:
@@ -67,7 +67,7 @@ async def test_a_post_that_has_to_wait_is_not_about_to_be_sent(client: RedisClie
     assert isinstance(await deliveries.begin_post(held, 1, 0), Wait)
     await client.command("DEL", keys.outpause(CHANNEL))
     await deliveries.requeue(held, 0, unclear=True)
-    assert not (await taken(gateway(client))).unclear
+    assert not (await lease_one(gateway(client))).unclear
 
 
 async def test_an_edit_is_off_the_same_budget(client: RedisClient) -> None:
@@ -126,7 +126,7 @@ async def test_a_pause_holds_for_every_replica_and_is_never_made_shorter(client:
     """The platform said so of the whole bot: nobody takes a chat, nothing is sent or edited; other channels go on."""
     deliveries, held = await talking(client, "1")
     other = gateway(client)
-    await PlatformChat(client, "2").told("x")
+    await PlatformChat(client, "2").ask_and_answer("x")
     await deliveries.pause(60)
     await other.pause(1)
     assert await other.acquire(5) == ([], 1.0)
@@ -154,7 +154,7 @@ async def test_the_gauges_say_how_many_chats_wait_and_for_how_long(client: Redis
     clock = HandClock()
     readings = FleetGauges(client, clock=clock)
     deliveries, chat = gateway(client), PlatformChat(client)
-    await chat.told("one", "two")
+    await chat.ask_and_answer("one", "two")
     await PlatformChat(client, "43").ask()
     await client.command("ZINCRBY", keys.outwaits(CHANNEL), -5000, chat.session)
     await readings.refresh()
@@ -172,22 +172,22 @@ async def test_the_gauges_say_how_many_chats_wait_and_for_how_long(client: Redis
     assert gauge("outbox_waiting", CHANNEL) == gauge("outbox_oldest_seconds", CHANNEL) == 0
 
 
-async def test_the_oldest_line_is_told_whatever_comes_behind_it(client: RedisClient) -> None:
+async def test_the_age_is_that_of_the_oldest_line_whatever_comes_after_it(client: RedisClient) -> None:
     """A new line does not make the wait of an old one shorter; its age goes with it to whoever delivers it."""
     chat = PlatformChat(client)
-    await chat.told("one")
+    await chat.ask_and_answer("one")
     [[id, _]] = await client.command("XRANGE", keys.outbox(chat.session), "-", "+")
     before = await client.command("ZSCORE", keys.outwaits(CHANNEL), chat.session)
-    await chat.told("two")
+    await chat.ask_and_answer("two")
     assert await client.command("ZSCORE", keys.outwaits(CHANNEL), chat.session) == before
     [[_, fields]] = await client.command("XRANGE", keys.outbox(chat.session), id, id)
     assert fields[2] == b"at"
     assert fields[3] == before
-    held = await taken(gateway(client))
+    held = await lease_one(gateway(client))
     assert held.pending[0].age_s >= held.pending[1].age_s >= 0
 
 
-async def test_a_channel_that_was_never_used_is_told_of_nowhere(client: RedisClient) -> None:
+async def test_a_channel_that_was_never_used_is_reported_nowhere(client: RedisClient) -> None:
     """No series of nothing."""
     assert await read_outboxes(client) == []
 
@@ -195,5 +195,5 @@ async def test_a_channel_that_was_never_used_is_told_of_nowhere(client: RedisCli
 @pytest.mark.parametrize("kind", ["outqueue", "outwaits"])
 async def test_a_channel_that_nobody_serves_any_more_is_forgotten(client: RedisClient, kind: str) -> None:
     """With the logs of its chats."""
-    await PlatformChat(client).told("x")
+    await PlatformChat(client).ask_and_answer("x")
     assert 0 < await client.command("PTTL", f"shoal:{kind}:{CHANNEL}") <= 30 * 86_400_000

@@ -204,7 +204,7 @@ async def test_a_turn_that_was_begun_keeps_its_place(client: RedisClient, inbox:
     assert again.waited_ms < 60_000
 
 
-async def test_a_lease_that_lapsed_is_taken_though_its_person_has_a_share(client: RedisClient, inbox: Inbox) -> None:
+async def test_a_lapsed_lease_is_claimed_though_its_person_has_a_share(client: RedisClient, inbox: Inbox) -> None:
     """It is a turn that was begun; share and order are for those that were not."""
     for i in range(4):
         await person(inbox, "p", f"c{i:03}")
@@ -273,8 +273,8 @@ async def test_who_is_over_the_share_comes_before_an_empty_slot(client: RedisCli
 async def test_the_chats_of_a_group_are_no_one_persons(client: RedisClient, inbox: Inbox) -> None:
     """Where several people talk, the chat has the share, whoever spoke there last."""
     for i in range(6):
-        said = msgspec.structs.replace(message(chat=f"g/{i:03}"), sender_id="p", metadata={"group": "1"})
-        await inbox.ingest(said)
+        texts = msgspec.structs.replace(message(chat=f"g/{i:03}"), sender_id="p", metadata={"group": "1"})
+        await inbox.ingest(texts)
     assert await client.command("EXISTS", keys.FAIR_KEYS) == 0
     slots = Slots(client, 1)
     await slots.fill()
@@ -383,12 +383,12 @@ async def test_stop_ends_a_tick_that_waits_before_all_others(client: RedisClient
 
 
 @pytest.mark.parametrize("change", ["new", "forget", "erase", "withdraw"])
-async def test_what_is_taken_out_of_a_chat_leaves_the_background(
+async def test_what_is_removed_from_a_chat_leaves_the_background(
     client: RedisClient, inbox: Inbox, change: str
 ) -> None:
     """Nothing stays of it, in no queue and in nobody's share."""
-    said = await tick(inbox)
-    assert said.turn == 1
+    texts = await tick(inbox)
+    assert texts.turn == 1
     sessions = Sessions(client)
     if change == "erase":
         await erase.erase(client, SESSION)
@@ -415,7 +415,7 @@ async def test_the_cap_of_waiting_chats_counts_both_queues(client: RedisClient) 
         await person(inbox, "q")
 
 
-async def test_gauges_and_status_tell_them_apart(client: RedisClient, inbox: Inbox) -> None:
+async def test_gauges_and_status_distinguish_them(client: RedisClient, inbox: Inbox) -> None:
     """What runs of the background has its lease among the turns, and is counted once."""
     for i in range(3):
         await tick(inbox, f"tick/{i:03}")

@@ -19,39 +19,39 @@ def gaps() -> float:
 async def test_each_connection_after_the_first_is_a_gap(client: RedisClient) -> None:
     """Whoever subscribes for the first time has missed nothing."""
     before = gaps()
-    told: list[float] = []
+    gap_count: list[float] = []
 
     async def on_gap() -> None:
-        told.append(gaps() - before)
+        gap_count.append(gaps() - before)
 
     fanout = Fanout(client, on_gap=on_gap)
     await fanout.subscribe("shoal:live:a", lambda _: None)
     running = asyncio.create_task(fanout.run())
     try:
-        await eventually(lambda: told == [0], within_s=10)
+        await eventually(lambda: gap_count == [0], within_s=10)
         await client.command("CLIENT", "KILL", "TYPE", "pubsub")
-        await eventually(lambda: told == [0, 1], within_s=10)
+        await eventually(lambda: gap_count == [0, 1], within_s=10)
         await client.command("CLIENT", "KILL", "TYPE", "pubsub")
-        await eventually(lambda: told == [0, 1, 2], within_s=10)
+        await eventually(lambda: gap_count == [0, 1, 2], within_s=10)
     finally:
         await cancel_all([running])
 
 
-async def test_who_listens_first_hears_what_is_said_right_after(client: RedisClient) -> None:
+async def test_the_first_listener_gets_what_is_published_right_after(client: RedisClient) -> None:
     """The connection is made for them: until it is there, they wait."""
 
     async def on_gap() -> None:
         pass
 
     for number in range(20):
-        heard: list[bytes] = []
+        events: list[bytes] = []
         fanout = Fanout(client, on_gap=on_gap)
         running = asyncio.create_task(fanout.run())
         try:
             await asyncio.sleep(0)  # it has begun, and waits for the first listener
-            await fanout.subscribe(f"shoal:live:{number}", heard.append)
+            await fanout.subscribe(f"shoal:live:{number}", events.append)
             assert await client.command("PUBLISH", f"shoal:live:{number}", b"hello") == 1
-            await eventually(functools.partial(heard.__contains__, b"hello"), within_s=10)
+            await eventually(functools.partial(events.__contains__, b"hello"), within_s=10)
         finally:
             await cancel_all([running])
 

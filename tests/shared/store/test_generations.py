@@ -30,7 +30,7 @@ EVERYDAY = settings(max_examples=60, stateful_step_count=30, deadline=None, dera
 
 
 @dataclass
-class Meant:
+class WantedChange:
     """A command on its way: what its gateway read, and which message it is."""
 
     id: str
@@ -64,7 +64,7 @@ class Chat(RuleBasedStateMachine):
         super().__init__()
         self.expected = Expected()
         self.claims: list[Claim] = []
-        self.meant: list[Meant] = []
+        self.wanted: list[WantedChange] = []
         self.ids = 0
         self.run(self._open())
 
@@ -86,8 +86,8 @@ class Chat(RuleBasedStateMachine):
 
     def _moved(self, *, head: bool) -> None:
         """What gateways have read is old: for all commands, for `/stop` when the turn at the head is another."""
-        for meant in self.meant:
-            meant.fits = meant.fits and meant.change == "stop" and not head
+        for wanted in self.wanted:
+            wanted.fits = wanted.fits and wanted.change == "stop" and not head
 
     @rule()
     def a_message_comes(self) -> None:
@@ -149,36 +149,36 @@ class Chat(RuleBasedStateMachine):
             now.counter, len(now.waiting), now.waiting[0] if now.waiting else 0,
         )  # fmt: skip
         assert (state.generation, state.entries, state.running) == (now.generation, now.entries, now.lease is not None)
-        self.meant.append(Meant(self._id(), change, state))
+        self.wanted.append(WantedChange(self._id(), change, state))
 
-    @precondition(lambda self: self.meant)
+    @precondition(lambda self: self.wanted)
     @rule(back=st.integers(0, 3))
     def a_gateway_answers(self, back: int) -> None:
         """Perhaps long after it read, perhaps once more."""
-        meant = self.meant[-1 - back % len(self.meant)]
-        said = message(f"/{meant.change}", id=meant.id)
-        line = OutboundMessage(content="x", turn=0, in_reply_to=(said.id,), kind="command")
+        wanted = self.wanted[-1 - back % len(self.wanted)]
+        texts = message(f"/{wanted.change}", id=wanted.id)
+        line = OutboundMessage(content="x", turn=0, in_reply_to=(texts.id,), kind="command")
         answering = self.sessions.answer_command(
-            said, line, meant.state, change=meant.change, log_line=UserLine(id=said.id, text="x"), principal="owner"
+            texts, line, wanted.state, change=wanted.change, log_line=UserLine(id=texts.id, text="x"), principal="owner"
         )
-        if meant.done:
+        if wanted.done:
             assert self.run(answering).duplicate
-        elif meant.change and not meant.fits:
+        elif wanted.change and not wanted.fits:
             with pytest.raises(InboxChanged):
                 self.run(answering)
         else:
             assert not self.run(answering).duplicate
-            self._answered(meant)
+            self._answered(wanted)
 
-    def _answered(self, meant: Meant) -> None:
-        meant.done, now = True, self.expected
-        now.lines += [meant.id, "command"]
-        if meant.change == "stop" and now.waiting:
+    def _answered(self, wanted: WantedChange) -> None:
+        wanted.done, now = True, self.expected
+        now.lines += [wanted.id, "command"]
+        if wanted.change == "stop" and now.waiting:
             now.stop = now.waiting[0]
-        elif meant.change in ("new", "forget"):
+        elif wanted.change in ("new", "forget"):
             if now.waiting:
                 self._moved(head=True)
-            now.archived = now.archived + now.entries if meant.change == "new" else 0
+            now.archived = now.archived + now.entries if wanted.change == "new" else 0
             now.waiting, now.lease, now.stop, now.entries = [], None, 0, 0
             now.generation += 1
 
@@ -199,10 +199,10 @@ class Chat(RuleBasedStateMachine):
         if not now.waiting:
             assert await ask("EXISTS", keys.inbox(SESSION), keys.ledger(SESSION)) == 0
         log = [one.line for one in await Outbox(self.client).read_after(SESSION, after=0)]
-        assert [_told(line) for line in log] == now.lines
+        assert [_entries(line) for line in log] == now.lines
 
 
-def _told(line: UserLine | OutboundMessage) -> str:
+def _entries(line: UserLine | OutboundMessage) -> str:
     if isinstance(line, UserLine):
         return line.id
     return "command" if line.kind == "command" else f"reply {line.turn}"

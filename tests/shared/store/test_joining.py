@@ -68,16 +68,16 @@ def ids(records: Sequence[tuple[int, bytes]]) -> list[str]:
     return [decode_inbound(record).id for _, record in records]
 
 
-async def test_what_was_taken_is_handed_to_a_successor_at_its_place(chat: Chat) -> None:
+async def test_what_joined_is_handed_to_a_successor_at_its_place(chat: Chat) -> None:
     """The ledger says where, the inbox keeps the message; commit ends all of them."""
     await chat.say("a")
     claim = await chat.acquire()
     await chat.turns.append_step(claim, 1, AssistantEntry(content="one", turn=1))
     await chat.say("b")
     await chat.say("c")
-    taken = await chat.take(claim, 2)
-    assert taken is not None
-    assert (taken.entry.turn, taken.entry.messages, ids(taken.records)) == (1, (2, 3), ["b", "c"])
+    joined_now = await chat.take(claim, 2)
+    assert joined_now is not None
+    assert (joined_now.entry.turn, joined_now.entry.messages, ids(joined_now.records)) == (1, (2, 3), ["b", "c"])
     await LeaseQueue(chat.client, "turns", owner=claim.owner, lease_s=30).release(claim)
 
     again = await chat.acquire()
@@ -150,9 +150,9 @@ async def test_what_nobody_marked_stops_the_row(client: RedisClient) -> None:
     await steer.say("b")
     await queue.say("c")
     await steer.say("d")
-    taken = await steer.take(claim, 1)
-    assert taken is not None
-    assert ids(taken.records) == ["b"]
+    joined_now = await steer.take(claim, 1)
+    assert joined_now is not None
+    assert ids(joined_now.records) == ["b"]
     assert await steer.take(claim, 2) is None
     await steer.commit(claim)
 
@@ -201,9 +201,9 @@ async def test_new_drops_what_joined_as_well(chat: Chat) -> None:
     claim = await chat.acquire()
     await chat.take(claim, 1)
     state = await chat.sessions.state(SESSION)
-    said = message("/new")
+    log_lines = message("/new")
     await chat.sessions.answer_command(
-        said, OutboundMessage(content="New.", turn=2, kind="command"), state, change="new"
+        log_lines, OutboundMessage(content="New.", turn=2, kind="command"), state, change="new"
     )
     assert await chat.client.command("HMGET", keys.session(SESSION), "taken", "cut") == [None, None]
     with pytest.raises(LeaseLost):
@@ -218,12 +218,12 @@ async def test_a_waiting_message_can_be_withdrawn(chat: Chat) -> None:
     assert await chat.withdraw("b") == "withdrawn"
     assert await chat.withdraw("b") == "withdrawn", "said twice"
     assert await chat.waiting() == [1, 3]
-    taken = await chat.take(claim, 1)
-    assert taken is not None
-    assert ids(taken.records) == ["c"]
+    joined_now = await chat.take(claim, 1)
+    assert joined_now is not None
+    assert ids(joined_now.records) == ["c"]
     lines = [one.line for one in await Outbox(chat.client).read_after(SESSION, after=0)]
-    [told] = [line for line in lines if isinstance(line, OutboundMessage)]
-    assert (told.kind, told.in_reply_to, told.turn) == ("withdrawn", ("b",), 0)
+    [result] = [line for line in lines if isinstance(line, OutboundMessage)]
+    assert (result.kind, result.in_reply_to, result.turn) == ("withdrawn", ("b",), 0)
     again = await chat.say("b")
     assert (again.duplicate, again.turn, again.ahead) == (True, 0, 0), "sent again it is still withdrawn"
 
@@ -277,8 +277,8 @@ async def test_interrupt_ends_all_before_it_and_nothing_behind_it(client: RedisC
         await before.say(id)
     claim = await chat.acquire()
     await chat.say("c")
-    [told] = await LeaseQueue(client, "turns", owner=claim.owner, lease_s=30).renew([claim])
-    assert told == 1
+    [result] = await LeaseQueue(client, "turns", owner=claim.owner, lease_s=30).renew([claim])
+    assert result == 1
     assert await chat.turns.superseded(claim)
     await before.say("d")
     stops = []
@@ -329,7 +329,7 @@ async def test_an_interrupting_message_that_is_withdrawn_behind_another_changes_
     assert await rest(chat, claim) == [(2, 2), (4, 0)]
 
 
-async def test_a_duplicate_is_told_what_is_before_it_also_where_one_was_withdrawn(client: RedisClient) -> None:
+async def test_a_duplicate_learns_what_is_before_it_also_where_one_was_withdrawn(client: RedisClient) -> None:
     """Numbers have a gap there."""
     chat = Chat(client, "queue")
     for id in "abcd":

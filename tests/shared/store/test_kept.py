@@ -26,8 +26,8 @@ async def answer(client: RedisClient) -> None:
     [claim] = await LeaseQueue(client, "turns", owner=nonce(), lease_s=60).acquire(1)
     assert claim.turn is not None
     n = claim.turn.n
-    said = [AssistantEntry(content="yes", turn=n)]
-    await Turns(client, LIMITS).commit(claim, history=said, lines=[reply("yes", n)], event=TurnEvent(n, "done"))
+    line = [AssistantEntry(content="yes", turn=n)]
+    await Turns(client, LIMITS).commit(claim, history=line, lines=[reply("yes", n)], event=TurnEvent(n, "done"))
 
 
 async def left(client: RedisClient) -> list[int]:

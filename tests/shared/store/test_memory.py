@@ -180,7 +180,7 @@ class Meddling(RedisClient):
         return answers
 
 
-async def test_entries_that_leave_while_a_conversation_is_read_are_not_taken_for_others(redis_url: str) -> None:
+async def test_entries_that_leave_while_a_conversation_is_read_are_not_mistaken_for_others(redis_url: str) -> None:
     """The mark is read before the entries: a piece that another worker took in between fails by its mark."""
     client = Meddling(redis_url)
     try:
@@ -255,7 +255,7 @@ async def test_memory_of_several_chats_can_be_one(client: RedisClient) -> None:
 
 
 @pytest.mark.parametrize("take", [0, -1, 5])
-async def test_only_what_was_read_can_be_taken(client: RedisClient, take: int) -> None:
+async def test_only_what_was_read_can_be_consolidated(client: RedisClient, take: int) -> None:
     """A caller's mistake is said before anything is written."""
     await fill(client, 2)
     memory = MemoryStore(client)

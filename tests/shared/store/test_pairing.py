@@ -58,12 +58,12 @@ async def ask(pairings: Pairings, person: PairedPerson = ADA) -> str:
 
 async def code_of(client: RedisClient, person: PairedPerson = ADA) -> str:
     """The newest code that somebody was told in their chat."""
-    told = " ".join(await said(client, person))
-    found: list[str] = re.findall(r"code (\S+)", told)
+    notices = " ".join(await texts(client, person))
+    found: list[str] = re.findall(r"code (\S+)", notices)
     return found[-1]
 
 
-async def said(client: RedisClient, person: PairedPerson = ADA) -> list[str]:
+async def texts(client: RedisClient, person: PairedPerson = ADA) -> list[str]:
     lines = [one.line for one in await Outbox(client).read_after(person.session, after=0)]
     return [line.content for line in lines if isinstance(line, OutboundMessage)]
 
@@ -119,14 +119,14 @@ def test_a_code_has_forty_random_bits_and_nothing_that_is_misread() -> None:
     assert shown_code("K7QM3XTD") == "K7QM-3XTD"
 
 
-async def test_a_stranger_is_told_a_code_once(pairings: Pairings, other: Pairings, client: RedisClient) -> None:
+async def test_a_stranger_gets_a_code_once(pairings: Pairings, other: Pairings, client: RedisClient) -> None:
     """In their chat, by whichever replica; then silence until the code is over."""
     first = await pairings.offer_code(ADA, notice, reason="unknown_sender")
     assert (first.outcome, first.quiet_s) == ("told", 600)
     again = await other.offer_code(ADA, notice, reason="unknown_sender")
     assert again.outcome == "silent"
     assert 590 < again.quiet_s <= 600
-    [text] = await said(client)
+    [text] = await texts(client)
     assert re.fullmatch(rf"code [{ALPHABET}]{{4}}-[{ALPHABET}]{{4}}", text)
     [line] = await Audit(client).newest(10)
     assert (line.kind, line.outcome, line.actor, line.channel) == ("access", "unknown_sender", "telegram:7", "telegram")
@@ -141,28 +141,28 @@ async def test_the_store_keeps_no_code_that_could_be_used(pairings: Pairings, cl
     assert code.replace("-", "") not in kept.upper()
 
 
-async def test_a_new_code_is_told_when_one_is_over_three_times_a_day(pairings: Pairings, client: RedisClient) -> None:
+async def test_a_new_code_follows_an_expired_one_three_times_a_day(pairings: Pairings, client: RedisClient) -> None:
     """Whoever missed the time is not shut out for ever, and cannot make us write for ever either."""
     codes = []
     for _ in range(3):
         codes.append(await asked(pairings, client))
         await pass_time(client, 600_001)
     assert len(set(codes)) == 3
-    told = await pairings.offer_code(ADA, notice, reason="unknown_sender")
-    assert told.outcome == "silent"
-    assert told.quiet_s > 80_000
+    notices = await pairings.offer_code(ADA, notice, reason="unknown_sender")
+    assert notices.outcome == "silent"
+    assert notices.quiet_s > 80_000
     assert await ask(pairings, BOB) == "told"
 
 
-async def test_who_may_not_be_let_in_is_told_so_once_a_day(pairings: Pairings, client: RedisClient) -> None:
+async def test_who_cannot_be_paired_gets_one_notice_a_day(pairings: Pairings, client: RedisClient) -> None:
     """No code, and one notice; of a group one for all who speak in it."""
-    told = await pairings.turn_away(ADA, notice("none"), reason="sender_not_allowed")
-    assert (told.outcome, told.quiet_s) == ("told", 86_400)
+    notices = await pairings.turn_away(ADA, notice("none"), reason="sender_not_allowed")
+    assert (notices.outcome, notices.quiet_s) == ("told", 86_400)
     assert (await pairings.turn_away(ADA, notice("none"), reason="sender_not_allowed")).outcome == "silent"
     group = msgspec.structs.replace(BOB, session="telegram:-1")
     for person in (group, msgspec.structs.replace(group, sender="9")):
         await pairings.turn_away(person, notice("none"), reason="group_not_allowed", in_name_of="group:-1")
-    assert await said(client, group) == ["code none"]
+    assert await texts(client, group) == ["code none"]
     assert await client.command("EXISTS", keys.PAIRING) == 0
     assert await outcomes(client) == ["sender_not_allowed", "group_not_allowed"]
 
@@ -173,9 +173,9 @@ async def test_a_flood_of_strangers_leaves_little_behind(
     """So many of a channel are told anything in a minute; another channel has a count of its own."""
     monkeypatch.setattr(pairing, "NOTICES_A_MINUTE", 3)
     crowd = [msgspec.structs.replace(ADA, sender=f"s{n}", session=f"telegram:s{n}") for n in range(8)]
-    told = [await pairings.offer_code(one, notice, reason="unknown_sender") for one in crowd]
-    assert [one.outcome for one in told] == ["told"] * 3 + ["crowded"] * 5
-    assert 0 < told[-1].quiet_s <= 60
+    notices = [await pairings.offer_code(one, notice, reason="unknown_sender") for one in crowd]
+    assert [one.outcome for one in notices] == ["told"] * 3 + ["crowded"] * 5
+    assert 0 < notices[-1].quiet_s <= 60
     assert await client.command("HLEN", keys.PAIRING) == 3
     elsewhere = msgspec.structs.replace(ADA, channel="slack", session="slack:7")
     assert await ask(pairings, elsewhere) == "told"
@@ -239,7 +239,7 @@ async def test_a_full_store_refuses_strangers(pairings: Pairings, client: RedisC
 # A code
 
 
-async def test_a_code_lets_in_whoever_was_told_it(pairings: Pairings, client: RedisClient) -> None:
+async def test_a_code_lets_in_the_person_who_got_it(pairings: Pairings, client: RedisClient) -> None:
     """By id, in that channel alone, and they are told so; who else has no code is not let in."""
     assert not await pairings.is_let_in("telegram", "7")
     person = await approve(pairings, await asked(pairings, client))
@@ -248,7 +248,7 @@ async def test_a_code_lets_in_whoever_was_told_it(pairings: Pairings, client: Re
     assert await pairings.is_let_in("telegram", "7")
     assert not await pairings.is_let_in("slack", "7")
     assert not await pairings.is_let_in("telegram", "Ada")
-    assert "You are let in" in (await said(client))[-1]
+    assert "You are let in" in (await texts(client))[-1]
     assert await pairings.people() == [person]
     assert await ask(pairings) == "let_in"
     assert await outcomes(client) == ["unknown_sender", "let_in"]
@@ -271,7 +271,7 @@ async def test_a_code_counts_once(pairings: Pairings, other: Pairings, client: R
     assert await approve(other, code, request="r1") == first
     for _ in range(6):
         assert (await refusal(other, code)).code == "pair_used"
-    assert len(await said(client)) == 2
+    assert len(await texts(client)) == 2
     assert await pairings.revoke("telegram", "7", by="console")
     assert (await refusal(pairings, code)).code == "pair_used"
     assert not await pairings.is_let_in("telegram", "7")
@@ -286,11 +286,11 @@ async def test_of_two_approvals_at_once_exactly_one_counts(
         person = msgspec.structs.replace(ADA, sender=f"p{n}", session=f"telegram:p{n}")
         await client.command("DEL", keys.brake("strangers:telegram"), keys.PAIRING)
         code = await asked(pairings, client, person)
-        told = await asyncio.gather(
+        notices = await asyncio.gather(
             approve(pairings, code, by="telegram:1"), approve(other, code, by="telegram:2"), return_exceptions=True
         )
-        winners = [one for one in told if isinstance(one, PairedPerson)]
-        losers = [one for one in told if isinstance(one, PairingFailed)]
+        winners = [one for one in notices if isinstance(one, PairedPerson)]
+        losers = [one for one in notices if isinstance(one, PairingFailed)]
         assert ([one.sender for one in winners], [one.code for one in losers]) == ([f"p{n}"], ["pair_used"])
     noted = await outcomes(client)
     assert min(noted.count("let_in"), noted.count("used_code")) >= 30
@@ -312,10 +312,10 @@ async def test_a_code_is_good_for_ten_minutes(pairings: Pairings, client: RedisC
 async def test_the_sixth_guess_is_refused_even_if_it_is_right(pairings: Pairings, client: RedisClient) -> None:
     """Five wrong codes within an hour, then nothing counts any more; others are not held up."""
     code = await asked(pairings, client)
-    told = [(await refusal(pairings, f"WRONG{n}")).message for n in range(5)]
-    assert "4 more tries" in told[0]
-    assert "1 more try " in told[3]
-    assert "no more tries" in told[4]
+    notices = [(await refusal(pairings, f"WRONG{n}")).message for n in range(5)]
+    assert "4 more tries" in notices[0]
+    assert "1 more try " in notices[3]
+    assert "no more tries" in notices[4]
     late = await refusal(pairings, code)
     assert (late.code, "60 min" in late.message) == ("pair_guesses", True)
     assert not await pairings.is_let_in("telegram", "7")
@@ -337,11 +337,11 @@ async def test_guesses_are_forgotten_after_an_hour(pairings: Pairings, client: R
     await approve(pairings, await asked(pairings, client))
 
 
-async def test_a_guess_that_is_told_again_is_one(pairings: Pairings) -> None:
+async def test_a_repeated_guess_counts_once(pairings: Pairings) -> None:
     """A platform delivers a message twice."""
     for _ in range(5):
-        told = await refusal(pairings, "WRONG", request="r1")
-    assert "4 more tries" in told.message
+        notices = await refusal(pairings, "WRONG", request="r1")
+    assert "4 more tries" in notices.message
 
 
 async def test_an_admin_of_one_channel_lets_nobody_in_to_another(pairings: Pairings, client: RedisClient) -> None:

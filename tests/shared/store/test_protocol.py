@@ -143,14 +143,14 @@ def _clock_moved(client: RedisClient) -> Callable[[], Awaitable[bool]]:
     return moved
 
 
-async def test_a_lapsed_lease_is_taken_over_and_counts_a_crash(client: RedisClient) -> None:
+async def test_a_lapsed_lease_changes_owner_and_counts_a_crash(client: RedisClient) -> None:
     """A dead worker's entry becomes due again; an owner found there means that it crashed."""
     await say(Inbox(client))
     dead = await one(queue(client, lease_s=SHORT_LEASE_S))
-    taken = await eventually(lambda: queue(client).acquire(1), within_s=3)
-    assert taken[0].owner_lost
-    assert taken[0].turn is not None
-    assert taken[0].turn.crashes == 1
+    claims = await eventually(lambda: queue(client).acquire(1), within_s=3)
+    assert claims[0].owner_lost
+    assert claims[0].turn is not None
+    assert claims[0].turn.crashes == 1
     with pytest.raises(LeaseLost):
         await commit(client, dead)
 
@@ -166,8 +166,8 @@ async def test_grace_leaves_a_lapsed_lease_to_its_owner_for_half_a_lease(client:
     assert [claim.session for claim in await fresh.acquire(5, grace=True)] == ["web:owner/new"]
     assert await owner.renew([held]) == [0]
     await _lapse(client, held, ago_s=16)
-    [taken] = await fresh.acquire(5, grace=True)
-    assert taken.owner_lost, "grace has an end, however many workers are in it"
+    [claims] = await fresh.acquire(5, grace=True)
+    assert claims.owner_lost, "grace has an end, however many workers are in it"
 
 
 async def _lapse(client: RedisClient, claim: Claim, *, ago_s: float) -> None:
@@ -500,7 +500,7 @@ async def test_a_step_that_does_not_follow_the_last_one_is_refused_and_the_turn_
     assert await client.command("LLEN", keys.wake("turns")) == 1
 
 
-async def test_a_member_without_messages_is_taken_out_of_the_queue(client: RedisClient) -> None:
+async def test_a_member_without_messages_is_removed_from_the_queue(client: RedisClient) -> None:
     """Whatever left it there, it is no work, and it is not looked at again."""
     await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))
     await client.command("HSET", keys.leases("turns"), keys.turn(SESSION), "gone:1")
@@ -551,8 +551,8 @@ async def test_a_chat_has_the_memory_that_the_policy_gives_it(
     """Its own, its person's (never among several people), or one for all; a change of the policy holds from the next
     message on."""
     await say(Inbox(client, InboxLimits(memory_scope="shared")), id="before")
-    said = msgspec.structs.replace(message("hello"), metadata={"group": group})
-    await Inbox(client, InboxLimits(memory_scope=policy)).ingest(said)
+    texts = msgspec.structs.replace(message("hello"), metadata={"group": group})
+    await Inbox(client, InboxLimits(memory_scope=policy)).ingest(texts)
     claim = await one(queue(client))
     assert claim.turn is not None
     assert claim.turn.scope == scope

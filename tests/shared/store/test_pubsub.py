@@ -14,35 +14,35 @@ from tests.helpers.wait import eventually
 
 async def test_what_waited_is_handed_on_before_what_comes(client: RedisClient) -> None:
     """In the order of the server."""
-    heard: list[PubSubEvent] = []
+    events: list[PubSubEvent] = []
     async with pubsub(client) as news:
         news.subscribe("a")
         await eventually(lambda: _listens(client))
         for text in (b"1", b"2"):
             await client.command("PUBLISH", "a", text)
-        handing = asyncio.create_task(news.dispatch(heard.append, 60))
-        await eventually(lambda: len(heard) == 3)
+        handing = asyncio.create_task(news.dispatch(events.append, 60))
+        await eventually(lambda: len(events) == 3)
         await client.command("PUBLISH", "a", b"3")
-        await eventually(lambda: len(heard) == 4)
+        await eventually(lambda: len(events) == 4)
         handing.cancel()
-    assert [(one.kind, one.data) for one in heard[1:]] == [("message", text) for text in (b"1", b"2", b"3")]
+    assert [(one.kind, one.data) for one in events[1:]] == [("message", text) for text in (b"1", b"2", b"3")]
 
 
-async def test_silence_is_told_from_an_answer(client: RedisClient) -> None:
+async def test_silence_differs_from_an_answer(client: RedisClient) -> None:
     """So that whoever asked knows whether the connection is dead."""
-    heard: list[PubSubEvent] = []
+    events: list[PubSubEvent] = []
     async with pubsub(client) as news:
-        assert not await news.dispatch(heard.append, 0.05)
+        assert not await news.dispatch(events.append, 0.05)
         news.subscribe("a")
         news.ping()
-        assert await news.dispatch(heard.append, 0.2)
-    assert [one.kind for one in heard] == ["subscribe", "pong"]
+        assert await news.dispatch(events.append, 0.2)
+    assert [one.kind for one in events] == ["subscribe", "pong"]
 
 
 async def test_what_a_listener_raises_reaches_whoever_reads(client: RedisClient) -> None:
     """A bug ends the reading, and no other part of the process."""
 
-    def broken(heard: PubSubEvent) -> None:
+    def broken(events: PubSubEvent) -> None:
         raise ZeroDivisionError
 
     async with pubsub(client) as news:
@@ -51,10 +51,10 @@ async def test_what_a_listener_raises_reaches_whoever_reads(client: RedisClient)
             await news.dispatch(broken, 60)
 
 
-async def test_the_end_of_the_connection_is_told(client: RedisClient) -> None:
+async def test_the_end_of_the_connection_is_reported(client: RedisClient) -> None:
     """At once, not after the silence."""
     async with pubsub(client) as news:
-        handing = asyncio.create_task(news.dispatch(lambda heard: None, 60))
+        handing = asyncio.create_task(news.dispatch(lambda events: None, 60))
         await client.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         with pytest.raises(RedisAway):
             await handing

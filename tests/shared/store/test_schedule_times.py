@@ -161,9 +161,9 @@ def test_a_year_of_minutes_is_not_gone_through() -> None:
         (CronPlan("0 9 * * *", "../../etc/passwd"), "IANA name"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused_with_what_to_write(plan: Plan, said: str) -> None:
+def test_a_plan_that_cannot_be_is_refused_with_what_to_write(plan: Plan, message: str) -> None:
     """Also one that would come too often."""
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         check_plan(plan, now_ms=NOW, min_every_s=60)
 
 
@@ -193,7 +193,7 @@ def test_an_expression_that_comes_round_too_late_is_refused() -> None:
 
 
 @pytest.mark.parametrize("expression", ["* * * * *", "0 * * * *", "30 8 * * 1-5"])
-def test_missed_ticks_are_counted_without_going_through_many_more(
+def test_missed_ticks_are_counted_without_walking_through_many_more(
     expression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After ten years, too."""
@@ -226,7 +226,7 @@ def test_a_zone_is_a_name() -> None:
     check_timezone("Asia/Kolkata")
 
 
-def test_plans_and_times_are_told_in_words() -> None:
+def test_plans_and_times_are_described_in_words() -> None:
     """As people read them in the chat."""
     plans: list[tuple[Plan, str]] = [
         (AtPlan(NOW), "once, at 2026-11-21 13:00 (Saturday, Europe/Berlin)"),
@@ -235,7 +235,7 @@ def test_plans_and_times_are_told_in_words() -> None:
         (EveryPlan(2 * 24 * HOUR, NOW), "every 2 d"),
         (CronPlan("30 8 * * 1-5", BERLIN), "at '30 8 * * 1-5' (Europe/Berlin)"),
     ]
-    for plan, told in plans:
+    for plan, described in plans:
         schedule = Schedule(id="x", channel="c", chat_id="1", owner="o", text="t", plan=plan, timezone=BERLIN)
-        assert describe_plan(schedule) == told
+        assert describe_plan(schedule) == described
     assert local_time(NOW, "Asia/Kolkata") == "2026-11-21 17:30 (Saturday, Asia/Kolkata)"

@@ -54,9 +54,9 @@ async def fire(
 ) -> int:
     """Run a tick that was seen."""
     assert due.schedule is not None
-    said = tick_message(due.schedule, due.tick, now_ms=now, late=False, text=due.schedule.text)
+    texts = tick_message(due.schedule, due.tick, now_ms=now, late=False, text=due.schedule.text)
     move = NextTick(to=to, due_ms=to or 0, skip_busy=skip_busy)
-    return await schedules.fire(due, due.schedule, move, said, now_ms=now)
+    return await schedules.fire(due, due.schedule, move, texts, now_ms=now)
 
 
 async def claim_of(client: RedisClient, chat: str = "owner/a") -> Claim:
@@ -127,12 +127,12 @@ async def test_a_tick_becomes_a_message_of_its_chat(client: RedisClient) -> None
     schedules = Schedules(client)
     due = await due_now(schedules, schedule())
     assert await fire(schedules, due) == FIRED
-    [said] = await inbox(client)
-    assert (said.session, said.sender_id, said.id) == (SESSION, "cron", f"aa:{NOW}")
-    assert said.metadata == {"schedule": "aa", "tick": str(NOW), BACKGROUND: "1"}
-    assert is_background(said)
+    [texts] = await inbox(client)
+    assert (texts.session, texts.sender_id, texts.id) == (SESSION, "cron", f"aa:{NOW}")
+    assert texts.metadata == {"schedule": "aa", "tick": str(NOW), BACKGROUND: "1"}
+    assert is_background(texts)
     assert not is_background(message())
-    assert said.content.endswith("]\n\nlook")
+    assert texts.content.endswith("]\n\nlook")
     assert await client.command("LLEN", keys.wake(TURNS)) == 1
     [standing] = await schedules.of_session(SESSION)
     assert (standing.next_ms, standing.runs, standing.last_ms) == (NOW + MINUTE, 1, NOW)
@@ -167,7 +167,7 @@ async def test_a_worker_that_slept_cannot_run_an_old_tick(client: RedisClient) -
     assert len(await inbox(client)) == 1
 
 
-async def test_a_tick_that_came_before_is_not_said_again(client: RedisClient) -> None:
+async def test_a_tick_that_came_before_is_not_sent_again(client: RedisClient) -> None:
     """Should the store lose its newest changes and with them that the schedule moved on, its message is known."""
     schedules = Schedules(client)
     due = await due_now(schedules, schedule())
@@ -258,7 +258,7 @@ async def test_a_tick_shows_its_chat_at_the_head_of_the_list(client: RedisClient
     assert await client.command("ZSCORE", chats, "owner/unlisted") is None
 
 
-async def test_what_nothing_is_known_of_is_taken_out(client: RedisClient) -> None:
+async def test_an_entry_without_a_schedule_is_removed(client: RedisClient) -> None:
     """A store that lost one of two keys, or a stranger's entry, costs one look."""
     await client.command("ZADD", keys.SCHEDULES, 1, f"aa:{SESSION}", 2, "nonsense")
     assert (await Schedules(client).due(now_ms=NOW)).due == ()
@@ -355,7 +355,7 @@ async def test_forgetting_a_chat_forgets_what_it_planned(
     assert await inbox(client) == []
 
 
-async def test_only_what_is_a_schedule_can_be_taken_out(client: RedisClient) -> None:
+async def test_only_a_schedule_can_be_removed(client: RedisClient) -> None:
     """What is noted of schedules has names that no schedule has."""
     schedules = Schedules(client)
     await due_now(schedules, schedule())
@@ -371,11 +371,11 @@ async def test_a_command_takes_one_out_in_the_step_that_says_so(client: RedisCli
     schedules, sessions = Schedules(client), Sessions(client)
     for id in ("aa", "bb"):
         await schedules.add(schedule(id), NOW)
-    said = message("/cron remove aa")
+    texts = message("/cron remove aa")
     answer = OutboundMessage(content="Removed.", turn=0, kind="command")
     for again in (False, True):
         done = await sessions.answer_command(
-            said, answer, await sessions.state(SESSION), change="unschedule", schedule="aa"
+            texts, answer, await sessions.state(SESSION), change="unschedule", schedule="aa"
         )
         assert done.duplicate == again
         assert [one.schedule.id for one in await schedules.of_session(SESSION)] == ["bb"]
@@ -418,13 +418,13 @@ async def test_plans_go_out_and_come_back_with_their_session(client: RedisClient
     ],
 )
 async def test_a_file_that_was_changed_by_hand_is_checked_first(
-    client: RedisClient, change: dict[str, Any], said: str
+    client: RedisClient, change: dict[str, Any], texts: str
 ) -> None:
     """Before anything is written."""
     backup = SessionBackup(client, Settings())
     file = await backup.export(SESSION, now_ms=NOW)
     one = msgspec.structs.replace(schedule(), **change)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=texts):
         await backup.restore(msgspec.structs.replace(file, schedules=(one,)), SESSION)
     assert await client.command("KEYS", "*") == []
 

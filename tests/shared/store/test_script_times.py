@@ -17,7 +17,7 @@ from shared.store.turns.turn_writes import Turns
 from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import reply, say
 from tests.helpers.children import Parent
-from tests.helpers.platform_chat import PlatformChat, gateway, taken
+from tests.helpers.platform_chat import PlatformChat, gateway, lease_one
 
 TARGET_MS = 5
 LIMIT_MS = 20
@@ -112,12 +112,12 @@ async def cancel_subagents(watch: Watch) -> None:
 async def deliver_and_close(watch: Watch) -> None:
     """A chat of a platform with as many long lines as may wait, and one that closes."""
     chat, deliveries = PlatformChat(watch.client), gateway(watch.client)
-    await chat.told(*[TEXT] * OUTBOX_CAP)
-    await watch.see("a line too many", chat.told(TEXT))
+    await chat.ask_and_answer(*[TEXT] * OUTBOX_CAP)
+    await watch.see("a line too many", chat.ask_and_answer(TEXT))
     await watch.see("out_acquire", deliveries.acquire(1))
     assert await deliveries.renew([]) == set()
     await chat.time_passes()
-    held = await taken(deliveries)
+    held = await lease_one(deliveries)
     await watch.see("out_sending", deliveries.begin_post(held, 1, 0))
     await watch.see("out_look", deliveries.read_chat(held))
     await watch.see("out_sent", deliveries.finish_post(held, 1, 0, last=True, id="x"))

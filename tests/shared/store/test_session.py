@@ -55,18 +55,18 @@ async def answer(
     client: RedisClient,
     change: Change = "",
     *,
-    said: InboundMessage | None = None,
+    texts: InboundMessage | None = None,
     state: SessionState | None = None,
     preset: str = "",
 ) -> CommandAnswered:
     """Answer a command as a gateway does."""
-    said = said or message(f"/{change or 'status'}", id=nonce())
+    texts = texts or message(f"/{change or 'status'}", id=nonce())
     sessions = Sessions(client)
-    state = state or await sessions.state(said.session)
-    line = OutboundMessage(content="done", turn=0, in_reply_to=(said.id,), kind="command")
-    shown = UserLine(id=said.id, text=said.content)
+    state = state or await sessions.state(texts.session)
+    line = OutboundMessage(content="done", turn=0, in_reply_to=(texts.id,), kind="command")
+    shown = UserLine(id=texts.id, text=texts.content)
     return await sessions.answer_command(
-        said, line, state, change=change, preset=preset, log_line=shown, principal="owner"
+        texts, line, state, change=change, preset=preset, log_line=shown, principal="owner"
     )
 
 
@@ -108,7 +108,7 @@ async def test_a_message_that_cannot_be_read_still_counts_as_waiting(client: Red
 
 async def test_an_answer_is_the_line_behind_its_command_and_no_turn(client: RedisClient) -> None:
     """Nothing is due, nobody wakes, the chat is listed."""
-    answered = await answer(client, said=message("/status", id="c1"))
+    answered = await answer(client, texts=message("/status", id="c1"))
     assert answered == CommandAnswered(1, duplicate=False)
     first, second = await Outbox(client).read_after(SESSION, after=0)
     assert (first.seq, second.seq) == (1, 2)
@@ -135,7 +135,7 @@ async def test_the_same_command_again_changes_nothing(client: RedisClient, chang
     """A second delivery, also much later, gets the first answer; what came in between is left alone."""
     sessions, again = Sessions(client), message("/x", id="c1")
     await say(Inbox(client), id="m1")
-    first = await answer(client, change, said=again, preset="fast")
+    first = await answer(client, change, texts=again, preset="fast")
     if change not in ENDS:
         await commit(client, await one(client))
     await say(Inbox(client), id="m2")
@@ -143,7 +143,7 @@ async def test_the_same_command_again_changes_nothing(client: RedisClient, chang
     await answer(client, "preset", preset="slow")
     before = await contents(client)
     state = await sessions.state(SESSION)
-    second = await answer(client, change, said=again, state=state, preset="fast")
+    second = await answer(client, change, texts=again, state=state, preset="fast")
     assert (second.seq, second.duplicate, first.duplicate) == (first.seq, True, False)
     assert await contents(client) == before
     assert await commit(client, claim)
@@ -152,17 +152,17 @@ async def test_the_same_command_again_changes_nothing(client: RedisClient, chang
 async def test_a_command_delivered_everywhere_at_once_has_one_effect(client: RedisClient) -> None:
     """Several gateways get the same message: one generation, one answer."""
     await say(Inbox(client))
-    said = message("/new", id="c1")
-    answers = await asyncio.gather(*(_patient(client, said) for _ in range(30)))
+    texts = message("/new", id="c1")
+    answers = await asyncio.gather(*(_patient(client, texts) for _ in range(30)))
     assert sum(not one.duplicate for one in answers) == 1
     assert (await Sessions(client).state(SESSION)).generation == 1
     assert len(await Outbox(client).read_after(SESSION, after=0)) == 3
 
 
-async def _patient(client: RedisClient, said: InboundMessage) -> CommandAnswered:
+async def _patient(client: RedisClient, texts: InboundMessage) -> CommandAnswered:
     while True:
         try:
-            return await answer(client, "new", said=said)
+            return await answer(client, "new", texts=texts)
         except InboxChanged:
             continue
 
@@ -170,7 +170,7 @@ async def _patient(client: RedisClient, said: InboundMessage) -> CommandAnswered
 async def test_an_id_that_was_a_command_is_no_message_afterwards(client: RedisClient) -> None:
     """A release that does not know the word gets it delivered again: known, no turn, also while others wait."""
     await say(Inbox(client), id="m1")
-    answered = await answer(client, said=message("/status", id="c1"))
+    answered = await answer(client, texts=message("/status", id="c1"))
     accepted = await say(Inbox(client), "/status", id="c1")
     assert (accepted.turn, accepted.ahead, accepted.seq, accepted.duplicate) == (0, 0, answered.seq, True)
 
@@ -178,7 +178,7 @@ async def test_an_id_that_was_a_command_is_no_message_afterwards(client: RedisCl
 async def test_an_id_that_was_a_message_is_no_command_afterwards(client: RedisClient) -> None:
     """The other way round."""
     accepted = await say(Inbox(client), "/new", id="m1")
-    assert await answer(client, "new", said=message("/new", id="m1")) == CommandAnswered(accepted.seq, duplicate=True)
+    assert await answer(client, "new", texts=message("/new", id="m1")) == CommandAnswered(accepted.seq, duplicate=True)
     assert (await Sessions(client).state(SESSION)).waiting == ("m1",)
 
 
@@ -222,24 +222,24 @@ def _writes(client: RedisClient, claim: Claim) -> list[Callable[[], Awaitable[ob
 
 
 @pytest.mark.parametrize("change", ENDS)
-async def test_the_worker_and_the_page_are_told_that_the_turn_is_over(client: RedisClient, change: Change) -> None:
+async def test_the_worker_and_the_page_learn_that_the_turn_is_over(client: RedisClient, change: Change) -> None:
     """On the control channel and on the chat's own, before the lines."""
-    heard: list[bytes] = []
+    events: list[bytes] = []
     news = Fanout(client, on_gap=_nothing)
-    await news.subscribe(keys.CONTROL, heard.append)
-    await news.subscribe(keys.live(SESSION), heard.append)
+    await news.subscribe(keys.CONTROL, events.append)
+    await news.subscribe(keys.live(SESSION), events.append)
     listening = asyncio.create_task(news.run())
     await eventually(lambda: _listened(client))
     await say(Inbox(client), id="m1")
     await one(client)
     await answer(client, change)
-    await eventually(lambda: len(heard) == 6)
+    await eventually(lambda: len(events) == 6)
     listening.cancel()
-    _, began, control, event, command, told = heard
+    _, began, control, event, command, published = events
     assert decode_live(began) == TurnEvent(1, "started")
     assert control == f"{keys.turn(SESSION)} 1".encode()
     assert decode_live(event) == TurnEvent(1, "stopped")
-    assert (command.split(b" ")[0], told.split(b" ")[0]) == (b"2", b"3")
+    assert (command.split(b" ")[0], published.split(b" ")[0]) == (b"2", b"3")
 
 
 async def _nothing() -> None:
@@ -315,7 +315,7 @@ def read_turn(entry: bytes) -> int:
     return decode_transcript(entry).turn
 
 
-async def test_nothing_said_is_nothing_archived(client: RedisClient) -> None:
+async def test_an_empty_conversation_archives_nothing(client: RedisClient) -> None:
     """`/new` in an empty chat leaves no debris."""
     await answer(client, "new")
     assert await client.command("EXISTS", keys.archive(SESSION), keys.IDLE) == 0
@@ -396,15 +396,15 @@ async def test_stop_names_the_turn_at_the_head_and_no_other(client: RedisClient)
     assert (await sessions.state(SESSION)).generation == 0
 
 
-async def test_a_stop_that_was_meant_for_an_earlier_turn_is_refused(client: RedisClient) -> None:
+async def test_a_stop_for_an_earlier_turn_is_refused(client: RedisClient) -> None:
     """Between reading and writing the turn ended: its answer would be a lie, and the next turn is not to be hit."""
     inbox, sessions = Inbox(client), Sessions(client)
     await say(inbox)
     await say(inbox)
-    meant = await sessions.state(SESSION)
+    named = await sessions.state(SESSION)
     await commit(client, await one(client))
     with pytest.raises(InboxChanged):
-        await answer(client, "stop", state=meant)
+        await answer(client, "stop", state=named)
     nothing = SessionState(scope=f"chat:{SESSION}")
     with pytest.raises(InboxChanged):
         await answer(client, "stop", state=nothing)
@@ -458,10 +458,10 @@ async def test_a_chosen_model_is_kept_over_new_and_handed_to_the_next_turn(clien
 async def test_commands_of_reserved_channels_and_too_long_ones_are_refused(client: RedisClient) -> None:
     """As messages are."""
     with pytest.raises(BadInput) as refused:
-        await answer(client, said=message("/new", channel="system"))
+        await answer(client, texts=message("/new", channel="system"))
     assert refused.value.code == "reserved_channel"
     with pytest.raises(TooBig):
-        await answer(client, said=message("/memory " + "x" * 70_000))
+        await answer(client, texts=message("/memory " + "x" * 70_000))
     assert await client.command("DBSIZE") == 0
 
 

@@ -40,7 +40,7 @@ async def test_yesterday_is_another_tally(client: RedisClient) -> None:
     assert (await spending.read(CHAT)).tokens == 0
 
 
-async def test_one_call_of_a_day_is_told_to_warn(client: RedisClient) -> None:
+async def test_one_call_of_a_day_warns(client: RedisClient) -> None:
     """The first that reaches either number, whichever worker made it."""
     spending = Spending(client)
     warned = [(await spending.add(CHAT, 30, 0.0, warn_tokens=80)).warn for _ in range(5)]

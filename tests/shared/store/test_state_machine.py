@@ -97,19 +97,19 @@ class Sessions(Stage):
         known = known and bool(ids)
         self.ids += not known
         id = ids[0] if known else f"tick{self.ids}"
-        said = msgspec.structs.replace(message(chat=name.removeprefix("web:"), id=id), metadata={BACKGROUND: "1"})
-        answer = self.run(self.inbox.ingest(said, internal=True))
+        writes = msgspec.structs.replace(message(chat=name.removeprefix("web:"), id=id), metadata={BACKGROUND: "1"})
+        answer = self.run(self.inbox.ingest(writes, internal=True))
         if not known:
             self.world.wake = self.world.wake or now.queue is None
             now.queue = now.queue or "due"
             now.tick(id)
         assert (answer.turn, answer.duplicate) == (now.answers[id][0], known)
 
-    @when(Chat.said_anything)
+    @when(Chat.has_log)
     @rule(chat=chats, which=st.sampled_from([0, 0, 0, 1, 2, -1, -2]))
     def a_message_is_withdrawn(self, chat: str, which: int) -> None:
         """It waits, a turn has begun with it, or that is over: taken or withdrawn, never both."""
-        name = self.like(Chat.said_anything, chat)
+        name = self.like(Chat.has_log, chat)
         now = self.world.chats[name]
         ids = list(now.answers)
         id = ids[which] if -len(ids) <= which < len(ids) else ids[0]
@@ -135,30 +135,30 @@ class Sessions(Stage):
     # --- leases ---
 
     @when(Chat.is_due)
-    @rule(owner=owners, count=st.integers(1, 2), grace=st.booleans(), heard=st.sampled_from([True, True, True, False]))
-    def a_worker_acquires(self, owner: int, count: int, grace: bool, heard: bool) -> None:
+    @rule(owner=owners, count=st.integers(1, 2), grace=st.booleans(), announced=st.sampled_from([True] * 3 + [False]))
+    def a_worker_acquires(self, owner: int, count: int, grace: bool, announced: bool) -> None:
         """Whatever it hears of it: the answer may be lost."""
-        self._acquire(owner, count, grace, heard)
+        self._acquire(owner, count, grace, announced)
 
     @when(Chat.is_due)
     @rule(owner=owners, what=st.sampled_from(WRITES), again=st.booleans())
     def a_worker_acquires_and_goes_on(self, owner: int, what: str, again: bool) -> None:
         """Both at once, or most runs would not come far."""
-        for name in self._acquire(owner, 1, grace=False, heard=True):
+        for name in self._acquire(owner, 1, grace=False, announced=True):
             self._go_on(self.held[name][-1], what, again)
 
     @when(Chat.is_due)
     @rule(owner=owners, busy=policies, more=st.integers(1, 2), what=st.sampled_from(WRITES), again=st.booleans())
     def people_keep_typing_while_a_turn_begins(self, owner: int, busy: Busy, more: int, what: str, again: bool) -> None:
         """What comes joins, if it may, before the turn goes on."""
-        for name in self._acquire(owner, 1, grace=False, heard=True):
+        for name in self._acquire(owner, 1, grace=False, announced=True):
             for _ in range(more):
                 self.ids += 1
                 self._say(name, f"m{self.ids}", busy)
             self._go_on(self.held[name][-1], "take", again)
             self._go_on(self.held[name][-1], what, again)
 
-    def _acquire(self, owner: int, count: int, grace: bool, heard: bool) -> list[str]:
+    def _acquire(self, owner: int, count: int, grace: bool, announced: bool) -> list[str]:
         due = {name for name, chat in self.world.chats.items() if chat.queue == "due"}
         due -= {name for name in due if grace and self.world.chats[name].lease and self.world.chats[name].late}
         self.run(self._a_moment())
@@ -166,18 +166,18 @@ class Sessions(Stage):
         self.run(self._a_moment())
         assert set(claims) <= due, "what is not due was acquired"
         assert len(claims) == min(count, len(due)), "a slot stays free only when nothing is due"
-        taken = []
+        joined = []
         for name, claim in claims.items():
             chat = self.world.chats[name]
             lost = chat.lease is not None
             chat.acquire(claim.lease_id)
             self.check_handed_over(claim, lost=lost)
-            if heard:
+            if announced:
                 self.held[name].append(Held(claim, len(chat.ledger)))
-            taken.append(name)
+            joined.append(name)
         left = any(map(Chat.is_due, self.world.chats.values()))
-        self.world.wake = self.world.wake or (bool(taken) and left)
-        return taken
+        self.world.wake = self.world.wake or (bool(joined) and left)
+        return joined
 
     @when(Chat.is_leased)
     @rule(owner=owners, what=st.sampled_from(["renews", "renews", "reclaims", "dies"]))
@@ -317,23 +317,23 @@ class Sessions(Stage):
             with pytest.raises(LeaseLost):
                 self.run(self.unchanged(take))
             return
-        row, taken = now.joinable(at_start=step == 1), self.run(take())
-        if taken is None:
+        row, joined = now.joinable(at_start=step == 1), self.run(take())
+        if joined is None:
             assert not row or sum(map(len, now.ledger)) + 30 > LEDGER_CAP_BYTES
             return
-        assert ([number for number, _ in taken.records], list(taken.entry.messages)) == (row, row)
+        assert ([number for number, _ in joined.records], list(joined.entry.messages)) == (row, row)
         [last] = self.run(self.client.command("XREVRANGE", keys.ledger(claim.session), "+", "-", "COUNT", 1))
         self.accepted(claim).ledger.append(last[1][1])
-        now.taken += row
+        now.joined += row
         self.held[claim.session][self.held[claim.session].index(held)] = Held(claim, step)
         if again:
-            assert self.run(self.unchanged(take)) == taken
+            assert self.run(self.unchanged(take)) == joined
 
     def _commit(self, claim: Claim, kind: OutboundKind, again: bool) -> None:
         turn, now = claim.turn, self.world.chats[claim.session]
         assert turn is not None
         dead = DeadLetter("planted", turn.record) if kind == "apology" else None
-        ended = (turn.n, *now.taken)
+        ended = (turn.n, *now.joined)
         line = OutboundMessage(content="x", turn=turn.n, kind=kind, in_reply_to=tuple(map(str, ended)))
         entry = AssistantEntry(content="x", turn=turn.n)
 

@@ -34,7 +34,7 @@ class Chat:
     counts: dict[str, int] = field(default_factory=dict)
     lines: list[tuple[str, str]] = field(default_factory=list)  # kind, and what it belongs to
     history: int = 0
-    taken: list[int] = field(default_factory=list)  # by the turn of the first message in the inbox
+    joined: list[int] = field(default_factory=list)  # by the turn of the first message in the inbox
     marks: dict[int, str] = field(default_factory=dict)  # of those in the inbox that may join a turn
     ticks: set[int] = field(default_factory=set)  # those in the inbox that no person waits for
     behind: bool = False  # in the queue of the background
@@ -48,7 +48,7 @@ class Chat:
     def has_room(self) -> bool:
         return len(self.inbox) < INBOX_CAP
 
-    def said_anything(self) -> bool:
+    def has_log(self) -> bool:
         return bool(self.answers)
 
     def is_due(self) -> bool:
@@ -104,14 +104,14 @@ class Chat:
         return busy == "reject" and any(n not in self.ticks for n in self.inbox)
 
     def ahead_of(self, n: int) -> int:
-        return 0 if n in self.taken else sum(other < n and other not in self.taken for other in self.inbox)
+        return 0 if n in self.joined else sum(other < n and other not in self.joined for other in self.inbox)
 
     def is_stopped(self) -> bool:
         return self.counts.get("stop") == self.inbox[0] or self.counts.get("cut", 0) > self.inbox[0]
 
     def joinable(self, *, at_start: bool) -> list[int]:
         """The row right behind the turn that joins it."""
-        head, last = self.inbox[0], max([self.inbox[0], *self.taken])
+        head, last = self.inbox[0], max([self.inbox[0], *self.joined])
         row = []
         for n in self.inbox:
             mark = self.marks.get(n)
@@ -130,7 +130,7 @@ class Chat:
         if n not in self.inbox:
             return "over"
         at_head = n == self.inbox[0]
-        if n in self.taken or (at_head and (self.lease or self.ledger)):
+        if n in self.joined or (at_head and (self.lease or self.ledger)):
             return "answering"
         self.inbox.remove(n)
         self.marks.pop(n, None)
@@ -171,11 +171,11 @@ class Chat:
             self.count(count)
 
     def commit(self, n: int, kind: str) -> None:
-        ended = [n, *self.taken]
+        ended = [n, *self.joined]
         self.inbox = [other for other in self.inbox if other not in ended]
         self.marks = {other: mark for other, mark in self.marks.items() if other not in ended}
         self.ticks.difference_update(ended)
-        self.ledger, self.lease, self.taken = [], None, []
+        self.ledger, self.lease, self.joined = [], None, []
         self.queue = "due" if self.inbox else None
         self.lines.append((kind, ",".join(map(str, ended))))
         self.history += 1
@@ -236,7 +236,7 @@ async def look(client: RedisClient) -> World:
             },
             lines=[_line(entry[1][1]) for entry in log],
             history=history,
-            taken=[int(number) for number in fields.get(b"taken", b"").split()[1:]],
+            joined=[int(number) for number in fields.get(b"taken", b"").split()[1:]],
             marks={int(id.split(b"-")[0]): flat[5].decode() for id, flat in inbox if b"b" in flat[::2]},
             ticks={int(id.split(b"-")[0]) for id, flat in inbox if flat[-1] == keys.BACKGROUND.encode()},
             behind=behind is not None,

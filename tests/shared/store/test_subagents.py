@@ -48,7 +48,7 @@ async def test_a_worker_that_lost_its_turn_spawns_nothing(client: RedisClient) -
 
 
 @pytest.mark.parametrize("by", ["stop", "interrupt"])
-async def test_a_turn_that_was_told_to_stop_spawns_nothing_more(client: RedisClient, by: str) -> None:
+async def test_a_stopped_turn_spawns_nothing_more(client: RedisClient, by: str) -> None:
     """Its worker hears of it a moment later: what it started by then would outlive the stop, for it was not there to
     be cancelled."""
     parent = await Parent.begin(client)
@@ -92,10 +92,12 @@ async def test_the_end_and_its_report_are_one_step_done_once(client: RedisClient
     [claim] = await take(client)
     assert await end(client, claim) == "reported"
     assert await end(client, claim) == "known"
-    [told] = await reports(client)
-    assert told.id == "child:aaaaaaaa"
-    assert told.origin == ("web", CHAT)
-    assert told.content.startswith("[Subagent 'search' completed successfully]\n\nTask: look it up\n\nResult:\nfound\n")
+    [report] = await reports(client)
+    assert report.id == "child:aaaaaaaa"
+    assert report.origin == ("web", CHAT)
+    assert report.content.startswith(
+        "[Subagent 'search' completed successfully]\n\nTask: look it up\n\nResult:\nfound\n"
+    )
     assert await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION)) is not None
     child = await Subagents(client).read_info("aaaaaaaa")
     assert child is not None
@@ -183,7 +185,7 @@ async def test_a_turn_that_waits_gets_the_result_and_no_report(client: RedisClie
     assert await end(client, claims["sub:left"], "r2") == "reported"
     await parent.commit()
     assert await end(client, claims["sub:late"], "r3") == "reported"
-    assert [told.id for told in await reports(client)] == ["child:left", "child:late"]
+    assert [report.id for report in await reports(client)] == ["child:left", "child:late"]
 
 
 async def test_a_stop_ends_the_subagents_of_its_turn_without_a_word(client: RedisClient) -> None:
@@ -204,7 +206,7 @@ async def test_a_stop_ends_the_subagents_of_its_turn_without_a_word(client: Redi
     assert await end(client, claims["sub:older"]) == "reported"
 
 
-async def test_an_operator_ends_one_and_its_chat_is_told(client: RedisClient) -> None:
+async def test_an_operator_ends_one_and_its_chat_gets_the_report(client: RedisClient) -> None:
     """In nobody's lease; whoever runs it is refused from then on."""
     parent = await Parent.begin(client)
     await parent.spawn("aaaaaaaa")
@@ -213,8 +215,8 @@ async def test_an_operator_ends_one_and_its_chat_is_told(client: RedisClient) ->
     assert await children.finish(task("aaaaaaaa"), "cancelled", "by an operator", claim=None, now_ms=1) == "reported"
     with pytest.raises(LeaseLost):
         await children.save_progress(claim, rounds=1, tokens=1)
-    [told] = await reports(client)
-    assert "was cancelled]" in told.content
+    [report] = await reports(client)
+    assert "was cancelled]" in report.content
 
 
 async def test_a_new_conversation_ends_subagents_and_their_results_are_dropped(client: RedisClient) -> None:
@@ -289,7 +291,7 @@ async def test_one_that_fell_out_of_the_queue_is_put_back(client: RedisClient) -
     assert sorted(claim.member for claim in await take(client)) == ["sub:lost", "sub:there"]
 
 
-async def test_an_entry_of_one_that_has_ended_is_taken_out_and_not_run(client: RedisClient) -> None:
+async def test_an_entry_of_one_that_has_ended_is_removed_and_not_run(client: RedisClient) -> None:
     """A server that lost its tail may have kept the entry and not the end of it, or the other way round."""
     parent = await Parent.begin(client)
     await parent.spawn("aaaaaaaa")

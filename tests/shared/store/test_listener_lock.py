@@ -70,7 +70,7 @@ async def test_one_replica_at_a_time_has_it(client: RedisClient) -> None:
     assert isinstance(await ListenerLock(client, "discord:1", lease_s=LEASE_S).acquire(), ListenerLease)
 
 
-async def test_a_lock_that_lapsed_is_taken_over_and_the_fence_is_above_all_before_it(client: RedisClient) -> None:
+async def test_a_lapsed_lock_changes_owner_and_the_fence_is_above_all_before_it(client: RedisClient) -> None:
     """Whoever held it can keep, note and give up nothing; renewed in time it is kept."""
     first, second = replica(client), replica(client)
     old = await got(first)

@@ -35,20 +35,20 @@ async def _given_back(client: RedisClient, claim: Claim) -> None:
     await LeaseQueue(client, "turns", owner=claim.owner, lease_s=30).release(claim, count="crashes")
 
 
-async def taken(client: RedisClient) -> Claim:
+async def claim_one(client: RedisClient) -> Claim:
     [claim] = await queue(client).acquire(1)
     assert claim.turn is not None
     return claim
 
 
-async def crashes(client: RedisClient, dies: Dies, *, apart: bool, times: int) -> int:
+async def crashes(client: RedisClient, dies: Dies, *, isolated: bool, times: int) -> int:
     """What is counted after a worker has died with the turn so many times."""
     for _ in range(times):
-        claim = await taken(client)
-        if apart:
+        claim = await claim_one(client)
+        if isolated:
             await queue(client).mark_isolated(claim)
         await dies(client, claim)
-    last = await taken(client)
+    last = await claim_one(client)
     assert last.turn is not None
     await _given_back_uncounted(client, last)
     return last.turn.crashes
@@ -62,19 +62,19 @@ async def _given_back_uncounted(client: RedisClient, claim: Claim) -> None:
 async def test_three_deaths_of_a_worker_beside_count_as_one(client: RedisClient, dies: Dies) -> None:
     """So that who stands apart while others kill their worker is not convicted; but neither does it go on for ever."""
     await say(Inbox(client))
-    assert await crashes(client, dies, apart=False, times=2) == 2
-    assert await crashes(client, dies, apart=True, times=2) == 2
-    assert await crashes(client, dies, apart=True, times=4) == 4
+    assert await crashes(client, dies, isolated=False, times=2) == 2
+    assert await crashes(client, dies, isolated=True, times=2) == 2
+    assert await crashes(client, dies, isolated=True, times=4) == 4
 
 
-async def test_apart_is_only_the_lease_that_said_so(client: RedisClient) -> None:
+async def test_only_the_lease_that_was_marked_is_isolated(client: RedisClient) -> None:
     """The next worker may run it beside others again."""
     await say(Inbox(client))
-    await queue(client).mark_isolated(first := await taken(client))
+    await queue(client).mark_isolated(first := await claim_one(client))
     await _lapsed(client, first)
-    second = await taken(client)
+    second = await claim_one(client)
     await _lapsed(client, second)
-    third = await taken(client)
+    third = await claim_one(client)
     assert third.turn is not None
     assert third.turn.crashes == 1
     with pytest.raises(LeaseLost):
@@ -82,7 +82,7 @@ async def test_apart_is_only_the_lease_that_said_so(client: RedisClient) -> None
     assert await client.command("HGET", keys.session(SESSION), "apart") == first.lease_id.encode()
 
 
-async def test_a_subagent_apart_is_spared_too(client: RedisClient) -> None:
+async def test_crashes_of_an_isolated_subagent_count_less_too(client: RedisClient) -> None:
     """Its record is its own."""
     parent = await Parent.begin(client)
     await parent.spawn("aaaaaaaa")
@@ -102,13 +102,13 @@ async def test_progress_and_an_end_forget_it(client: RedisClient, how: str) -> N
     """As with crashes of any kind."""
     await say(Inbox(client))
     for _ in range(3):
-        await queue(client).mark_isolated(claim := await taken(client))
+        await queue(client).mark_isolated(claim := await claim_one(client))
         await _lapsed(client, claim)
-    claim = await taken(client)
+    claim = await claim_one(client)
     if how == "step":
         await Turns(client).append_step(claim, 1, AssistantEntry(content="x", turn=1))
         await _given_back_uncounted(client, claim)
-        again = await taken(client)
+        again = await claim_one(client)
         assert again.turn is not None
         assert again.turn.crashes == 0
     else:

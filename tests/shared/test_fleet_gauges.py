@@ -70,7 +70,7 @@ async def test_queues_fleet_and_server_are_read(client: RedisClient) -> None:
         ("appendonly", "no", math.inf),
     ],
 )
-async def test_what_a_crash_of_redis_may_cost_is_told(
+async def test_what_a_crash_of_redis_may_cost_is_exported(
     setting: str, value: str, window_s: float, client: RedisClient
 ) -> None:
     """By its own settings; somebody may change them while it runs."""
@@ -125,7 +125,9 @@ async def test_a_reading_stands_for_a_second(client: RedisClient) -> None:
     assert gauge("queue_due", queue="turns") == 1
 
 
-async def test_while_redis_is_away_the_last_reading_stands_and_that_is_told(client: RedisClient, shut: Shut) -> None:
+async def test_while_redis_is_unavailable_the_last_reading_stays_and_redis_is_down(
+    client: RedisClient, shut: Shut
+) -> None:
     """The page of metrics is never lost with Redis."""
     clock = HandClock()
     readings = FleetGauges(shut, clock=clock)
