@@ -100,7 +100,7 @@ class StopWithoutName(Queue):
         return stop > 0
 
     def forget(self, r: Redis, claim: Claim) -> Redis:
-        return super().forget(r, claim)._replace(stop=0 if claim.described or not r.inbox else r.stop)
+        return super().forget(r, claim)._replace(stop=0 if claim.stop_seen or not r.inbox else r.stop)
 
 
 class NotQueuedAgain(Queue):

@@ -195,14 +195,14 @@ class Queue:
                 yield f"{_name(owner)} acquires, answer lost", s._replace(redis=after)
                 if len(owners) < self.sizes.claims:
                     claim = Claim(serial, owner, token, after.inbox[0], len(after.ledger))
-                    described, after = self._describe(after, claim, after.stop)
-                    yield f"{_name(owner)} acquires {claim.n}", s._replace(redis=after, claims=(*s.claims, described))
+                    stop_seen, after = self._describe(after, claim, after.stop)
+                    yield f"{_name(owner)} acquires {claim.n}", s._replace(redis=after, claims=(*s.claims, stop_seen))
 
     def _work(self, s: State, i: int, claim: Claim) -> Iterator[tuple[str, State]]:
         r, who = s.redis, f"{_name(claim.owner)} ({claim.n})"
         stop, after = self.renew(r, claim)
-        described, after = self._describe(after, claim, stop)
-        yield f"{who} renews{': refused' if stop < 0 else ''}", _with(s, after, i, None if stop < 0 else described)
+        stop_seen, after = self._describe(after, claim, stop)
+        yield f"{who} renews{': refused' if stop < 0 else ''}", _with(s, after, i, None if stop < 0 else stop_seen)
         yield from _sent(s, f"{who} gives back", i, *self.release(r, claim), None)
         if r.errors + 1 < self.sizes.errors:
             yield from _sent(s, f"{who} fails, to be tried again", i, *self.release(r, claim, "errors"), None)
@@ -211,7 +211,7 @@ class Queue:
         if r.crashes >= self.sizes.crashes > 0:
             yield from _sent(s, f"{who} dead letter after crashes", i, *self.commit(r, claim, "dead"), None)
             return
-        outcome: Outcome = "stopped" if claim.described else "answered"
+        outcome: Outcome = "stopped" if claim.stop_seen else "answered"
         yield from _sent(s, f"{who} commits, {outcome}", i, *self.commit(r, claim, outcome), None)
         if claim.steps < self.sizes.ledger and self.sizes.joins:
             yield from self._join(s, i, claim)
@@ -225,8 +225,8 @@ class Queue:
         name, step = f"{_name(claim.owner)} ({claim.n}) lets others join as step {claim.steps + 1}", claim.steps + 1
         answer, after = self.take(s.redis, claim, step)
         if answer == -2:
-            described, after = self._describe(after, claim, s.redis.stop)
-            yield f"{name}: told to stop", _with(s, after, i, described)
+            stop_seen, after = self._describe(after, claim, s.redis.stop)
+            yield f"{name}: told to stop", _with(s, after, i, stop_seen)
         elif answer or len(s.redis.ledger) >= step:
             yield from _sent(s, name, i, answer, after, claim._replace(steps=step))
 
@@ -266,10 +266,10 @@ class Queue:
         return after._replace(holder=serial, blame=(before.blame[0], crashes))
 
     def _describe(self, r: Redis, claim: Claim, stop: int) -> tuple[Claim, Redis]:
-        if claim.described or stop <= 0 or not self.means(stop, claim.n):
+        if claim.stop_seen or stop <= 0 or not self.means(stop, claim.n):
             return claim, r
-        described = claim._replace(described=True)
-        return described, r if r.asked == claim.n else r._replace(wrong="a turn was told to stop that nobody meant")
+        stop_seen = claim._replace(stop_seen=True)
+        return stop_seen, r if r.asked == claim.n else r._replace(wrong="a turn was told to stop that nobody meant")
 
     def _judged(self, r: Redis, outcome: Outcome) -> Redis:
         errors, crashes = r.blame

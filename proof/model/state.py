@@ -57,7 +57,7 @@ class Claim(NamedTuple):
     token: int
     n: int
     steps: int
-    described: bool = False  # to stop
+    stop_seen: bool = False  # to stop
     looked: int = -1  # what it read of the inbox outside of commit; only bugs use it
 
 
@@ -90,8 +90,8 @@ def canonical(state: State) -> State:
     return State(
         _renamed(redis, rank, names),
         tuple(
-            Claim(rank[serial], names[owner], rank[token], n, steps, described, looked)
-            for serial, owner, token, n, steps, described, looked in claims
+            Claim(rank[serial], names[owner], rank[token], n, steps, stop_seen, looked)
+            for serial, owner, token, n, steps, stop_seen, looked in claims
         ),
         _renamed(saved, rank, names) if saved is not None else None,
         lost,

@@ -111,7 +111,7 @@ class Stage(RuleBasedStateMachine):
         stop = turn.n if counts.get("cut", 0) > turn.n else counts.get("stop", 0)
         assert (turn.stop, turn.attempt, len(turn.history)) == (stop, counts["tries"], chat.history)
         assert [number for number, _ in turn.joined] == chat.joined
-        assert turn.joins_at_start == bool(not chat.joined and chat.joinable(at_start=True)) or chat.joining
+        assert turn.joins_at_start == bool(not chat.joined and chat.joinable(at_start=True)) or chat.joined
         assert token > chat.token, "tokens grow, also when the clock fell back"
         assert token > self.newest[claim.session] or self.clock_fell, "tokens grow, also after a lost tail"
         chat.token = self.newest[claim.session] = token
