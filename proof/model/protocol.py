@@ -195,14 +195,14 @@ class Queue:
                 yield f"{_name(owner)} acquires, answer lost", s._replace(redis=after)
                 if len(owners) < self.sizes.claims:
                     claim = Claim(serial, owner, token, after.inbox[0], len(after.ledger))
-                    stop_seen, after = self._describe(after, claim, after.stop)
-                    yield f"{_name(owner)} acquires {claim.n}", s._replace(redis=after, claims=(*s.claims, stop_seen))
+                    updated, after = self._describe(after, claim, after.stop)
+                    yield f"{_name(owner)} acquires {claim.n}", s._replace(redis=after, claims=(*s.claims, updated))
 
     def _work(self, s: State, i: int, claim: Claim) -> Iterator[tuple[str, State]]:
         r, who = s.redis, f"{_name(claim.owner)} ({claim.n})"
         stop, after = self.renew(r, claim)
-        stop_seen, after = self._describe(after, claim, stop)
-        yield f"{who} renews{': refused' if stop < 0 else ''}", _with(s, after, i, None if stop < 0 else stop_seen)
+        updated, after = self._describe(after, claim, stop)
+        yield f"{who} renews{': refused' if stop < 0 else ''}", _with(s, after, i, None if stop < 0 else updated)
         yield from _sent(s, f"{who} gives back", i, *self.release(r, claim), None)
         if r.errors + 1 < self.sizes.errors:
             yield from _sent(s, f"{who} fails, to be tried again", i, *self.release(r, claim, "errors"), None)
@@ -225,8 +225,8 @@ class Queue:
         name, step = f"{_name(claim.owner)} ({claim.n}) lets others join as step {claim.steps + 1}", claim.steps + 1
         answer, after = self.take(s.redis, claim, step)
         if answer == -2:
-            stop_seen, after = self._describe(after, claim, s.redis.stop)
-            yield f"{name}: told to stop", _with(s, after, i, stop_seen)
+            updated, after = self._describe(after, claim, s.redis.stop)
+            yield f"{name}: told to stop", _with(s, after, i, updated)
         elif answer or len(s.redis.ledger) >= step:
             yield from _sent(s, name, i, answer, after, claim._replace(steps=step))
 
@@ -268,8 +268,8 @@ class Queue:
     def _describe(self, r: Redis, claim: Claim, stop: int) -> tuple[Claim, Redis]:
         if claim.stop_seen or stop <= 0 or not self.means(stop, claim.n):
             return claim, r
-        stop_seen = claim._replace(stop_seen=True)
-        return stop_seen, r if r.asked == claim.n else r._replace(wrong="a turn was told to stop that nobody meant")
+        updated = claim._replace(stop_seen=True)
+        return updated, r if r.asked == claim.n else r._replace(wrong="a turn was told to stop that nobody meant")
 
     def _judged(self, r: Redis, outcome: Outcome) -> Redis:
         errors, crashes = r.blame
