@@ -27,8 +27,8 @@ from shared.process.service import EXIT_SETTINGS
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.access.audit import Audit
 from shared.store.client.redis_client import RedisClient
+from shared.store.jobs.background_jobs import MemoryJobs
 from shared.store.jobs.jobs import Jobs
-from shared.store.jobs.memory_jobs import MemoryJobs
 from shared.store.sessions.session import Sessions
 from shared.store.turns.approvals import Approvals
 from shared.store.turns.inbox import Inbox, InboxLimits

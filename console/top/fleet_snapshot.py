@@ -10,7 +10,7 @@ import msgspec
 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.backlog import OutboxReading, read_outboxes
+from shared.store.delivery.outbox import OutboxReading, read_outboxes
 from shared.store.fleet.presence import Presence, QueueReading, list_processes, read_queues
 from shared.store.fleet.provider_limits import RouteReading, read_routes
 from shared.store.fleet.redis_server import ServerFacts, read_server

@@ -21,8 +21,7 @@ from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.web import CommandRow
 from shared.metrics import COMMANDS
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.media_jobs import forget_media
-from shared.store.jobs.memory_jobs import MemoryJobs
+from shared.store.jobs.background_jobs import MemoryJobs, forget_media
 from shared.store.sessions.session import ApprovalRejected, CommandAnswered, InboxChanged, Sessions
 from shared.store.turns.approvals import ApprovalOutcome
 from shared.store.turns.inbox import InboxLimits, scope_of

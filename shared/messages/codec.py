@@ -64,3 +64,19 @@ class Decoder(Generic[T]):
             raise BadRecord("record_malformed", f"a record is not msgpack: {exc}") from None
         except RecursionError:
             raise BadRecord("record_too_deep", "a record is nested too deeply") from None
+
+
+class _Traced(msgspec.Struct):
+    traceparent: str | None = None
+
+
+_decode_traced = msgspec.msgpack.Decoder(_Traced).decode
+
+
+def traceparent_of(record: bytes) -> str | None:
+    """Return the traceparent of a message or of a subagent's task; None when there is none, and
+    for bytes that are not a record, which the reader of the record reports."""
+    try:
+        return _decode_traced(record).traceparent
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None

@@ -24,7 +24,7 @@ from shared.metrics import (
 )
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.backlog import read_outboxes
+from shared.store.delivery.outbox import read_outboxes
 from shared.store.fleet.presence import list_processes, read_queue
 from shared.store.fleet.redis_server import read_fsync, read_health
 

@@ -9,7 +9,7 @@ import pytest
 
 from console.top.fleet_snapshot import FleetSnapshot
 from console.top.problems import Problem, problems
-from shared.store.delivery.backlog import OutboxReading
+from shared.store.delivery.outbox import OutboxReading
 from shared.store.fleet.presence import ProcessStats
 from shared.store.fleet.provider_limits import RouteReading
 from tests.helpers.fleet_seen import BROKEN, BUSY, IDLE, MODEL, REDIS, WAY, gateway, queue, worker

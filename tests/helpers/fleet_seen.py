@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from console.top.fleet_snapshot import FleetSnapshot
-from shared.store.delivery.backlog import OutboxReading
+from shared.store.delivery.outbox import OutboxReading
 from shared.store.fleet.presence import Presence, ProcessStats, QueueReading
 from shared.store.fleet.provider_limits import RouteReading
 from shared.store.fleet.redis_server import ServerFacts

@@ -8,7 +8,7 @@ from typing import Any, Final
 from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.settings import MemorySettings
-from shared.store.jobs.memory_jobs import MemoryJobs
+from shared.store.jobs.background_jobs import MemoryJobs
 from shared.store.schedules.agenda import Agenda, AgendaEntry
 from shared.store.sessions.memory import MemoryStore
 from shared.store.subagents.subagents import Subagents

@@ -33,7 +33,7 @@ from shared.store.delivery.leased_chat import (
 )
 from shared.store.schedules.schedules import PAUSED_DAYS
 from shared.store.turns.inbox import DAY_MS
-from shared.store.turns.owned_leases import leases_of_owner
+from shared.store.turns.queue import leases_of_owner
 
 __all__ = ["Cleared", "DeliveryQueue", "DeliveryState", "LeasedChat", "PendingLine", "RateKey", "ResendGuard", "Wait"]
 

@@ -103,3 +103,39 @@ def read_line(data: bytes) -> LogLine:
         return decode_line(data)
     except BadRecord:
         return OutboundMessage(content="(a line that this version of Shoal cannot show)", turn=0, kind="notice")
+
+
+class OutboxReading(msgspec.Struct, frozen=True):
+    """Backlog of one channel: chats with an undelivered line, and the age of the oldest such
+    line."""
+
+    channel: str
+    waiting: int
+    oldest_s: float
+
+
+async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
+    """Read the backlog of every delivered channel that had a line within the last weeks. Raises
+    RedisAway."""
+    (seconds, micros), known = await client.pipeline([("TIME",), ("ZRANGE", keys.OUTBOXES, 0, -1)])
+    if not known:
+        return []
+    channels = [name.decode() for name in known]
+    answers = await client.pipeline(
+        [
+            question
+            for channel in channels
+            for question in (
+                ("ZCARD", keys.outwaits(channel)),
+                ("ZRANGE", keys.outwaits(channel), 0, 0, "WITHSCORES"),
+            )
+        ]
+    )
+    now = int(seconds) * 1000 + int(micros) // 1000
+    return [
+        OutboxReading(channel, answers[2 * at], _age_s(now, answers[2 * at + 1])) for at, channel in enumerate(channels)
+    ]
+
+
+def _age_s(now_ms: int, oldest: list[bytes]) -> float:
+    return max(0.0, (now_ms - float(oldest[1])) / 1000) if oldest else 0.0

@@ -15,8 +15,8 @@ from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load
+from shared.store.jobs.background_jobs import forget_media
 from shared.store.jobs.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX
-from shared.store.jobs.media_jobs import forget_media
 from shared.store.sessions.session import InboxChanged, Sessions
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import TURNS, Inbox

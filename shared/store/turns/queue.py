@@ -11,14 +11,12 @@ import msgspec
 from shared.errors import LeaseLost
 from shared.ids import log_id
 from shared.log import logger
-from shared.messages.codec import SCHEMA_VERSION
-from shared.messages.traceparent import traceparent_of
+from shared.messages.codec import SCHEMA_VERSION, traceparent_of
 from shared.store import keys
 from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value, unknown_script
 from shared.store.client.scripts import load, sha
 from shared.store.jobs.jobs import QUEUE as JOBS
-from shared.store.turns.owned_leases import leases_of_owner
 
 log = logger("queue")
 
@@ -274,6 +272,20 @@ class LeaseQueue:
     async def close(self) -> None:
         """Close the blocking connection."""
         await self._blocking.close()
+
+
+async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[tuple[str, str]]:
+    """Return every lease of this owner in the HASH `leases`: member and token. Raises RedisAway."""
+    found: dict[str, str] = {}
+    cursor: bytes = b"0"
+    while True:
+        cursor, flat = await client.command("HSCAN", leases, cursor, "COUNT", 500)
+        for member, lease in zip(flat[::2], flat[1::2], strict=True):
+            whose, _, token = lease.decode().partition(":")
+            if whose == owner:
+                found[member.decode()] = token
+        if cursor == b"0":
+            return list(found.items())
 
 
 def _turn_work(

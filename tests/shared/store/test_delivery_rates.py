@@ -10,8 +10,8 @@ from shared.metrics import REGISTRY
 from shared.process.fleet_gauges import CACHED_S, FleetGauges
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.backlog import OutboxReading, read_outboxes
 from shared.store.delivery.deliveries import Cleared, DeliveryQueue, LeasedChat, RateKey, Wait
+from shared.store.delivery.outbox import OutboxReading, read_outboxes
 from tests.helpers.clock import HandClock
 from tests.helpers.platform_chat import CHANNEL, PlatformChat, deliver, gateway, lease_one
 

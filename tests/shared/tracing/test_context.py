@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.messages.codec import encode
+from shared.messages.codec import encode, traceparent_of
 from shared.messages.subagent import SubagentTask
-from shared.messages.traceparent import traceparent_of
 from shared.tracing import TraceContext, fresh, parse
 from shared.tracing.context import chosen
 from tests.helpers.build import message
