@@ -89,6 +89,7 @@ def found_plugins(
     """Find plugins without importing them: `made` loads the entry point."""
     packages: dict[str, str] = {}
     for entry in sorted(found(group) if found else entry_points(group=group), key=lambda entry: entry.name):
+        # Before anything of the package is imported: a broken plugin can be switched off.
         if entry.name in off:
             continue
         package, version = (entry.dist.name, entry.dist.version) if entry.dist else ("?", "?")

@@ -41,6 +41,7 @@ class Redactor:
         characters is ignored."""
         if len(secret) < _SHORTEST or secret in self._known:
             return
+        # A secret also appears as repr, as JSON and percent-encoded in logs of libraries.
         escaped = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
         self._known |= {secret, quote(secret, safe=""), *escaped}
         longest_first = sorted(self._known, key=len, reverse=True)

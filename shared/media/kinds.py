@@ -76,6 +76,7 @@ def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
         return next((KINDS[suffix] for part, suffix in _PARTS.items() if part in zip_names), None)
     if not data.startswith(b"%PDF-") and _is_text(data):  # some PDFs are ASCII, and some texts begin like a recording
         return KINDS["txt"]
+    # A container of several kinds, named at byte 8.
     if data.startswith(b"RIFF"):
         return {b"WEBP": KINDS["webp"], b"WAVE": KINDS["wav"]}.get(data[8:12])
     if data[4:8] == b"ftyp" and data[8:11] == b"M4A":

@@ -159,6 +159,7 @@ class MediaStore:
         space = os.statvfs(self._root)
         if space.f_bavail * space.f_frsize < self._keep_free_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._root))
+        # The permissions of the folder decide whether the group may read.
         shared = self._root.stat().st_mode & _SHARED
         folder = self._folder(session)
         part = folder / f"{_PART}{secrets.token_hex(8)}"
@@ -216,6 +217,7 @@ class Upload:
         limit_mb = self._store._settings.session_mb
         if self._store.used_bytes(self._session) > limit_mb * _MB:  # this one is counted already
             raise MediaTooBig(f"this chat would have more than {limit_mb} MB of files; old ones go by themselves")
+        # Durable before it has its name: a reference never points to a file that a power cut emptied.
         os.fsync(self._file.fileno())
         ref = MediaRef(self._hash.hexdigest(), kind.suffix, self._size_bytes, clean_name(name))
         os.replace(self._part, self._part.parent / ref.file)
@@ -240,6 +242,7 @@ def _inside(folder: Path) -> Iterator[Path]:
 def _remove(folder: Path, which: Callable[[str, float], bool]) -> int:
     """Delete the files of a folder for which `which(name, time of change in s)` is true, and the
     folder once it is empty."""
+    # Folders of all sessions; an empty one goes with its last file.
     gone = 0
     try:
         with os.scandir(folder) as found:

@@ -51,6 +51,7 @@ class Decoder(Generic[T]):
     def every(self, records: Sequence[bytes]) -> list[T]:
         """Decode many records, much faster than one by one. Raises for the first that cannot be
         read, or when together they are larger than one may be."""
+        # One array header and all records behind it: msgspec decodes them in one call.
         return self._decode_checked(self._decode_list, b"".join([_ARRAY, len(records).to_bytes(4), *records]))  # type: ignore[no-any-return]
 
     def _decode_checked(self, decode: Callable[[bytes], Any], data: bytes) -> Any:

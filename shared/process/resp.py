@@ -48,6 +48,7 @@ class RespConnection:
 
     def command(self, *words: str | bytes) -> Answer:
         """Send one command and return its answer. Raises RespError, OSError."""
+        # A command is an array of bulk strings.
         raw = [word.encode() if isinstance(word, str) else word for word in words]
         self._socket.sendall(b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw))
         return self._answer()

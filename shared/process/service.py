@@ -36,6 +36,7 @@ async def _served(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int
     stop = asyncio.Event()
 
     def on_signal(number: int) -> None:
+        # The second signal: do not wait for the drain.
         if stop.is_set():
             os._exit(128 + number)
         stop.set()

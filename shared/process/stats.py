@@ -57,6 +57,7 @@ class StatsReader:
         minute."""
         now = _read_metrics(self._clock)
         last, oldest = self._readings[-1], self._readings[0]
+        # Rates look back 10 s, durations a minute.
         before = self._readings[-min(RATE_READINGS, len(self._readings))]
         self._readings.append(now)
         passed_s = max(0.001, now.at - before.at)

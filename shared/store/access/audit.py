@@ -83,6 +83,7 @@ class Audit:
         fields = line_fields(kind, outcome, actor=actor, session=session, turn=turn, about=about)
         try:
             await self._client.run(self._script, [], [*self._kept, *fields])
+        # An action is never refused because its audit line could not be written.
         except (RedisAway, Refused) as exc:
             log.warning("audit line not kept", kind=kind, outcome=outcome, turn=turn, error=type(exc).__name__)
 

@@ -166,6 +166,7 @@ class Pairings:
         if outcome < 0:
             raise _refusal(outcome, *map(int, result))
         person = decode_person(result[0])
+        # Schedules of a chat whose access was revoked are paused; a new access resumes them.
         for session in await self._planning(person.session):
             await self._schedules.resume(session)
         return person
@@ -173,6 +174,7 @@ class Pairings:
     async def revoke(self, channel: str, sender: str, *, by: str) -> bool:
         """Revoke a person's access and pause the schedules of their chat. Returns False when
         they had none."""
+        # Pause first: a tick between both steps would still come into the chat.
         packed = await self._client.command("HGET", keys.pair(channel), sender)
         for session in await self._planning(decode_person(packed).session) if packed else ():
             await self._schedules.pause(session)

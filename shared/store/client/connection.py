@@ -46,6 +46,7 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=ReplyError)
         self._transport: asyncio.Transport | None = None
+        # uvloop collects writes of one iteration by itself, and flushes them earlier than we could.
         self._gathers = type(self._loop).__module__.startswith("uvloop")
         self._unsent: list[bytes] = []
         self._waiting: deque[_PendingReply] = deque()
@@ -61,7 +62,9 @@ class Wire(asyncio.Protocol):
         fails with OSError when the connection breaks."""
         call = _PendingReply(self._loop.create_future(), many, self._loop.time() + self._limit_s)
         self._write(packed)
+        # In the order of the commands: replies carry no id.
         self._waiting.append(call)
+        # One timer for the oldest call; the limits are all equal, so deadlines are in order, too.
         if self._timer is None:
             self._timer = self._loop.call_at(call.deadline, self._overdue)
         return call.future
@@ -93,6 +96,7 @@ class Wire(asyncio.Protocol):
         reader, waiting = self._reader, self._waiting
         try:
             reader.feed(data)
+            # The parser returns False for an incomplete reply; None is a valid one.
             while (answer := reader.gets()) is not False:
                 if self._listener is not None:
                     self._listener(answer)
@@ -129,12 +133,14 @@ class Wire(asyncio.Protocol):
         self._end(ConnectionAbortedError("closed"))
 
     def _end(self, error: OSError) -> None:
+        # Set before callbacks run: they must not send on this connection again.
         was_lost, self.lost = self.lost, True
         if self._listener is not None and not was_lost:
             self._listener(None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        # Swapped first, because a callback may start new calls on a new connection.
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
             if not call.future.done():
@@ -205,12 +211,14 @@ class RedisConnection:
     async def _opened(self) -> Wire:
         if self._closed:
             raise ConnectionAbortedError("closed")
+        # Callers that come while the connection opens share one attempt.
         if self._opening is None:
             self._opening = asyncio.create_task(self.open())
             self._opening.add_done_callback(self._is_open)
         try:
             return await asyncio.shield(self._opening)
         except asyncio.CancelledError:
+            # Tell our own cancellation from that of the shared attempt, which `close` cancels.
             ours = asyncio.current_task()
             if ours is not None and ours.cancelling():
                 raise

@@ -60,6 +60,7 @@ class PubSub:
 
     async def next(self, timeout_s: float) -> PubSubEvent | None:
         """Return the next event, None when none comes for `timeout_s`."""
+        # Events that came before a break are still returned.
         while not self._events:
             if self._wire.lost:
                 raise RedisAway("Redis is away: the pub/sub connection ended")
@@ -76,6 +77,7 @@ class PubSub:
         whether any came. An exception of `handle` ends the connection and is raised."""
         self._handle, begun = handle, self._loop.time()
         self._dispatch_queued()
+        # Every event moves the deadline.
         while (left_s := max(begun, self._last_event_at) + silence_s - self._loop.time()) > 0:
             self._news.clear()
             with contextlib.suppress(TimeoutError):
@@ -94,6 +96,7 @@ class PubSub:
             while self._events:
                 self._handle(_parse_event(self._events.popleft()))
         except Exception as exc:
+            # The first fault is the cause; the ones after it are its consequences.
             self._fault = self._fault or exc
             self._wire.end()
 

@@ -61,6 +61,7 @@ class RedisClient:
         except ReplyError as exc:
             if not unknown_script(exc):
                 raise
+            # EVAL also loads the script, so the next call by hash finds it.
             return await self.command("EVAL", script.source, *call)
 
     async def command(self, *parts: Value) -> Any:
@@ -124,6 +125,7 @@ class BlockingConnection:
         try:
             answers = await self._connection.answers(commands)
         except OSError as exc:
+            # The replies of a half-read batch would be taken for those of the next command.
             self._connection.drop()
             raise map_error(exc) from exc
         except asyncio.CancelledError:
@@ -162,6 +164,7 @@ async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
 
 def map_error(exc: OSError | ReplyError) -> Exception:
     """Map an error of the connection to the one that callers handle; return any other unchanged."""
+    # Error replies begin with their kind in capitals.
     text = str(exc)
     if isinstance(exc, OSError) or text.startswith(NOT_LET_IN):
         return RedisAway(f"Redis is away: {type(exc).__name__ if isinstance(exc, OSError) else text[:60]}")

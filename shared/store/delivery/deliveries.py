@@ -112,6 +112,7 @@ class DeliveryQueue:
         reply was lost, are released first. A chat whose keys are broken is logged and tried
         again after a minute.
         """
+        # Before anything is leased: leases of ours that a lost reply left behind would block these chats.
         if self._was_unavailable:
             await self._release_unknown()
         grace = self._grace if self._clock.monotonic() < self._grace_until else 0
@@ -123,6 +124,7 @@ class DeliveryQueue:
         found = []
         for session, token, *rest in rows:
             if not token:
+                # Text of the server's error; it may contain the value of a key, so it is cut.
                 error = rest[0].decode(errors="replace")[:200]
                 log.error("chat broken", session=log_id(session.decode()), channel=self.channel, error=error)
                 continue
@@ -132,6 +134,7 @@ class DeliveryQueue:
             held = LeasedChat(
                 session=session.decode(), token=token.decode(), owner_lost=lost == b"1", **parse_state(row)
             )
+            # What we hold knowingly; `_release_unknown` releases the rest.
             self._held[held.session] = held.token
             found.append(held)
         return found, LOOK_S if next_ms < 0 else min(LOOK_S, next_ms / 1000)
@@ -140,6 +143,7 @@ class DeliveryQueue:
         """Renew the leases; return the sessions of those that are lost."""
         if not held:
             return set()
+        # Tokens go along: a lease that we lost and somebody else holds must not be renewed.
         pairs = [part for one in held for part in (one.session, one.token)]
         answers = await self._run(
             load("turns/renew"), [self._queue, self._leases], [self.owner, self._lease_ms, *pairs]
@@ -295,6 +299,7 @@ class DeliveryQueue:
     async def _release_unknown(self) -> None:
         """Release the leases with our nonce that this process does not know of, and start a
         grace period so that other gateways, which reconnect too, can renew theirs first."""
+        # Cleared first: a call that fails below sets it again.
         self._was_unavailable = False
         try:
             for session, token in await leases_of_owner(self._client, self._leases, self.owner):
@@ -309,6 +314,7 @@ class DeliveryQueue:
         self._grace, self._grace_until = AFTER_AWAY, self._clock.monotonic() + grace_s
 
     def _forget_lease(self, held: LeasedChat) -> None:
+        # A newer lease on the same chat stays.
         if self._held.get(held.session) == held.token:
             del self._held[held.session]
 

@@ -102,6 +102,7 @@ def parse_state(row: list[Any]) -> dict[str, Any]:
 
 
 def _parse_turn_value(field: bytes) -> tuple[int, str] | None:
+    # `<turn> <value>`: the value may contain spaces.
     turn, _, what = field.decode().partition(" ")
     return (int(turn), what) if turn else None
 

@@ -61,10 +61,12 @@ class ListenerLock:
 
         After Redis was unavailable the lock is left to its last holder for another half lease.
         """
+        # Grace counts from the first attempt after the outage, which is later than its end.
         now = self._clock.monotonic()
         if self._was_unavailable:
             self._grace_until = now + self.lease_s / 2
         lease_ms, keep_ms = self._times
+        # Before the call: a release that is announced while it runs must end the following wait.
         self._free.clear()
         code, *result = await self._run(
             load("delivery/listener_acquire"), [self.owner, lease_ms, int(now < self._grace_until), keep_ms]

@@ -55,6 +55,7 @@ class Outbox:
         """Return the newest `limit` lines with a number below `seq` (None = the newest of all),
         oldest first."""
         top = "+" if seq is None else f"({seq}-0"
+        # From the newest backwards; the result is turned around for the reader.
         rows = await self._client.command("XREVRANGE", keys.outbox(session), top, "-", "COUNT", limit)
         return _lines(rows)[::-1]
 

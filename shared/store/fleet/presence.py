@@ -122,6 +122,7 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
     leased, totals = dict(zip(leases, counts, strict=False)), counts[len(leases) : len(leases) + len(names)]
     some: list[bytes] = counts[-1] if turns else []
     behind = 0
+    # Of the sampled leases, the part that belongs to the background stands for all.
     if some:
         whose = await client.command("HMGET", keys.FAIR_KEYS, *some)
         behind = round(whose.count(keys.BACKGROUND.encode()) / len(some) * leased[keys.leases(TURNS)])

@@ -59,6 +59,7 @@ class CallHeld(msgspec.Struct, frozen=True):
     unless the route closes."""
 
     wait_s: float
+    # The kind of the fault that closed the route.
     reason: HeldBy
     placed: bool = False
 

@@ -55,6 +55,7 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
     settings = dict(zip(words[::2], words[1::2], strict=True))
     product = info.get("server_name", "redis")
     speaks = info.get("redis_version", "")
+    # INFO knows whether there is an append-only file, also where CONFIG is hidden.
     aof = settings.get("appendonly") or {"1": "yes", "0": "no"}.get(info.get("aof_enabled", ""))
     return ServerFacts(
         product=product,
@@ -131,6 +132,7 @@ async def _clock(client: RedisClient) -> tuple[float, float]:
         seconds, micros = await client.command("TIME")
         after = time.time()
         server = int(seconds) + int(micros) / 1_000_000
+        # The quickest of the replies has the smallest error of the clock difference.
         best = min(best, (after - before, server - (before + after) / 2))
     return best
 

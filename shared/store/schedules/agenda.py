@@ -26,6 +26,7 @@ class Agenda:
 
     async def due(self, limit: int = 100) -> list[AgendaEntry]:
         """Return the members that are due, the longest waiting first. Raises RedisAway."""
+        # The server's clock, which also set the times.
         seconds, micros = await self._client.command("TIME")
         now_ms = int(seconds) * 1000 + int(micros) // 1000
         found = await self._client.command("ZRANGEBYSCORE", self._key, "-inf", now_ms, "WITHSCORES", "LIMIT", 0, limit)

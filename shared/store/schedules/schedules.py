@@ -138,6 +138,7 @@ class Schedules:
 
     async def remove(self, session: str, id: str, *, claim: Claim | None = None) -> bool:
         """Remove a schedule; return whether it existed. Raises LeaseLost."""
+        # Fields with a colon describe schedules; they must not be removed alone.
         if ":" in id:
             return False  # what is no schedule's, but noted of one
         done = await self._client.run(self._remove, [keys.leases(TURNS)], [id, session, *_fence(claim)])
@@ -169,6 +170,7 @@ class Schedules:
 
     async def sessions(self) -> AsyncIterator[str]:
         """Yield every chat that has schedules, once, in arbitrary order."""
+        # ZSCAN may return a member twice, and a chat has several schedules.
         seen: set[str] = set()
         cursor = b"0"
         while True:

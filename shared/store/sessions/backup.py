@@ -178,6 +178,7 @@ class SessionBackup:
         """
         if split_session(session)[0] in RESERVED_CHANNELS:
             raise BadInput("reserved_channel", f"session {session!r} is Shoal's own; restore into one of a person")
+        # Every check comes before the first write.
         entries, archive = self._checked(file)
         planned = self._planned(file, session)
         there = {one.schedule.id for one in await self._schedules.of_session(session)}
@@ -205,6 +206,7 @@ class SessionBackup:
             raise SessionChanged(f"session {session!r} has changed at this moment; nothing was written, try again")
         if done == -2:
             raise Refused("busy", f"messages of session {session!r} wait for their answers; try again later", 10)
+        # After the restore, each once by its id: a repeated call adds none twice.
         for schedule, first_ms in planned:
             await self._schedules.add(schedule, first_ms, once=False)
 

@@ -21,6 +21,7 @@ class EphemeralSessions:
 
     async def end(self, session: str) -> None:
         """Delete a session. A running turn is told to stop and can write nothing more."""
+        # Due in any case: if this process dies now, a worker deletes the rest.
         await self._client.command("ZADD", keys.EPHEMERAL, 0, session)  # due, whatever of this was done
         await self.erase(session)
 

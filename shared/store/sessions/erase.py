@@ -82,6 +82,7 @@ async def erase(client: RedisClient, session: str) -> int:
     state = await Sessions(client).state(session)
     own = f"chat:{session}"
     scopes = dict.fromkeys((own, state.scope))
+    # First the session itself, atomically: from here on nothing can be written for it.
     gone: int = await client.run(
         load("sessions/erase"),
         [

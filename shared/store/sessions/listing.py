@@ -63,6 +63,7 @@ async def list_sessions(
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
     left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])
     # A session's time to live begins anew with every message and every answer.
+    # The shorter the time left of the full expiry, the longer ago the last message was.
     latest = sorted(zip(left, names, strict=True), key=lambda pair: (-pair[0][0], pair[1]))[:limit]
     replies = await _ask_all(client, [name for _, name in latest], _questions)
     rows = tuple(

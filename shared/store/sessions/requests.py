@@ -60,6 +60,7 @@ class Requests:
         Raises KeyReused, and Refused when the store is full.
         """
         kept = "" if key is None else keys.request_answer(_hash(principal, key))
+        # The script appends the ticket, which only it knows when the key is new.
         passing = session_id(API, f"{principal}/{MARK}")
         begun, ticket, at_ms, after, answer = await self._client.run(
             self._begin,

@@ -110,6 +110,7 @@ class Sessions:
             ]
         )
         counter, generation, preset, known_scope, attempt, away, busy, joined_field = fields
+        # The head of the inbox is the turn that runs or comes next.
         turn = int(waiting[0][0].split(b"-")[0]) if waiting else 0
         of, *joined = map(int, (joined_field or b"0").split())  # what an older release leaves behind is of another turn
         return SessionState(

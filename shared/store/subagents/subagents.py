@@ -87,6 +87,7 @@ class Subagents:
         an effect, which subagents cannot have."""
         if effect is not None:
             raise ToolFailed("a subagent can only answer; say in your result what should be done")
+        # The same script as for turns; a subagent's record plays the part of the session.
         id = claim.member.removeprefix(keys.SUB_PREFIX)
         done = await self._client.run(
             self._ledger,
@@ -192,6 +193,7 @@ class Subagents:
         if not ids:
             return []
         names = [id if isinstance(id, str) else id.decode() for id in ids]
+        # The server's time, because all times of the record are the server's.
         time, *rows = await self._client.pipeline(
             [("TIME",), *(("HMGET", keys.child(name), *_FIELDS) for name in names)]
         )

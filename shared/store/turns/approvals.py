@@ -107,6 +107,7 @@ class Approvals:
         With `digest` the answer counts only for exactly those arguments. The line in the chat's
         log gets the time `now_ms`. Raises RedisAway.
         """
+        # Read outside the script: it is needed only for the text of the line. The script checks it again.
         question = await self.open_question(session, id)
         args = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
         crash_point("before_approve")
@@ -142,6 +143,7 @@ def parse_question(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | 
 def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     """Build the line that asks; park.lua adds its times. Its buttons are texts that every
     channel can send."""
+    # A fence longer than any in the arguments, so that they cannot end it.
     fence = "`" * max(3, 1 + _longest_run("`", question.arguments))
     within = f"{wait_s / 60:.0f} min" if wait_s >= 120 else f"{wait_s:.0f} s"
     yes, no = f"/yes {question.id}", f"/no {question.id}"

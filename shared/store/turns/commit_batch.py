@@ -49,6 +49,7 @@ class CommitBatcher:
         """Commit one turn and return the reply of commit.lua. Raises RedisAway, ReplyError."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
+            # Everything that is committed until the loop gets here goes into the same call.
             loop.call_soon(self._go)
         end = _End(args, brought, loop.create_future())
         self._waiting.append(end)
@@ -59,6 +60,7 @@ class CommitBatcher:
         batch: list[_End] = []
         size = 0
         for end in waiting:
+            # A batch ends before it would exceed a limit, so one large turn never delays the small ones much.
             more = sum(map(len, end.brought))
             if batch and (size + more > AT_ONCE_BYTES or len(batch) == AT_ONCE):
                 self._start(batch)
@@ -69,6 +71,7 @@ class CommitBatcher:
 
     def _start(self, batch: list[_End]) -> None:
         sending = asyncio.create_task(self._send(batch))
+        # The event loop keeps only weak references to tasks.
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
 
@@ -80,10 +83,12 @@ class CommitBatcher:
                 ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
                 for answer in await self._client.run(self._script, _KEYS, [len(batch), *self._of_all, *values])
             ]
+        # The connection closes: those who wait must not wait for ever.
         except asyncio.CancelledError:
             for end in batch:
                 end.answer.cancel()
             raise
+        # The call as a whole failed, so it failed for every turn in it; each may be sent again.
         except Exception as exc:
             answers = [exc] * len(batch)
         for end, answer in zip(batch, answers, strict=True):

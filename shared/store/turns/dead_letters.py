@@ -102,6 +102,7 @@ class DeadLetters:
         if _STREAM_ID.fullmatch(wanted):
             page = await self._read("XRANGE", wanted, wanted, 1)
             return page[0] if page else None
+        # Newest first: a reference that somebody quotes is most likely of today.
         page = await self.newest()
         while page:
             for letter in page:
@@ -143,6 +144,7 @@ class DeadLetters:
             principal=again.sender_id if logged else None,
             internal=True,
         )
+        # Only now: dying in between leaves the letter, and a second replay finds the same id.
         await self.drop(letter)
         return accepted
 

@@ -196,6 +196,7 @@ class LeaseQueue:
         ]  # fmt: skip
 
     def _claims(self, answer: list[list[Any]]) -> list[Claim]:
+        # A row without a token reports an entry with broken keys: log it, and go on with the others.
         claims = []
         for row in answer:
             if row[1]:
@@ -261,9 +262,11 @@ class LeaseQueue:
     async def release_unknown(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run, because the reply to an
         acquire was lost. Return how many."""
+        # Compare member and token: an older lease of ours on the same member is unknown, too.
         known, count = {(claim.member, claim.token) for claim in running}, 0
         for member, token in await leases_of_owner(self._client, self._keys[1], self.owner):
             if (member, token) not in known:
+                # Between the scan and the release the lease may have ended, or another worker may have claimed it.
                 with contextlib.suppress(LeaseLost):
                     await self.release(Claim(member, self.owner, token, 0, False, None))
                     count += 1
@@ -277,6 +280,7 @@ class LeaseQueue:
 async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[tuple[str, str]]:
     """Return every lease of this owner in the HASH `leases`: member and token. Raises RedisAway."""
     found: dict[str, str] = {}
+    # HSCAN may return an entry twice, which the dict absorbs.
     cursor: bytes = b"0"
     while True:
         cursor, flat = await client.command("HSCAN", leases, cursor, "COUNT", 500)

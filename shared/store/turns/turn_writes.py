@@ -87,6 +87,7 @@ class Turns:
             [claim.member, claim.lease_id, step, encode(entry), LEDGER_CAP_BYTES, *effect_args],
             retry_for_s=retry_for_s,
         )  # fmt: skip
+        # The codes are those in the header of the script.
         if done == -1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
         if done == -2:

@@ -43,6 +43,7 @@ class Withdrawals:
         """
         session, limits = session_id(channel, chat_id if thread is None else f"{chat_id}#{thread}"), self._limits
         line = OutboundMessage(content="Withdrawn.", turn=0, in_reply_to=(id,), kind="withdrawn", at=at_ms)
+        # One script decides between a withdrawal and a claim, so a message is never both.
         done, _ = await self._client.run(
             self._withdraw,
             [

@@ -4,6 +4,7 @@
 -- KEYS   1 who is let in  2 open codes
 -- ARGV   1 channel  2 sender  3 who says so  4 lines of the audit record  5 ms of it
 -- returns 1 done, 0 they were not let in and had no code
+-- The entry of the person, which every gateway asks for.
 local gone = redis.call('HDEL', KEYS[1], ARGV[2])
 -- A code that is still open would let the person in again.
 for _, digest in ipairs(redis.call('HKEYS', KEYS[2])) do

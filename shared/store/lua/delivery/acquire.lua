@@ -11,6 +11,7 @@
 --         and of broken ones {session, '', error}}
 local queue, leases, waits = KEYS[1], KEYS[2], KEYS[3]
 local lease_ms, wanted = tonumber(ARGV[2]), tonumber(ARGV[3])
+-- One reading of the clock for tokens and deadlines.
 local us = now_us()
 local now = math.floor(us / 1000)
 -- A pause of the platform holds for every replica; nothing is leased meanwhile.
@@ -46,6 +47,7 @@ end
 -- In grace an owner that is late keeps its chat for half a lease, from its deadline, or from now
 -- ('2': Redis was unavailable, and the owner may have been unable to renew at all).
 local grace_ends, scan = nil, ARGV[4] ~= '0' and 1000 or math.max(32, wanted)
+-- At least 32 members, because some are left in grace or turn out to be done.
 local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', 0, scan)
 -- Members and scores alternate.
 for i = 1, #found, 2 do

@@ -3,6 +3,7 @@
 -- KEYS   1 lock
 -- ARGV   1 owner  2 lease ms  3 '1' = leave it half a lease more to whoever held it (grace)  4 keep it ms
 -- returns {1, token, cursor, '1' if its owner was lost} or {0, ms until it may be taken}
+-- Time in us is the fencing token; leases count in ms.
 local us = now_us()
 local now = math.floor(us / 1000)
 local lease, ends, newest, cursor = unpack(redis.call('HMGET', KEYS[1], 'lease', 'until', 'token', 'cursor'))

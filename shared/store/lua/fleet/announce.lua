@@ -3,6 +3,7 @@
 -- KEYS   1 record  2 index
 -- ARGV   1 record  2 keep it s
 -- returns how many are in the index
+-- The record expires by itself; the index needs pruning.
 local now = now_ms()
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
 redis.call('ZADD', KEYS[2], now, KEYS[1])

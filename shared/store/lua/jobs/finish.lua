@@ -5,6 +5,7 @@
 -- returns 1 done, -1 the lease is lost
 local member = ARGV[1]
 if not holds_lease(KEYS[2], member, ARGV[2]) then return -1 end
+-- The lease ends in both cases.
 redis.call('HDEL', KEYS[2], member)
 -- Finished: nothing of the job stays but its result.
 if ARGV[3] == '1' then

@@ -219,6 +219,7 @@ end
 -- how often a post of the first line may have been delivered all the same.
 local function dead_letter_lines(name, entries, reason, why, unsure)
   -- '~' lets the server trim whole nodes of the stream, which is much cheaper than an exact cap.
+  -- A dead letter of a line names its chat as member 'out:<session>'; one of a message 'turn:<session>'.
   for i, entry in ipairs(entries) do
     redis.call('XADD', 'shoal:dead', 'MAXLEN', '~', 10000, '*', 'member', 'out:' .. name,
       'n', string.match(entry[1], '%d+'), 'reason', reason, 'why', why, 'unsure', i == 1 and unsure or '0',
@@ -231,6 +232,7 @@ end
 -- Adds a line that is to be delivered. Over the cap the second oldest line is given up: the oldest
 -- may be on its way at this moment, and its gateway reports about it later.
 local function add_delivery(name, channel, log, live, seq, line, keep_ms)
+  -- `outwaits` is only for gauges; the queue of the channel decides who delivers.
   local now, waits = now_ms(), key('outwaits', channel)
   redis.call('XADD', log, seq .. '-0', 'm', line, 'at', integer(now))
   if redis.call('XLEN', log) > OUTBOX_CAP then
@@ -285,6 +287,7 @@ local function add_history(session, history, first, last, cap, size)
   for from = first, last, 1000 do
     length = redis.call('RPUSH', history, unpack(ARGV, from, math.min(last, from + 999)))
   end
+  -- The size of a conversation is the sum of its records, kept by the caller next to it.
   for i = first, last do
     size = size + #ARGV[i]
   end
@@ -325,6 +328,7 @@ end
 -- One hash a day makes forgetting cheap: the whole hash expires.
 local function seen_before(prefix, days, id, now)
   local today = math.floor(now / 86400000)
+  -- Newest day first: nearly every repeated delivery comes within seconds.
   for day = today, today - days, -1 do
     local first = redis.call('HGET', prefix .. day, id)
     if first then return first end

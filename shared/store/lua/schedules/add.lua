@@ -25,6 +25,7 @@ end
 if count >= tonumber(ARGV[7]) then return {-2} end
 if redis.call('ZCARD', due) >= tonumber(ARGV[8]) then return {-3} end
 
+-- The record and its next tick belong together: `schedules/due` drops an entry that lacks one.
 redis.call('HSET', all, id, ARGV[5], id .. ':tick', ARGV[6])
 -- In a chat whose schedules are paused it pauses with the others.
 redis.call('ZADD', due, redis.call('HGET', all, ':paused') or ARGV[6], id .. ':' .. ARGV[2])

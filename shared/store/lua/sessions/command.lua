@@ -18,6 +18,7 @@
 -- returns {1 done | 0 known | -1 the inbox has changed
 --         | below -10 an answer that does not count: the code of resolve_approval - 10,
 --         seq of the command's line, archived entries dropped}
+-- Everything below happens in one step: the change, the answer, and the note that it was answered.
 local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
 local now, dropped = now_ms(), 0
 
@@ -133,6 +134,7 @@ if ARGV[9] ~= '' then
   seq = add_line(session, KEYS[8], KEYS[9], ARGV[9], ARGV[8])
 end
 add_line(session, KEYS[8], KEYS[9], ARGV[10], ARGV[8])
+-- A command moves its chat up in the list, as a message does.
 if KEYS[10] ~= '' then
   list_chat(session, KEYS[10], ARGV[14], '', ARGV[7], now)
 end

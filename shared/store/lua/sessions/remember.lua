@@ -11,6 +11,7 @@ if (version or '0') ~= ARGV[1] then
   if text == ARGV[2] then return {1, version} end
   return {0}
 end
+-- A new version: every other writer that read the old one must read again.
 version = set_memory(KEYS[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
 return {1, version}

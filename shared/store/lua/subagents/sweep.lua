@@ -5,6 +5,7 @@
 -- ARGV   1 how many to look at
 -- returns how many were put back
 local back = 0
+-- The oldest first; the next sweep goes on, because ended ones leave the list.
 for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1)) do
   -- pcall: a key of another type is no subagent.
   local state = redis.pcall('HGET', key('child', id), 'state')  -- a key that is broken is no subagent

@@ -23,6 +23,7 @@
 --                    preset, ms since it began, rounds so far
 --         A row {member, '', error} reports an entry whose keys are broken.
 local queue, leases = KEYS[1], KEYS[2]
+-- The lease counts from `now`, also for members that are claimed late in this call.
 local owner, lease_ms, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local grace, known, window = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
 
@@ -89,6 +90,7 @@ local function claim_turn(member, due, old_lease, from)
   if not head then
     remove_from_queue(queue, member)
     redis.call('HDEL', leases, member)
+    -- A ledger without a message would confuse the next turn.
     redis.call('DEL', key('ledger', name))
     return
   end
@@ -104,6 +106,8 @@ local function claim_turn(member, due, old_lease, from)
     count_crash(session, old_lease)
   end
   local tries, before, stop, cut, scope, preset, busy =
+    -- tries counts attempts; token is the last fencing token; stop names a turn to be ended; cut ends
+    -- every turn before that message; scope, preset and busy are choices of the chat.
     unpack(redis.call('HMGET', session, 'tries', 'token', 'stop', 'cut', 'scope', 'preset', 'busy'))
   tries, before = (tonumber(tries) or 0) + 1, tonumber(before) or 0
   -- The token grows even when the counter or the clock lost its latest writes; a new owner nonce
@@ -153,6 +157,7 @@ local function claim_turn(member, due, old_lease, from)
   lease(member, token)
   -- Followers of the chat show that the turn began. Written by hand: cjson costs more than the rest.
   local started = '{"type":"turn","turn":' .. n .. ',"state":"started"'
+  -- attempt is left out for the first one, as encoders of Python do with defaults.
   redis.call('PUBLISH', key('live', name), started .. (tries > 1 and ',"attempt":' .. tries .. '}' or '}'))
 end
 

@@ -69,6 +69,7 @@ local function commit(at, first, owner)
   -- Ephemeral sessions ('p') use the second set of three times.
   local offset = marks ~= '' and string.find(marks, 'p', 1, true) and 3 or 0
   local keep_ms, keep_log_ms, idle_ms = ARGV[2 + offset], ARGV[3 + offset], ARGV[4 + offset]
+  -- A member is 'turn:<session>'.
   local name = string.sub(member, 6)
   local session, inbox, history = key('session', name), key('inbox', name), key('history', name)
   local log, live = key('outbox', name), key('live', name)
@@ -108,6 +109,8 @@ local function commit(at, first, owner)
   -- The number up to which every message of the session has been answered.
   local last = joined[#joined] or n
   if ttl_fresh then
+    -- done: the last answered message; log: the last line; history: bytes; tries 0: the next attempt is
+    -- a first one.
     redis.call('HSET', session, 'done', last, 'log', seq, 'history', size, 'tries', 0)
   else
     redis.call('HSET', session, 'done', last, 'log', seq, 'history', size, 'tries', 0, 'kept', text_of_now)
@@ -117,6 +120,7 @@ local function commit(at, first, owner)
   -- From here on the turn counts as committed.
   ended[#ended + 1] = member
   -- When the conversation is idle for this long, it is consolidated into memory.
+  -- Every commit moves the time: only a conversation that rests is consolidated.
   if idle_ms ~= '0' then
     redis.call('ZADD', KEYS[5], now + tonumber(idle_ms), name)
   end

@@ -18,6 +18,7 @@
 --         and {-3 too many of this sender | -4 too many of bots, ms to wait, 0, 0}
 -- Expiring keys follow the session: they are renewed with every message.
 local inbox, session, queue = KEYS[1], KEYS[2], KEYS[3]
+-- `id` is the dedupe id `<chat>/<message>`; `prefix` names the hashes of seen ids, one for each day.
 local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- KEYS[5] is 'shoal:outbox:<session>'.
 local name = string.sub(KEYS[5], 14)
@@ -74,6 +75,7 @@ end
 
 -- The guard against bots that talk to each other counts messages of bots and echoes of our own.
 local bots = tonumber(ARGV[17])
+-- Internal messages ('' as author) are exempt.
 local by_bot = bots > 0 and ARGV[19] ~= '' and (ARGV[19] == 'bot' or is_echo())
 -- Times of the latest ones, oldest first; the field is 'paused' once there are too many.
 local stamps = {}

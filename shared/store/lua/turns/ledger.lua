@@ -14,6 +14,7 @@
 --         -4 the turn has spawned enough, -5 the session has, -6 the turn was told to stop before it spawned
 -- The fence comes first: a worker that lost its lease must not write a step.
 if not holds_lease(KEYS[1], ARGV[1], ARGV[2]) then return -1 end
+-- Steps are numbered without gaps, so the length of the ledger is the number of the last step.
 local have = redis.call('XLEN', KEYS[3])
 -- Written before: the reply was lost.
 if have >= tonumber(ARGV[3]) then return 0 end

@@ -10,6 +10,7 @@
 --         lost, -2 the ledger is full, -3 the turn was told to stop
 local member, step, n, id = ARGV[1], ARGV[3], ARGV[7], ARGV[8]
 local session, ledger = KEYS[4], KEYS[5]
+-- Steps are numbered without gaps, so the length of the ledger is the number of the last step.
 local now, have = now_ms(), redis.call('XLEN', ledger)
 -- The question, if this step was written by an earlier call.
 local there = have == tonumber(step) and redis.call('XRANGE', ledger, step .. '-0', step .. '-0')[1]

@@ -11,6 +11,7 @@ local is_job, delay = KEYS[4] == '', tonumber(ARGV[3])
 if ARGV[4] == 'crashes' and is_job then
   delay = math.max(delay, count_job_crash(ARGV[1]))
 end
+-- From here on any worker may claim it, from its due time on.
 redis.call('HDEL', KEYS[2], ARGV[1])
 local now = now_ms()
 -- A turn returns by what its inbox demands; other members only get a new due time.

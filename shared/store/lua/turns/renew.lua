@@ -3,6 +3,7 @@
 -- KEYS   1 queue  2 leases
 -- ARGV   1 owner  2 lease ms, then pairs: member, token
 -- returns for each pair -1 (lost), else the number of the turn that was told to stop (0 = none)
+-- One deadline for all: they were renewed at the same moment.
 local until_ms = now_ms() + tonumber(ARGV[2])
 local answers = {}
 for i = 3, #ARGV, 2 do
