@@ -217,7 +217,8 @@ class Upload:
         limit_mb = self._store._settings.session_mb
         if self._store.used_bytes(self._session) > limit_mb * _MB:  # this one is counted already
             raise MediaTooBig(f"this chat would have more than {limit_mb} MB of files; old ones go by themselves")
-        # Durable before it has its name: a reference never points to a file that a power cut emptied.
+        # Durable before it has its name: a reference never points to a file that a power cut
+        # emptied.
         os.fsync(self._file.fileno())
         ref = MediaRef(self._hash.hexdigest(), kind.suffix, self._size_bytes, clean_name(name))
         os.replace(self._part, self._part.parent / ref.file)

@@ -60,7 +60,7 @@ def test_it_runs_with_the_settings_that_the_promise_rests_on(server: EmbeddedVal
     assert {name: command(server.url, "CONFIG", "GET", name).split("\n")[1] for name in wanted} == wanted
 
 
-@pytest.mark.parametrize("said", [None, "glibc.malloc.arena_max=1"])
+@pytest.mark.parametrize("output", [None, "glibc.malloc.arena_max=1"])
 def test_its_allocator_keeps_what_scripts_make_and_free(
     server: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch, output: str | None
 ) -> None:

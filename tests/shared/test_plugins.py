@@ -57,7 +57,7 @@ def test_what_is_switched_off_is_not_even_imported(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "entry", "said"),
+    ("source", "entry", "logged"),
     [
         ("raise RuntimeError('at\\nimport')", "make", "RuntimeError: at import"),
         ("import no_such_library", "make", "ModuleNotFoundError: No module named 'no_such_library'"),

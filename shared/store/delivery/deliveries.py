@@ -59,7 +59,7 @@ LOOK_S: Final = 1.0
 
 REASON_CHARS: Final = 300
 
-AT_A_START, AFTER_AWAY = 1, 2
+AT_A_START, AFTER_OUTAGE = 1, 2
 """Reasons for grace, in which late owners keep their chats; `lua/delivery/acquire.lua` knows
 both."""
 
@@ -112,7 +112,8 @@ class DeliveryQueue:
         reply was lost, are released first. A chat whose keys are broken is logged and tried
         again after a minute.
         """
-        # Before anything is leased: leases of ours that a lost reply left behind would block these chats.
+        # Before anything is leased: leases of ours that a lost reply left behind would block these
+        # chats.
         if self._was_unavailable:
             await self._release_unknown()
         grace = self._grace if self._clock.monotonic() < self._grace_until else 0
@@ -311,7 +312,7 @@ class DeliveryQueue:
             self._was_unavailable = True
             raise
         grace_s = max(self.lease_s / 2, 2 * RECONNECT_CAP_S)  # its owner, too, tries again only so often
-        self._grace, self._grace_until = AFTER_AWAY, self._clock.monotonic() + grace_s
+        self._grace, self._grace_until = AFTER_OUTAGE, self._clock.monotonic() + grace_s
 
     def _forget_lease(self, held: LeasedChat) -> None:
         # A newer lease on the same chat stays.

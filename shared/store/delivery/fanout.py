@@ -124,7 +124,8 @@ class Fanout:
                     if was_connected:
                         FANOUT_GAPS.inc()
                     was_connected = True
-                    # After every subscription is confirmed: what is published from now on is not missed.
+                    # After every subscription is confirmed: what is published from now on is not
+                    # missed.
                     await self._on_gap()
                     await self._read_all(connection)
             # Callers that wait for the first attempt need not wait any longer.

@@ -43,6 +43,7 @@ class MemoryJobs:
 async def forget_media(client: RedisClient, session: str) -> None:
     """Queue the deletion of every file that a session has by now, sent or in its workspace; a worker
     does it, because it has the volumes. Raises RedisAway, Refused."""
-    # The job names only the folder: the session itself may not be mentioned anywhere once it is gone.
+    # The job names only the folder: the session itself may not be mentioned anywhere once it is
+    # gone.
     folder = folder_name(session)
     await Jobs(client).enqueue("forget_media", folder, id=f"media:{folder}:{secrets.token_hex(4)}", keep_ms=KEEP_MS)

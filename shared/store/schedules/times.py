@@ -65,8 +65,8 @@ def ticks_between(plan: Plan, after_ms: int, until_ms: int, *, limit: int) -> li
         # An interval needs no search: its ticks are multiples.
         ticks = (newest - plan.every_ms * back for back in reversed(range(limit)))
         return [tick for tick in ticks if tick > max(after_ms, plan.from_ms)]
-    # From the end, in wider and wider steps, no wider than what was found so far asks for: a year of minutes would hold
-    # everybody up.
+    # From the end, in wider and wider steps, no wider than what was found so far asks for: a year
+    # of minutes would hold everybody up.
     found: list[int] = []
     end_ms, back_ms = until_ms, _FIRST_LOOK_MS
     while True:

@@ -107,7 +107,8 @@ class Approvals:
         With `digest` the answer counts only for exactly those arguments. The line in the chat's
         log gets the time `now_ms`. Raises RedisAway.
         """
-        # Read outside the script: it is needed only for the text of the line. The script checks it again.
+        # Read outside the script: it is needed only for the text of the line. The script checks it
+        # again.
         question = await self.open_question(session, id)
         args = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
         crash_point("before_approve")

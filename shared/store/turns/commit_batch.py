@@ -60,7 +60,8 @@ class CommitBatcher:
         batch: list[_End] = []
         size = 0
         for end in waiting:
-            # A batch ends before it would exceed a limit, so one large turn never delays the small ones much.
+            # A batch ends before it would exceed a limit, so one large turn never delays the small
+            # ones much.
             more = sum(map(len, end.brought))
             if batch and (size + more > AT_ONCE_BYTES or len(batch) == AT_ONCE):
                 self._start(batch)

@@ -24,7 +24,6 @@ class SeenMessages:
         certain."""
         today = self._clock.now_ms() // DAY_MS
         prefix, id = keys.seen(message.channel), f"{message.chat_id}/{message.id}"
-        # The server's day decides, and its clock may be ahead of ours.
         days = range(today - self._days, today + 2)  # the server's day may be the next one already
         found = await self._client.pipeline([("HGET", f"{prefix}{day}", id) for day in days])
         return any(found)

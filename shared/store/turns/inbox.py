@@ -196,7 +196,8 @@ class Inbox:
     ) -> Accepted:
         check_message(message)
         session, limits = message.session, self._limits
-        # Tests kill the process on both sides of the call: a sender that repeats gets the first answer.
+        # Tests kill the process on both sides of the call: a sender that repeats gets the first
+        # answer.
         crash_point("before_ingest")
         status, turn, ahead, seq = await self._client.run(
             self._ingest,

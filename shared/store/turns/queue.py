@@ -196,7 +196,8 @@ class LeaseQueue:
         ]  # fmt: skip
 
     def _claims(self, answer: list[list[Any]]) -> list[Claim]:
-        # A row without a token reports an entry with broken keys: log it, and go on with the others.
+        # A row without a token reports an entry with broken keys: log it, and go on with the
+        # others.
         claims = []
         for row in answer:
             if row[1]:
@@ -266,7 +267,8 @@ class LeaseQueue:
         known, count = {(claim.member, claim.token) for claim in running}, 0
         for member, token in await leases_of_owner(self._client, self._keys[1], self.owner):
             if (member, token) not in known:
-                # Between the scan and the release the lease may have ended, or another worker may have claimed it.
+                # Between the scan and the release the lease may have ended, or another worker may
+                # have claimed it.
                 with contextlib.suppress(LeaseLost):
                     await self.release(Claim(member, self.owner, token, 0, False, None))
                     count += 1

@@ -144,7 +144,7 @@ def test_a_year_of_minutes_is_not_gone_through() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "message"),
     [
         (AtPlan(NOW), "is past"),
         (AtPlan(NOW - HOUR), "is past"),

@@ -408,7 +408,7 @@ async def test_plans_go_out_and_come_back_with_their_session(client: RedisClient
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "texts"),
     [
         ({"id": "aa:tick"}, "no id of a schedule"),
         ({"timezone": "Mars/Olympus"}, "IANA name"),

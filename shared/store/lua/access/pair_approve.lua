@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- with trail
--- Lets in the person who was given this code; each code counts once. Wrong guesses are counted for the
--- one who makes them; after too many a right one does not count either.
+-- Lets in the person who was given this code; each code counts once. Wrong guesses are counted for
+-- the one who makes them; after too many a right one does not count either.
 -- KEYS   1 open codes  2 wrong guesses of who lets in
 -- ARGV   1 hash of the code  2 who lets in  3 request: the same for each try  4 only people of this channel ('' = of any)
 --        5 wrong guesses  6 within ms  7 people let in to one channel  8 line for the chat of who is let in

@@ -1,7 +1,7 @@
 #!lua
 -- with trail
--- Tells a person who is not allowed to talk to the bot so, at most once in a while, with a pairing code
--- if one is given.
+-- Tells a person who is not allowed to talk to the bot so, at most once in a while, with a pairing
+-- code if one is given.
 -- KEYS   1 open codes  2 who is let in  3 brake: what this person was told  4 brake: what strangers were told here
 --        5 session  6 log  7 live
 -- ARGV   1 channel  2 sender  3 hash of the code ('' = none is given)  4 record of who asks  5 line with the code

@@ -61,7 +61,8 @@ for i = 1, #found, 2 do
   else
     local ok, fault = pcall(lease_chat, name, old_lease)
     if not ok then
-      -- A broken key of one chat must not block the others: it is reported and tried again in a minute.
+      -- A broken key of one chat must not block the others: it is reported and tried again in a
+      -- minute.
       redis.call('ZADD', queue, integer(now + 60000), name)
       redis.call('HDEL', leases, name)
       leased[#leased + 1] = {name, '', type(fault) == 'table' and fault.err or tostring(fault)}

@@ -9,8 +9,8 @@ if not holds_lease(KEYS[1], ARGV[1], ARGV[2]) then return -1 end
 -- KEYS 4 and on, ARGV 5 and on, are the rates.
 local wait = charge_rates(KEYS[2], 4, 5)
 if wait == 0 and ARGV[3] ~= '' then
-  -- Written before the platform is called: after a crash the next gateway knows the key of a message
-  -- that may exist.
+  -- Written before the platform is called: after a crash the next gateway knows the key of a
+  -- message that may exist.
   redis.call('HSET', KEYS[3], 'meant', ARGV[3])
   redis.call('PEXPIRE', KEYS[3], ARGV[4])
 end

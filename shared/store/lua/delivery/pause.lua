@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Stops every replica from sending to a platform for a while. A shorter pause never ends a longer one.
+-- Stops every replica from sending to a platform for a while. A shorter pause never ends a longer
+-- one.
 -- KEYS   1 pause
 -- ARGV   1 ms
 -- returns ms until it is over

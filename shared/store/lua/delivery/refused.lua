@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- with delivery
--- Gives the first line up: it becomes a dead letter. If the chat is closed, so do all lines that waited
--- when the post was tried, and its schedules are paused. Renews the lease.
+-- Gives the first line up: it becomes a dead letter. If the chat is closed, so do all lines that
+-- waited when the post was tried, and its schedules are paused. Renews the lease.
 -- KEYS   1 outqueue  2 outleases  3 state  4 outbox  5 outwaits
 -- ARGV   1 session  2 lease  3 lease ms  4 line  5 reason  6 why, in words for operators  7 '1' = the chat is closed
 --        8 lines at most  9 ms after which schedules that still rest are over  10 keep the state ms

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- with delivery
--- Records that the platform has a post. With the last one its line is delivered and leaves the outbox.
--- Renews the lease.
+-- Records that the platform has a post. With the last one its line is delivered and leaves the
+-- outbox. Renews the lease.
 -- KEYS   1 outqueue  2 outleases  3 state  4 outbox  5 outwaits  6 what was said
 -- ARGV   1 session  2 lease  3 lease ms  4 line  5 post of it  6 '1' = the last one  7 the platform's id of it ('' = there
 --        was nothing to show)  8 keep the state ms  9 keep what was said ms

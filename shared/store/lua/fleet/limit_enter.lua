@@ -27,7 +27,8 @@ end
 local interval = tonumber(ARGV[2])
 -- A caller that waited for its place passes: it paid when the place was given.
 if interval > 0 and ARGV[5] ~= '1' then
-  -- GCRA: `tat` is when the next call is due if all come evenly; all but one of a burst may come sooner.
+  -- GCRA: `tat` is when the next call is due if all come evenly; all but one of a burst may come
+  -- sooner.
   local tat = math.max(tonumber(state[6]) or 0, us)
   local wait = math.max(0, tat - (tonumber(ARGV[3]) - 1) * interval - us)
   -- Longer than the caller can wait: no place is kept.

@@ -36,7 +36,8 @@ local function wake(list)
   end
 end
 
--- Subagents have a wake list of their own: a worker without a free slot for one does not wait on it.
+-- Subagents have a wake list of their own: a worker without a free slot for one does not wait on
+-- it.
 local SUBAGENT_WAKE = 'shoal:wake:subagents'
 
 -- Tells a subagent from a turn or a plain job by the prefix of its queue member.
@@ -78,8 +79,8 @@ local function crashes_of(record)
   return effective_crashes(fields[1], fields[2])
 end
 
--- Parses field `taken` of a session, `<turn> <message> <message> ...`: the numbers, in order, of the
--- messages that joined turn n. They stay in the inbox until the turn ends.
+-- Parses field `taken` of a session, `<turn> <message> <message> ...`: the numbers, in order, of
+-- the messages that joined turn n. They stay in the inbox until the turn ends.
 local function parse_joined(joined, n)
   local numbers = {}
   if not joined then return numbers end
@@ -215,11 +216,12 @@ local function mark_due(name, channel, now, keep_ms)
   redis.call('PEXPIRE', queue, keep_ms)
 end
 
--- Turns lines of a chat's outbox into dead letters, for operators to replay or drop. `unsure` counts
--- how often a post of the first line may have been delivered all the same.
+-- Turns lines of a chat's outbox into dead letters, for operators to replay or drop. `unsure`
+-- counts how often a post of the first line may have been delivered all the same.
 local function dead_letter_lines(name, entries, reason, why, unsure)
-  -- '~' lets the server trim whole nodes of the stream, which is much cheaper than an exact cap.
-  -- A dead letter of a line names its chat as member 'out:<session>'; one of a message 'turn:<session>'.
+  -- '~' lets the server trim whole nodes of the stream, which is much cheaper than an exact cap. A
+  -- dead letter of a line names its chat as member 'out:<session>'; one of a message
+  -- 'turn:<session>'.
   for i, entry in ipairs(entries) do
     redis.call('XADD', 'shoal:dead', 'MAXLEN', '~', 10000, '*', 'member', 'out:' .. name,
       'n', string.match(entry[1], '%d+'), 'reason', reason, 'why', why, 'unsure', i == 1 and unsure or '0',
@@ -324,8 +326,8 @@ local function count_job_crash(job)
   return RESTING[string.match(job, '^(%a+):')] and 60000 or 0
 end
 
--- Returns what was stored for a message id, on this day or one of the `days` before; nil if unknown.
--- One hash a day makes forgetting cheap: the whole hash expires.
+-- Returns what was stored for a message id, on this day or one of the `days` before; nil if
+-- unknown. One hash a day makes forgetting cheap: the whole hash expires.
 local function seen_before(prefix, days, id, now)
   local today = math.floor(now / 86400000)
   -- Newest day first: nearly every repeated delivery comes within seconds.
@@ -351,7 +353,8 @@ local function stop_head(session, inbox, queue, leases, wake_list, member, contr
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
   if not head then return end
   local n = string.match(head[1], '%d+')
-  -- Durable: a worker that misses the message on the control channel reads this at its next renewal.
+  -- Durable: a worker that misses the message on the control channel reads this at its next
+  -- renewal.
   redis.call('HSET', session, 'stop', n)
   if not redis.call('HGET', leases, member) then
     -- It waits, perhaps for a model that is away: whoever takes it now ends it.
@@ -374,7 +377,8 @@ end
 -- arguments are meant, -7 a worker holds the turn at this moment.
 local function resolve_approval(answer)
   local now = now_ms()
-  -- Field `asked`: `<state> <id> <expires ms> <step> <turn> <request> <tool>`, state open, yes or no.
+  -- Field `asked`: `<state> <id> <expires ms> <step> <turn> <request> <tool>`, state open, yes or
+  -- no.
   local fields = redis.call('HGET', answer.session, 'asked') or ''
   local state, id, expires, step, n, request, tool = string.match(fields, '^(%a+) (%x+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   if id ~= answer.id then return -1 end
@@ -469,8 +473,8 @@ local function drop_schedules(name)
   return redis.call('DEL', key('cron', name))
 end
 
--- Pauses a chat's schedules, which are given up after `ms`, or resumes them (ms ''). Returns how many
--- schedules that changed.
+-- Pauses a chat's schedules, which are given up after `ms`, or resumes them (ms ''). Returns how
+-- many schedules that changed.
 local function pause_schedules(name, ms)
   local all = key('cron', name)
   local paused = redis.call('HGET', all, ':paused')
@@ -505,8 +509,8 @@ end
 -- whole fleet, due again.
 local function wake_waiting_subagents(name, freed, now)
   for _, waiting in ipairs({key('children', name), 'shoal:subagents'}) do
-    -- A positive score is the time since when one waits for a slot; 0 means that it has one. Four at
-    -- least, because some of the first may be held back by the other cap.
+    -- A positive score is the time since when one waits for a slot; 0 means that it has one. Four
+    -- at least, because some of the first may be held back by the other cap.
     for _, next in ipairs(redis.call('ZRANGEBYSCORE', waiting, '(0', '+inf', 'LIMIT', 0, math.max(4, freed))) do
       redis.call('ZADD', 'shoal:queue:jobs', 'XX', now, 'sub:' .. next)
       wake(SUBAGENT_WAKE)
@@ -539,8 +543,8 @@ local function end_subagent(id, name, outcome, now)
   end
 end
 
--- Ends subagents of a session without a report to its chat: all, those of one turn, or one ('' = any).
--- Returns how many. A worker that runs one loses its lease and can write nothing more.
+-- Ends subagents of a session without a report to its chat: all, those of one turn, or one ('' =
+-- any). Returns how many. A worker that runs one loses its lease and can write nothing more.
 local function cancel_subagents(name, turn, only)
   local now, ended = now_ms(), 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('children', name), 0, '+inf')) do

@@ -68,7 +68,8 @@ local function chat_row(state, box, inbox, lease, many, now)
   }
 end
 
--- Gives a chat to whichever gateway comes next, after `delay_ms`. Gateways are told when that is now.
+-- Gives a chat to whichever gateway comes next, after `delay_ms`. Gateways are told when that is
+-- now.
 local function release_chat(queue, leases, name, delay_ms)
   redis.call('HDEL', leases, name)
   redis.call('ZADD', queue, integer(now_ms() + delay_ms), name)
@@ -103,7 +104,8 @@ local function remove_from_outqueue(queue, leases, state, waits, name, running)
   redis.call('ZREM', waits, name)
   redis.call('HDEL', state, 'sending', 'done', 'unsure', 'tries')
   if not running then
-    -- While a turn runs its streamed message is still needed, by the gateway that leases the chat next.
+    -- While a turn runs its streamed message is still needed, by the gateway that leases the chat
+    -- next.
     redis.call('HDEL', state, 'bubble', 'meant')
   end
 end
@@ -118,8 +120,8 @@ local function charge_rates(pause, first, args)
   for i = first, #KEYS do
     local interval, burst, reserve = tonumber(ARGV[args]), tonumber(ARGV[args + 1]), tonumber(ARGV[args + 2])
     args = args + 3
-    -- `tat`, the theoretical arrival time, is capped by the burst: a server clock that fell back would
-    -- otherwise stop everything until it has caught up.
+    -- `tat`, the theoretical arrival time, is capped by the burst: a server clock that fell back
+    -- would otherwise stop everything until it has caught up.
     local tat = math.min(us + interval * burst, math.max(us, tonumber(redis.call('GET', KEYS[i]) or 0)))
     wait = math.max(wait, math.ceil((tat - (burst - 1 - reserve) * interval - us) / 1000))
     paid[i] = tat + interval

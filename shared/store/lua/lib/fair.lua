@@ -18,9 +18,9 @@ end
 -- skipped far more are read, because the skipped ones stand in front of the others.
 local function fair_row(queue, leases, now, share_of, in_grace, first_count, write_leases)
   local row, running_of, last_served, started, at_most, front = {}, {}, {}, {}, 256, 1
-  -- One array per property, all with the same index, in the order of the queue: member, due time, the
-  -- lease it had, the person whose turn it is (false: its chat's own), whether it keeps its place,
-  -- whether it is skipped, whether it was handed out.
+  -- One array per property, all with the same index, in the order of the queue: member, due time,
+  -- the lease it had, the person whose turn it is (false: its chat's own), whether it keeps its
+  -- place, whether it is skipped, whether it was handed out.
   local members, dues, old_leases, persons, keeps_place, skipped, removed = {}, {}, {}, {}, {}, {}, {}
   -- HRANDFIELD picks distinct members; HKEYS of a huge hash would take too long.
   local running = redis.call('HLEN', leases) > SAMPLE and redis.call('HRANDFIELD', leases, SAMPLE)
@@ -49,7 +49,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
       members[at], dues[at], old_leases[at] = member, due, old_lease
       persons[at], keeps_place[at], removed[at] = false, false, false
       skipped[at] = in_grace(due, old_lease)
-      -- A turn that runs with an expired lease, or was given back, began already: it keeps its place.
+      -- A turn that runs with an expired lease, or was given back, began already: it keeps its
+      -- place.
       if fair_key and fair_key ~= 'background' then
         local person = person_of(fair_key)
         persons[at], keeps_place[at] = person, old_lease or person ~= fair_key
@@ -65,9 +66,9 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
     end
   end
 
-  -- Picks the next turn. Whoever has more than a share of the slots comes last. Of the others the one
-  -- that waited longest wins; a person who was served recently counts as waiting only since then.
-  -- Returns its index, and whether no turn that was not read could come before it.
+  -- Picks the next turn. Whoever has more than a share of the slots comes last. Of the others the
+  -- one that waited longest wins; a person who was served recently counts as waiting only since
+  -- then. Returns its index, and whether no turn that was not read could come before it.
   local function choose()
     local best, best_over, best_at
     local cap = math.max(1, math.ceil(share_of * (all + 1)))
@@ -85,8 +86,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
         if not best or (best_over and not over) or (best_over == over and at < best_at) then
           best, best_over, best_at = i, over, at
         end
-        -- The queue is sorted by due time, and nobody's wait counts from earlier than that: no later turn
-        -- can win any more.
+        -- The queue is sorted by due time, and nobody's wait counts from earlier than that: no
+        -- later turn can win any more.
         if not best_over and best_at <= due then break end
       end
     end
@@ -94,8 +95,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
   end
 
   -- Returns whether `what` was done within the last `ms`; otherwise remembers that it is done now.
-  -- Expensive work is not repeated each time: the whole queue may belong to one person, in which case
-  -- it changes nothing. The marks live in LAST_SERVED, next to the persons.
+  -- Expensive work is not repeated each time: the whole queue may belong to one person, in which
+  -- case it changes nothing. The marks live in LAST_SERVED, next to the persons.
   local function done_recently(what, ms)
     if now - tonumber(redis.call('ZSCORE', LAST_SERVED, what) or 0) < ms then return true end
     redis.call('ZADD', LAST_SERVED, now, what)
@@ -121,8 +122,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
       end
     end
     local best, sure = choose()
-    -- A turn that was not read yet might win. The turns handed out so far must leave the queue first,
-    -- otherwise the offset of the next page would be wrong.
+    -- A turn that was not read yet might win. The turns handed out so far must leave the queue
+    -- first, otherwise the offset of the next page would be wrong.
     if not sure and #members == first_count and not done_recently('looked', 20) then
       write_leases()
       load_more(first_count - removed_count, at_most - first_count)
@@ -158,7 +159,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
     if #started > 0 then
       redis.call('ZADD', LAST_SERVED, unpack(started))
     end
-    -- Times of ten minutes ago mean nothing any more. Scores below 1000 are the background's counter.
+    -- Times of ten minutes ago mean nothing any more. Scores below 1000 are the background's
+    -- counter.
     redis.call('ZREMRANGEBYSCORE', LAST_SERVED, 1000, now - 600000)
     redis.call('PEXPIRE', LAST_SERVED, 600000)
     if #members < at_most or done_recently('made room', 50) then return end
@@ -168,7 +170,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
       local person = persons[i]
       if person and not (skipped[i] or removed[i] or keeps_place[i]) then
         if stays[person] then
-          -- Due just before now, in the same order among each other: they lose their place, not their turn.
+          -- Due just before now, in the same order among each other: they lose their place, not
+          -- their turn.
           redis.call('ZADD', queue, now - 1 + i / (at_most + 1), member)
         end
         stays[person] = true

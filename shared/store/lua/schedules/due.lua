@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Reads the schedules that are due, the longest waiting first, and when the next one is. Entries whose
--- schedule no longer exists are removed.
+-- Reads the schedules that are due, the longest waiting first, and when the next one is. Entries
+-- whose schedule no longer exists are removed.
 -- KEYS   1 due times
 -- ARGV   1 how many  2 the time in ms ('' = the server's)
 -- returns {time, ms until the next one that is not among these (-1 = there is none), {member, due, tick, record}, ..}

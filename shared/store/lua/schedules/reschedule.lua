@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Take a member out of an agenda or put it off, unless somebody gave it another time since it was read.
+-- Take a member out of an agenda or put it off, unless somebody gave it another time since it was
+-- read.
 -- KEYS   1 agenda
 -- ARGV   1 member  2 its time as it was read  3 put off by ms ('' = take it out)
 -- returns 1 done, 0 it has another time now, or none

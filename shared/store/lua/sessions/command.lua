@@ -35,7 +35,8 @@ if op == 'new' or op == 'forget' then
     return {-1, 0, 0}
   end
   if waiting > 0 then
-    -- Without its lease the running turn can write nothing more; the control channel makes it end now.
+    -- Without its lease the running turn can write nothing more; the control channel makes it end
+    -- now.
     local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
     redis.call('PUBLISH', ARGV[12], member .. ' ' .. string.match(head[1], '%d+'))
     redis.call('PUBLISH', KEYS[9], ARGV[13])
@@ -86,7 +87,8 @@ if op == 'new' or op == 'forget' then
     redis.call('DEL', KEYS[7], KEYS[12])
     redis.call('HDEL', session, 'archive')
     if redis.call('EXISTS', KEYS[11]) == 1 then
-      -- The empty memory stays for a day: its version tells a writer that began before that it changed.
+      -- The empty memory stays for a day: its version tells a writer that began before that it
+      -- changed.
       set_memory(KEYS[11], '')
       redis.call('HDEL', KEYS[11], 'log')
       redis.call('PEXPIRE', KEYS[11], 86400000)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Deletes a session as if it had never existed. A running turn loses its lease, so it can write nothing
--- more.
+-- Deletes a session as if it had never existed. A running turn loses its lease, so it can write
+-- nothing more.
 -- KEYS   1 inbox  2 queue  3 leases  4 live  5 idle  6 rework, then every key that goes
 -- ARGV   1 session  2 member  3 memory scope  4 control channel  5 a turn  6 live event that says that it is over
 -- returns how many keys were there

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Queues subagents again that have not ended but are in no queue, for instance because the server lost
--- its latest writes.
+-- Queues subagents again that have not ended but are in no queue, for instance because the server
+-- lost its latest writes.
 -- KEYS   1 subagents  2 queue  3 wake
 -- ARGV   1 how many to look at
 -- returns how many were put back

@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
 -- with fair
--- Leases due members of a queue, the longest due first.
--- For turns: the background comes after the others but gets one in five. When more turns are due than
--- this call takes, people who have more than their share of the running turns come last, and people
--- who were served recently come after those who waited longer. A turn that was begun keeps its place.
+-- Leases due members of a queue, the longest due first. For turns: the background comes after the
+-- others but gets one in five. When more turns are due than this call takes, people who have more
+-- than their share of the running turns come last, and people who were served recently come after
+-- those who waited longer. A turn that was begun keeps its place.
 -- KEYS   1 queue  2 leases  3 wake
 -- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
 --        5 newest schema version known  6 history entries to hand over
@@ -106,8 +106,8 @@ local function claim_turn(member, due, old_lease, from)
     count_crash(session, old_lease)
   end
   local tries, before, stop, cut, scope, preset, busy =
-    -- tries counts attempts; token is the last fencing token; stop names a turn to be ended; cut ends
-    -- every turn before that message; scope, preset and busy are choices of the chat.
+    -- tries counts attempts; token is the last fencing token; stop names a turn to be ended; cut
+    -- ends every turn before that message; scope, preset and busy are choices of the chat.
     unpack(redis.call('HMGET', session, 'tries', 'token', 'stop', 'cut', 'scope', 'preset', 'busy'))
   tries, before = (tonumber(tries) or 0) + 1, tonumber(before) or 0
   -- The token grows even when the counter or the clock lost its latest writes; a new owner nonce
@@ -155,7 +155,8 @@ local function claim_turn(member, due, old_lease, from)
     marks, next_due, earlier,
   }
   lease(member, token)
-  -- Followers of the chat show that the turn began. Written by hand: cjson costs more than the rest.
+  -- Followers of the chat show that the turn began. Written by hand: cjson costs more than the
+  -- rest.
   local started = '{"type":"turn","turn":' .. n .. ',"state":"started"'
   -- attempt is left out for the first one, as encoders of Python do with defaults.
   redis.call('PUBLISH', key('live', name), started .. (tries > 1 and ',"attempt":' .. tries .. '}' or '}'))
@@ -244,7 +245,8 @@ local function try_claim(member, due, old_lease, from)
   local before = #claimed
   local ok, fault = pcall(claim_function(member), member, due, old_lease, from)
   if not ok then
-    -- A broken key of one session must not block the others: it is reported and tried again in a minute.
+    -- A broken key of one session must not block the others: it is reported and tried again in a
+    -- minute.
     redis.call('ZADD', from, now + 60000, member)
     redis.call('HDEL', leases, member)
     claimed[#claimed + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
@@ -262,8 +264,8 @@ local subagent_slots = tonumber(ARGV[10] or wanted)
 -- Members that are skipped make the page longer.
 local scan = (grace or subagent_slots < 1) and 1000 or math.max(32, wanted)
 
--- Claims what it can of `found` (member, score, ...) in order; returns how many subagents it skipped
--- for lack of a slot.
+-- Claims what it can of `found` (member, score, ...) in order; returns how many subagents it
+-- skipped for lack of a slot.
 local function claim_members(found)
   local names, left = {}, 0
   for i = 1, #found, 2 do

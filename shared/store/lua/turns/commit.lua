@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Commits turns. For each one history, lines for the chat, dead letter, inbox, ledger and lease change
--- together; each turn of a batch succeeds or fails on its own.
+-- Commits turns. For each one history, lines for the chat, dead letter, inbox, ledger and lease
+-- change together; each turn of a batch succeeds or fails on its own.
 -- KEYS   1 queue  2 leases  3 wake  4 dead letters  5 idle
 -- ARGV   1 number of turns
 --        2 keep the session ms  3 keep the log ms  4 consolidate after ms without a message (0 = never)
@@ -15,8 +15,8 @@
 local queue, leases = KEYS[1], KEYS[2]
 local now = now_ms()
 local text_of_now = integer(now)
--- Fields that a session has only while a turn needs them, in the order in which they are read below,
--- and fields that only failed attempts leave.
+-- Fields that a session has only while a turn needs them, in the order in which they are read
+-- below, and fields that only failed attempts leave.
 local ONE_TURN, EARLIER = {'taken', 'ledger', 'apart', 'gap'}, {'errors', 'crashes', 'spared', 'away'}
 -- Collected for all turns and written once at the end: members whose lease ends, scores and members
 -- that are due again, members with nothing left to do.
@@ -61,8 +61,8 @@ local function clear_turn_fields(session, fields, n, others_wait, first_try)
   end
 end
 
--- Ends one turn: its arguments are behind ARGV[at], what it brings begins at ARGV[first]; `owner` is
--- the lease that the server has for its member.
+-- Ends one turn: its arguments are behind ARGV[at], what it brings begins at ARGV[first]; `owner`
+-- is the lease that the server has for its member.
 local function commit(at, first, owner)
   local member, n, marks, entries, lines =
     ARGV[at + 1], ARGV[at + 3], ARGV[at + 5], tonumber(ARGV[at + 7]), tonumber(ARGV[at + 8])
@@ -109,8 +109,8 @@ local function commit(at, first, owner)
   -- The number up to which every message of the session has been answered.
   local last = joined[#joined] or n
   if ttl_fresh then
-    -- done: the last answered message; log: the last line; history: bytes; tries 0: the next attempt is
-    -- a first one.
+    -- done: the last answered message; log: the last line; history: bytes; tries 0: the next
+    -- attempt is a first one.
     redis.call('HSET', session, 'done', last, 'log', seq, 'history', size, 'tries', 0)
   else
     redis.call('HSET', session, 'done', last, 'log', seq, 'history', size, 'tries', 0, 'kept', text_of_now)
@@ -125,8 +125,8 @@ local function commit(at, first, owner)
     redis.call('ZADD', KEYS[5], now + tonumber(idle_ms), name)
   end
 
-  -- Who comes next is often known since the turn was claimed: then its place in the queue and its fair
-  -- key stay as they are, and the inbox need not be read.
+  -- Who comes next is often known since the turn was claimed: then its place in the queue and its
+  -- fair key stay as they are, and the inbox need not be read.
   local others_wait, head, follows = fields[6] ~= last, nil, false
   -- The counter of the session is ahead of the last answered message.
   if others_wait then

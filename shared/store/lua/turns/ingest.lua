@@ -18,7 +18,8 @@
 --         and {-3 too many of this sender | -4 too many of bots, ms to wait, 0, 0}
 -- Expiring keys follow the session: they are renewed with every message.
 local inbox, session, queue = KEYS[1], KEYS[2], KEYS[3]
--- `id` is the dedupe id `<chat>/<message>`; `prefix` names the hashes of seen ids, one for each day.
+-- `id` is the dedupe id `<chat>/<message>`; `prefix` names the hashes of seen ids, one for each
+-- day.
 local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- KEYS[5] is 'shoal:outbox:<session>'.
 local name = string.sub(KEYS[5], 14)

@@ -19,8 +19,8 @@ local have = redis.call('XLEN', KEYS[3])
 -- Written before: the reply was lost.
 if have >= tonumber(ARGV[3]) then return 0 end
 if have < tonumber(ARGV[3]) - 1 then
-  -- The server lost steps that it had confirmed. A ledger with a hole would mislead the next worker,
-  -- so the lease ends: a successor begins at once, where the ledger really ends.
+  -- The server lost steps that it had confirmed. A ledger with a hole would mislead the next
+  -- worker, so the lease ends: a successor begins at once, where the ledger really ends.
   redis.call('HDEL', KEYS[1], ARGV[1])
   redis.call('ZADD', KEYS[4], now_ms(), ARGV[1])
   wake_for(ARGV[1], KEYS[5])

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Parks a turn that waits for a person's approval. The question becomes a step of its ledger and a
--- line of its chat, and the lease ends, so that the turn holds no slot. It is due again when the time
--- for an answer is over. If the step holds this question already, the turn goes on waiting for it.
+-- line of its chat, and the lease ends, so that the turn holds no slot. It is due again when the
+-- time for an answer is over. If the step holds this question already, the turn goes on waiting for
+-- it.
 -- KEYS   1 queue  2 leases  3 wake  4 session  5 ledger  6 log  7 live
 -- ARGV   1 member  2 lease  3 step, counted from 1  4 record of the question, without its times
 --        5 line that asks, without its times  6 how long an answer counts, in ms  7 the turn  8 id of the question  9 tool

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Asks for the end of the turn at the head of a session, running or waiting, and of no other turn. A
--- message that joined the turn stands for it. The subagents of the turn end with it.
+-- Asks for the end of the turn at the head of a session, running or waiting, and of no other turn.
+-- A message that joined the turn stands for it. The subagents of the turn end with it.
 -- KEYS   1 session  2 inbox  3 queue  4 leases  5 wake
 -- ARGV   1 member  2 control channel  3 the turn that is meant ('' = the one at the head)
 -- returns the turn's number, 0 if there is none or another one is at the head by now

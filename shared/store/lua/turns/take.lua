@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Lets waiting messages join the running turn: those right after it that were marked for it when they
--- came. They stay in the inbox until the turn ends; an entry of the ledger records at which step they
--- joined. The same step again answers what it took then.
+-- Lets waiting messages join the running turn: those right after it that were marked for it when
+-- they came. They stay in the inbox until the turn ends; an entry of the ledger records at which
+-- step they joined. The same step again answers what it took then.
 -- KEYS   1 leases  2 session  3 inbox  4 ledger  5 queue  6 wake  7 live
 -- ARGV   1 member  2 lease  3 the turn  4 step, counted from 1  5 '1' = the turn begins: what was marked like its own
 --        message joins, too  6 cap of the ledger in bytes  7 newest schema version known  8 how many at most

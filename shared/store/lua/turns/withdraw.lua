@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- Withdraws a waiting message with which no turn has begun: it is withdrawn or answered, never both.
+-- Withdraws a waiting message with which no turn has begun: it is withdrawn or answered, never
+-- both.
 -- KEYS   1 inbox  2 session  3 queue  4 leases  5 wake  6 log  7 live  8 ledger
 -- ARGV   1 dedupe id  2 prefix of the seen hashes  3 days an id is remembered  4 member
 --        5 line that says so  6 keep the session ms  7 keep the log ms
@@ -39,8 +40,8 @@ if redis.call('HGET', session, 'stop') == n then
   redis.call('HDEL', session, 'stop')
 end
 if redis.call('HGET', session, 'cut') == n then
-  -- Messages before it are answered after all, unless an older one interrupted, too: then that one's
-  -- cut is in force again.
+  -- Messages before it are answered after all, unless an older one interrupted, too: then that
+  -- one's cut is in force again.
   redis.call('HDEL', session, 'cut')
   for _, older in ipairs(redis.call('XREVRANGE', inbox, '(' .. n .. '-0', '-')) do
     if field(older, 'c') then
