@@ -1,10 +1,15 @@
-"""A client of the web gateway: one chat, over as many connections as it takes."""
+"""A client of the web gateway: one chat, over as many connections as it takes, in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import queue
+import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable
+from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -25,19 +30,18 @@ NOT_ALLOWED: Final = 4401
 
 
 class ChatFailed(ShoalError):
-    """The chat cannot be had, or not any more. The text is one line that says what to do."""
+    """The chat cannot be opened, or has ended. The text is one line that says what to do."""
 
 
 class GatewayTarget(msgspec.Struct, frozen=True):
-    """Where a gateway is, and the secret to show there."""
+    """The address of a gateway, and the token for it."""
 
     url: str
     token: str
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """The token is good; `again` when this is not the first connection. `commands` are words such
-    as `help`."""
+    """The token is valid; `again` marks a reconnection. `commands` are words such as `help`."""
 
     principal: str
     again: bool
@@ -45,18 +49,27 @@ class Connected(msgspec.Struct, frozen=True):
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The connection is gone; a new one is being made."""
+    """The connection broke; a new one is being made."""
 
 
-ClientEvent = ChatEvent | Connected | Lost
+class ChatEnded(msgspec.Struct, frozen=True):
+    """The chat ended; `reason` is one line for the person."""
+
+    reason: str
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """The person pressed Ctrl-C."""
+
+
+ClientEvent = ChatEvent | Connected | Lost | ChatEnded
 
 
 class ChatClient:
-    """Keeps one chat connected while `run()` runs, and tells what happens in it.
+    """Keeps one chat connected while `run()` runs, and reports its events.
 
-    A message that was said is sent until it is accepted, so a killed gateway or worker loses and
-    doubles nothing. The first connection must be had at once; a lost one is tried again for
-    `patience_s` seconds.
+    A message is sent until it is accepted, so a killed gateway or worker loses and doubles nothing.
+    The first connection must succeed at once; a lost one is retried for `patience_s` seconds.
     """
 
     def __init__(
@@ -76,12 +89,11 @@ class ChatClient:
         self._welcomed = False
 
     def send_message(self, id: str, text: str) -> None:
-        """Send a message now, or as soon as there is a connection. `id` is a UUID of the
-        caller's."""
+        """Send a message now, or with the next connection. `id` is a UUID of the caller's."""
         self._send(self._state.send_message(id, text))
 
     def stop(self, turn: int | None = None) -> None:
-        """End `turn`, or else the answer to what was said here."""
+        """Stop `turn`, or else the turns that answer messages from here."""
         self._send(self._state.stop(turn))
 
     async def run(self) -> None:
@@ -102,7 +114,7 @@ class ChatClient:
             await backoff.sleep()
 
     async def _connection(self) -> bool:
-        """One connection, to its end; whether it was welcomed."""
+        """Run one connection to its end; return whether the gateway welcomed it."""
         async with connect(
             self._target.url,
             open_timeout=CONNECT_S,
@@ -168,7 +180,7 @@ class ChatClient:
         self._send(self._state.delayed_frames())
 
     def _send(self, frames: Iterable[ClientFrame]) -> None:
-        if self._outgoing is not None:  # else the next connection's opening says it
+        if self._outgoing is not None:  # else the next connection begins with them
             for frame in frames:
                 self._outgoing.put_nowait(frame)
 
@@ -182,7 +194,7 @@ async def _write(socket: ClientConnection, outgoing: asyncio.Queue[ClientFrame])
         while True:
             await socket.send(encode_frame(await outgoing.get()))
     except ConnectionClosed:
-        pass  # the reader notices, too
+        pass  # the reader notices it too
 
 
 def _no_gateway_text(url: str, error: Exception) -> str:
@@ -199,3 +211,67 @@ def _no_gateway_text(url: str, error: Exception) -> str:
 
 def _wrong_token_text(url: str) -> str:
     return f"the gateway at {url} does not take this token; give the right one with --token, or set web.token"
+
+
+class ChatThread:
+    """A chat client in a thread of its own, so that the terminal may block. A context manager; the
+    events come out of `events`, in order."""
+
+    def __init__(self, target: GatewayTarget, chat: str, *, patience_s: float = float("inf")) -> None:
+        # A SimpleQueue, because a signal handler may put something into it at any moment.
+        self.events: queue.SimpleQueue[ClientEvent | Interrupted] = queue.SimpleQueue()
+        self._client = ChatClient(target, chat, self.events.put, patience_s=patience_s)
+        self._thread = threading.Thread(target=self._run, name="chat", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._started = threading.Event()
+
+    def __enter__(self) -> ChatThread:
+        self._thread.start()
+        self._started.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        self._call_soon(self._task.cancel)
+        self._thread.join()
+
+    def send_message(self, text: str) -> str:
+        """Send a message and return its id."""
+        id = str(uuid.uuid4())
+        self._call_soon(lambda: self._client.send_message(id, text))
+        return id
+
+    def stop(self, turn: int | None = None) -> None:
+        """Stop `turn`, or else the turns that answer messages from here."""
+        self._call_soon(lambda: self._client.stop(turn))
+
+    def interrupt(self) -> None:
+        """Report Ctrl-C. Safe in signal handlers."""
+        self.events.put(Interrupted())
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except asyncio.CancelledError:
+            pass
+        except ChatFailed as exc:
+            self.events.put(ChatEnded(str(exc)))
+        except BaseException as exc:
+            self.events.put(ChatEnded(f"the chat broke: {exc!r}"))
+            raise
+        finally:
+            self._started.set()
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._started.set()
+        await self._client.run()
+
+    def _call_soon(self, function: Callable[[], object]) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # it has ended; `events` has the reason
+            self._loop.call_soon_threadsafe(function)

@@ -1,16 +1,27 @@
-"""How a chat goes at a terminal: say something, watch the answer, and the next."""
+"""A chat at a terminal: send a message, follow the answer, send the next.
+
+Longer than most files, because the dialog is one state machine over the events of a chat.
+"""
 
 from __future__ import annotations
 
 import queue
 import sys
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-from console.chat.client import ChatFailed, ClientEvent, Connected, GatewayTarget, Lost
-from console.chat.extras import ends_offers, is_silent
-from console.chat.keyboard import TerminalInput
-from console.chat.screen import FinalReplyScreen, PlainScreen, Screen
+from console.chat.client import (
+    ChatEnded,
+    ChatFailed,
+    ChatThread,
+    ClientEvent,
+    Connected,
+    GatewayTarget,
+    Interrupted,
+    Lost,
+)
+from console.chat.keyboard import TerminalInput, button_by_number, unknown_command
+from console.chat.screen import JsonScreen, PlainScreen, Screen, ends_offers, is_silent
 from console.chat.state import (
     ApprovalEvent,
     GrowingReply,
@@ -20,78 +31,71 @@ from console.chat.state import (
     ReplyEvent,
     RetryLater,
 )
-from console.chat.thread import ChatEnded, ChatThread, Interrupted
-from console.chat.typed_line import button_by_number, unknown_command
 from shared.errors import ShoalError
 from shared.messages.web import AcceptedFrame, ApprovalFrame, MessageFrame, ProgressFrame, ReplyFrame, ResumedFrame
 from shared.terminal_text import clean_line, counted
 
 LEAVE: Final = ("/quit", "/exit")
-"""What is not said to Shoal; every other line that begins with a slash is a matter of the
-gateway's."""
+"""Handled here; every other line that begins with a slash goes to the gateway."""
 
 SILENCE_S: Final = 20.0
-"""After so long without a word a person is told that they may stop."""
+"""After this time without an event the person gets a hint that Ctrl-C stops the turn."""
 
 _EXIT_CODES: Final = {"reply": 0, "stopped": 130}
 
 
 class MessageNotAccepted(ShoalError):
-    """Shoal did not take the message; the text says why."""
+    """The gateway refused the message; the text says why."""
 
 
 class UserLeft(Exception):
-    """The person does not wait any longer."""
-
-
-class OpenedChat(NamedTuple):
-    """What the person said in this chat before, and the commands that they may say, with their
-    slashes."""
-
-    own_texts: tuple[str, ...]
-    commands: tuple[str, ...]
+    """The person stopped waiting."""
 
 
 AskPerson = Callable[[str], bool | None]
-"""Asks the person at this terminal for a yes or a no; None when they would not say."""
+"""Asks the person at this terminal for yes or no; returns None without an answer."""
 
 
 class ChatDialog:
-    """Shows what happens in a chat. With `own_only` that is what answers the messages said here,
-    and nothing else.
+    """Shows what happens in a chat; with `own_only` only answers to messages sent from here.
 
-    Without `decide` nobody here can be asked whether a tool may run: the question is told, and
-    waits."""
+    `decide` asks the person here whether a tool may run. Without it the request is shown, and waits
+    for a decision elsewhere.
+    """
 
     def __init__(self, chat: ChatThread, screen: Screen, *, own_only: bool, decide: AskPerson | None = None) -> None:
         self._chat = chat
         self._screen = screen
         self._own_only = own_only
         self._decide = decide
+        self.own_texts: list[str] = []
+        """The person's earlier messages in this chat; set by `open`."""
+
+        self.commands: tuple[str, ...] = ()
+        """The gateway's commands, with their slashes; set by `open`."""
+
         self._own: set[str] = set()
         self._decisions: set[str] = set()
-        self._question: ApprovalFrame | None = None
+        self._approval: ApprovalFrame | None = None
         self._own_turn = 0
         self._answered = 0
         self._noted = ""
         self._buttons: tuple[str, ...] = ()
 
-    def open(self, history: int) -> OpenedChat:
-        """Wait until the chat is there, and for an answer that runs; show its last lines. Raises
-        ChatFailed, Left."""
-        own_texts: list[str] = []
-        offered: tuple[str, ...] = ()
+    def open(self, history: int) -> None:
+        """Wait for the connection, show the last lines, and wait for a turn that runs. Raises
+        ChatFailed, UserLeft."""
         running = 0
 
-        def resumed(news: ClientEvent) -> bool:
-            nonlocal running, offered
-            match news:
+        def resumed(event: ClientEvent) -> bool:
+            nonlocal running
+            match event:
                 case Connected(principal=principal, again=False, commands=commands):
-                    offered = commands
+                    self.commands = tuple(f"/{word}" for word in commands)
                     hint = "/help shows what you can ask with a slash, " if "help" in commands else ""
                     self._screen.note(f"connected as {principal}; {hint}/quit or Ctrl-D leaves")
                 case OpeningLines(lines=lines):
-                    own_texts.extend(line.text for line in lines if isinstance(line, MessageFrame))
+                    self.own_texts.extend(line.text for line in lines if isinstance(line, MessageFrame))
                     for line in lines[max(0, len(lines) - history) :]:
                         if isinstance(line, MessageFrame):
                             self._screen.user_message(line.text)
@@ -99,48 +103,46 @@ class ChatDialog:
                             self._render_reply(line)
                     for line in lines:
                         if isinstance(line, ApprovalFrame):
-                            self._question = line if line.state == "open" else None
+                            self._approval = line if line.state == "open" else None
                 case ResumedFrame():
-                    running = news.running or 0
+                    running = event.running or 0
                     return True
             return False
 
-        def quiet(news: ClientEvent) -> bool:
+        def quiet(event: ClientEvent) -> bool:
             # A turn may end while the chat is resumed, so that its reply comes first; or be lost
             # with the store's tail.
-            return self._answered >= running or (isinstance(news, ResumedFrame) and news.running is None)
+            return self._answered >= running or (isinstance(event, ResumedFrame) and event.running is None)
 
         self._follow(resumed, stop=None)
         if running > self._answered:
             self._screen.waiting()
-            if self._question is not None and self._question.turn == running:
-                self._ask_approval(self._question)
+            if self._approval is not None and self._approval.turn == running:
+                self._ask_approval(self._approval)
             self._follow(quiet, stop=lambda: self._chat.stop(running))
-        return OpenedChat(tuple(own_texts), tuple(f"/{word}" for word in offered))
 
     def expand_number(self, text: str) -> str:
-        """What a person says who typed this: the label of a button for its number in the agent's
-        newest message."""
+        """Return the label of a button for its number in the agent's newest message, else `text`."""
         label = button_by_number(text, self._buttons)
         if label != text:
             self._screen.user_message(label)
         return label
 
     def ask(self, text: str) -> ReplyFrame:
-        """Say something, and show what comes until it is answered. Raises NotTaken, ChatFailed,
-        Left."""
+        """Send a message, and show events until it is answered. Raises MessageNotAccepted,
+        ChatFailed, UserLeft."""
         id = self._chat.send_message(text)
         self._own.add(id)
         self._screen.waiting()
         replies: list[ReplyFrame] = []
 
-        def answered(news: ClientEvent) -> bool:
-            match news:
-                case AcceptedFrame(ahead=ahead, turn=turn) if news.id == id:
+        def answered(event: ClientEvent) -> bool:
+            match event:
+                case AcceptedFrame(ahead=ahead, turn=turn) if event.id == id:
                     self._own_turn = turn
                     if ahead:
                         self._screen.note(f"{counted(ahead, 'message')} of this chat before it")
-                case MessageRefused(message=message) if news.id == id:
+                case MessageRefused(message=message) if event.id == id:
                     raise MessageNotAccepted(message)
                 case ReplyEvent(reply=reply, ids=ids) if id in ids:
                     replies.append(reply)
@@ -150,34 +152,33 @@ class ChatDialog:
         return replies[0]
 
     def answers_own_command(self, reply: ReplyFrame) -> bool:
-        """Whether it answers a command that was said here; else it is that of somebody's `/new`,
-        and what was asked here got no answer."""
+        """Return whether a reply answers a command sent from here. If not, it belongs to a `/new` of
+        another client, which dropped the message from here."""
         return bool(reply.in_reply_to) and reply.in_reply_to[0] in self._own
 
     def catch_up(self) -> None:
-        """Show what came meanwhile. Raises ChatFailed."""
+        """Show the events that came while the person typed. Raises ChatFailed."""
         try:
             while True:
-                news = self._chat.news.get_nowait()
-                if not isinstance(news, Interrupted):
-                    self._render(self._check_ended(news))
+                event = self._chat.events.get_nowait()
+                if not isinstance(event, Interrupted):
+                    self._render(event)
         except queue.Empty:
             self._screen.rest()
 
     def _follow(self, over: Callable[[ClientEvent], bool], *, stop: Callable[[], None] | None) -> None:
-        """Show what comes until `over` says so. The first Ctrl-C calls `stop`; the next, or without
-        it any, leaves."""
+        """Show events until `over` returns True. The first Ctrl-C calls `stop`; the second, or the
+        first without `stop`, leaves."""
         hint_after_s = None if self._own_only or stop is None else SILENCE_S
         try:
             while True:
                 try:
-                    news = self._chat.news.get(timeout=hint_after_s)
+                    event = self._chat.events.get(timeout=hint_after_s)
                 except queue.Empty:
                     hint_after_s = None
                     self._screen.note("no word yet; Ctrl-C stops what was asked, and again leaves it to come later")
                     continue
-                if not isinstance(news, Interrupted):
-                    event = self._check_ended(news)
+                if not isinstance(event, Interrupted):
                     self._render(event)
                     if isinstance(event, ApprovalEvent):
                         self._on_approval(event.approval)
@@ -192,40 +193,35 @@ class ChatDialog:
         finally:
             self._screen.rest()
 
-    def _check_ended(self, news: ClientEvent | ChatEnded) -> ClientEvent:
-        if isinstance(news, ChatEnded):
-            raise ChatFailed(news.reason)
-        return news
-
-    def _on_approval(self, question: ApprovalFrame) -> None:
-        """A question came up, or was answered: by us, or on another device."""
-        if self._own_only and question.turn != self._own_turn:
+    def _on_approval(self, approval: ApprovalFrame) -> None:
+        """Handle a request to run a tool, or its outcome, decided here or on another device."""
+        if self._own_only and approval.turn != self._own_turn:
             return
-        if question.state == "open":
-            self._ask_approval(question)
-        elif self._question is not None and self._question.call == question.call:
-            self._question = None
-            self._screen.note(f"{question.state}: {question.tool}")
+        if approval.state == "open":
+            self._ask_approval(approval)
+        elif self._approval is not None and self._approval.call == approval.call:
+            self._approval = None
+            self._screen.note(f"{approval.state}: {approval.tool}")
 
-    def _ask_approval(self, question: ApprovalFrame) -> None:
-        self._question = question
+    def _ask_approval(self, approval: ApprovalFrame) -> None:
+        self._approval = approval
         self._screen.rest()
         if self._decide is None:
-            what = f"{question.tool} {clean_line(question.arguments)}"
+            what = f"{approval.tool} {clean_line(approval.arguments)}"
             self._screen.note(f"waits for a yes to {what}; nobody here can be asked, say it on the chat page")
             return
-        self._screen.reply(ReplyFrame(question.chat, question.seq, question.turn, question.text, "", (), "notice", 0))
-        decision = self._decide(f"run {clean_line(question.tool)}?")
+        self._screen.reply(ReplyFrame(approval.chat, approval.seq, approval.turn, approval.text, "", (), "notice", 0))
+        decision = self._decide(f"run {clean_line(approval.tool)}?")
         if decision is None:
-            self._screen.note(f"not answered; /yes {question.call} or /no {question.call} does it later")
+            self._screen.note(f"not answered; /yes {approval.call} or /no {approval.call} does it later")
             return
-        self._decisions.add(self._chat.send_message(f"/{'yes' if decision else 'no'} {question.call}"))
+        self._decisions.add(self._chat.send_message(f"/{'yes' if decision else 'no'} {approval.call}"))
         self._screen.waiting()
 
-    def _render(self, news: ClientEvent) -> None:
-        if isinstance(news, ReplyEvent) and news.reply.kind != "notice":
-            self._answered = max(self._answered, news.reply.turn)
-        match news:
+    def _render(self, event: ClientEvent) -> None:
+        if isinstance(event, ReplyEvent) and event.reply.kind != "notice":
+            self._answered = max(self._answered, event.reply.turn)
+        match event:
             case MessageFrame(id=id, text=text) if id not in self._own | self._decisions and not self._own_only:
                 self._screen.user_message(text)
             case GrowingReply(turn=turn, text=text) if self._is_shown(turn):
@@ -240,6 +236,8 @@ class ChatDialog:
                 ids or not self._own_only or (reply.sent_by_tool and self._is_shown(reply.turn))
             ):
                 self._render_reply(reply)
+            case ChatEnded(reason=reason):
+                raise ChatFailed(reason)
             case Lost():
                 self._note_once("the connection is lost; trying again")
             case Connected(again=True):
@@ -268,36 +266,42 @@ class ChatDialog:
 
 
 def ask_once(target: GatewayTarget, chat: str, text: str, *, as_json: bool, patience_s: float) -> int:
-    """Send one message and show its answer; the exit code. Raises NotTaken, ChatFailed."""
-    screen = FinalReplyScreen(as_json=True) if as_json else _make_screen(last_word=True)
-    with ChatThread(target, chat, patience_s=patience_s) as line, TerminalInput(line.interrupt) as keyboard:
+    """Send one message, show its answer, and return the exit code. Raises MessageNotAccepted,
+    ChatFailed."""
+    screen = JsonScreen() if as_json else _make_screen(final_only=True)
+    with (
+        ChatThread(target, chat, patience_s=patience_s) as chat_thread,
+        TerminalInput(chat_thread.interrupt) as keyboard,
+    ):
         try:
-            talk = ChatDialog(line, screen, own_only=True, decide=None if as_json else _confirm_at_terminal(keyboard))
-            reply = talk.ask(text)
+            dialog = ChatDialog(
+                chat_thread, screen, own_only=True, decide=None if as_json else _confirm_at_terminal(keyboard)
+            )
+            reply = dialog.ask(text)
         except UserLeft:
             return _EXIT_CODES["stopped"]
     if reply.kind == "command":
-        return 0 if talk.answers_own_command(reply) else 1
+        return 0 if dialog.answers_own_command(reply) else 1
     return _EXIT_CODES.get(reply.kind, 1)
 
 
 def converse(target: GatewayTarget, chat: str, *, history: int) -> None:
-    """Talk until the person leaves. Raises ChatFailed."""
-    screen = _make_screen(last_word=False)
-    with ChatThread(target, chat) as line, TerminalInput(line.interrupt) as keyboard:
-        talk = ChatDialog(line, screen, own_only=False, decide=_confirm_at_terminal(keyboard))
+    """Chat until the person leaves. Raises ChatFailed."""
+    screen = _make_screen(final_only=False)
+    with ChatThread(target, chat) as chat_thread, TerminalInput(chat_thread.interrupt) as keyboard:
+        dialog = ChatDialog(chat_thread, screen, own_only=False, decide=_confirm_at_terminal(keyboard))
         try:
-            opened = talk.open(history)
-            keyboard.add_history(opened.own_texts)
-            keyboard.complete_words((*opened.commands, *LEAVE))
+            dialog.open(history)
+            keyboard.add_history(dialog.own_texts)
+            keyboard.complete_words((*dialog.commands, *LEAVE))
             while (text := keyboard.read_line()) is not None and text.strip() not in LEAVE:
-                text = talk.expand_number(text)
-                talk.catch_up()
+                text = dialog.expand_number(text)
+                dialog.catch_up()
                 if text.strip():
-                    if word := unknown_command(text, opened.commands):
+                    if word := unknown_command(text, dialog.commands):
                         screen.note(f"{word} is no command; it was said as a message")
                     try:
-                        talk.ask(text)
+                        dialog.ask(text)
                     except MessageNotAccepted as exc:
                         screen.note(f"not sent: {exc}")
         except UserLeft:
@@ -305,13 +309,13 @@ def converse(target: GatewayTarget, chat: str, *, history: int) -> None:
 
 
 def _confirm_at_terminal(keyboard: TerminalInput) -> AskPerson | None:
-    """The person at this terminal, if there is one."""
+    """Return the way to ask the person; None without a terminal."""
     return keyboard.confirm if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
-def _make_screen(*, last_word: bool) -> Screen:
+def _make_screen(*, final_only: bool) -> Screen:
     if sys.stdout.isatty():
         from console.chat.terminal import TerminalScreen  # here: rich is for terminals
 
         return TerminalScreen()
-    return FinalReplyScreen(as_json=False) if last_word else PlainScreen()
+    return Screen() if final_only else PlainScreen()

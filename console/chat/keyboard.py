@@ -1,11 +1,12 @@
-"""What a person types: lines with editing and history, and Ctrl-C."""
+"""Input at the terminal: lines with editing and history, and Ctrl-C."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ PROMPT: Final = "> "
 
 
 def _editor() -> ModuleType | None:
-    """Once imported, it edits what `input` reads. None in a Python that was built without it."""
+    """Import readline, which then edits the lines of `input`. None in a Python built without it."""
     try:
         return importlib.import_module("readline")
     except ImportError:
@@ -25,8 +26,7 @@ def _editor() -> ModuleType | None:
 
 
 class TerminalInput:
-    """`with Keyboard(interrupt) as keyboard:` takes over Ctrl-C. Outside of `line()` it calls
-    `interrupt`."""
+    """A context manager that takes over Ctrl-C. Outside of `read_line` it calls `interrupt`."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
         self._interrupt = interrupt
@@ -45,13 +45,13 @@ class TerminalInput:
         signal.signal(signal.SIGINT, self._before)
 
     def add_history(self, texts: Iterable[str]) -> None:
-        """Lines that the arrow keys shall bring back."""
+        """Add lines for the arrow keys."""
         if self._editor is not None:
             for text in texts:
                 self._editor.add_history(clean_line(text))
 
     def complete_words(self, words: Iterable[str]) -> None:
-        """Words that the Tab key completes at the beginning of a line."""
+        """Let the Tab key complete these words at the beginning of a line."""
         offered = sorted(words)
         if self._editor is None:
             return
@@ -66,8 +66,7 @@ class TerminalInput:
         self._editor.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
 
     def read_line(self) -> str | None:
-        """The next line; None when the person leaves: end of input, or Ctrl-C with nothing
-        typed."""
+        """Return the next line; None at the end of input, and for Ctrl-C on an empty line."""
         while True:
             try:
                 self._reading = True
@@ -86,7 +85,7 @@ class TerminalInput:
                 self._reading = False
 
     def confirm(self, prompt: str) -> bool | None:
-        """What the person says to a question: y or n; None when they would not say."""
+        """Ask for y or n; None at the end of input and for Ctrl-C."""
         while True:
             click.echo(f"{prompt} [y/n] ", nl=False, err=not sys.stdout.isatty())
             try:
@@ -107,3 +106,21 @@ class TerminalInput:
         # Now, because readline has forgotten the line when the exception arrives.
         self._typed = self._editor.get_line_buffer() if self._editor is not None else ""
         raise KeyboardInterrupt
+
+
+_NUMBER: Final = re.compile(r"[1-9][0-9]?")
+
+
+def button_by_number(text: str, buttons: Sequence[str]) -> str:
+    """Return the label of the button whose number is all of `text`; else `text`."""
+    typed = text.strip()
+    number = int(typed) if _NUMBER.fullmatch(typed) else 0
+    return buttons[number - 1] if 1 <= number <= len(buttons) else text
+
+
+def unknown_command(text: str, commands: Sequence[str]) -> str:
+    """Return the `/word` at the beginning of a text if it looks like a command but is not one; else
+    `""`."""
+    word = text.split(maxsplit=1)[0]
+    looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
+    return word if looks and word.lower() not in commands else ""

@@ -1,53 +1,46 @@
-"""What a chat looks like where no person watches: plain text in a pipe, or the last word alone.
+"""Shows a chat where no person watches: plain text in a pipe, or the final reply alone.
 
-Nothing that a model, or a person elsewhere, wrote is shown with control codes in it.
+Text of a model, or of a person elsewhere, is never shown with control codes in it.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Protocol
 
 import click
 
-from console.chat.extras import shown_text
 from shared.messages.web import ReplyFrame
-from shared.terminal_text import clean, clean_line
+from shared.terminal_text import clean, clean_line, size
 
 
-class Screen(Protocol):
-    """Where a chat is shown."""
+class Screen:
+    """The place where a chat is shown. This one shows only replies and notes."""
 
     def user_message(self, text: str) -> None:
-        """A message of the person's that was not typed here and now."""
-        ...
+        """Show a message of the person's that was not typed here just now."""
 
     def waiting(self) -> None:
-        """An answer is due."""
-        ...
+        """Show that an answer is due."""
 
     def running(self, text: str) -> None:
-        """All text so far of the running answer."""
-        ...
+        """Show all text so far of the running answer."""
 
     def progress(self, text: str) -> None:
-        """What the agent is doing."""
-        ...
+        """Show what the agent is doing."""
 
     def reply(self, reply: ReplyFrame) -> None:
-        """A whole reply; it replaces what was shown of it."""
-        ...
+        """Show a whole reply; it replaces what was shown of it."""
+        click.echo(clean(shown_text(reply)))
 
     def note(self, text: str) -> None:
-        """A word about the connection."""
-        ...
+        """Show a remark of this program."""
+        click.echo(f"({clean_line(text)})", err=True)
 
     def rest(self) -> None:
-        """Nothing moves any more; the terminal is the person's."""
-        ...
+        """Stop updating; the person types next."""
 
 
-class PlainScreen:
+class PlainScreen(Screen):
     """A pipe: the answer as it grows, word for word; everything else goes to stderr."""
 
     def __init__(self) -> None:
@@ -55,9 +48,6 @@ class PlainScreen:
 
     def user_message(self, text: str) -> None:
         click.echo(f"> {clean(text)}")
-
-    def waiting(self) -> None:
-        pass
 
     def running(self, text: str) -> None:
         self._grow(clean(text))
@@ -67,12 +57,10 @@ class PlainScreen:
 
     def reply(self, reply: ReplyFrame) -> None:
         text = clean(shown_text(reply))
-        if not self._grow(text):  # another attempt said it in other words, and a pipe takes nothing back
+        if not self._grow(text):
+            # Another attempt used other words, and a pipe takes nothing back.
             click.echo(f"\n\n{text}", nl=False)
         self.rest()
-
-    def note(self, text: str) -> None:
-        click.echo(f"({clean_line(text)})", err=True)
 
     def rest(self) -> None:
         if self._written:
@@ -80,7 +68,7 @@ class PlainScreen:
         self._written = ""
 
     def _grow(self, text: str) -> bool:
-        """Write what is new; False when it does not go on from what was written."""
+        """Write the new part of a text; False when it does not continue what was written."""
         if not text.startswith(self._written):
             return False
         click.echo(text[len(self._written) :], nl=False)
@@ -88,43 +76,39 @@ class PlainScreen:
         return True
 
 
-class FinalReplyScreen:
-    """For programs: the reply and nothing else, as text or as a JSON object."""
-
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
-
-    def user_message(self, text: str) -> None:
-        pass
-
-    def waiting(self) -> None:
-        pass
-
-    def running(self, text: str) -> None:
-        pass
-
-    def progress(self, text: str) -> None:
-        pass
+class JsonScreen(Screen):
+    """For programs: the reply as a JSON object."""
 
     def reply(self, reply: ReplyFrame) -> None:
-        if self._as_json:
-            shown: dict[str, object] = {
-                "chat": reply.chat,
-                "seq": reply.seq,
-                "turn": reply.turn,
-                "kind": reply.kind,
-                "text": reply.text,
-            }
-            if reply.media:
-                shown["media"] = [file.name for file in reply.media]
-            if reply.buttons:
-                shown["buttons"] = reply.buttons
-            click.echo(json.dumps(shown, indent=2))
-        else:
-            click.echo(clean(shown_text(reply)))
+        shown: dict[str, object] = {
+            "chat": reply.chat,
+            "seq": reply.seq,
+            "turn": reply.turn,
+            "kind": reply.kind,
+            "text": reply.text,
+        }
+        if reply.media:
+            shown["media"] = [file.name for file in reply.media]
+        if reply.buttons:
+            shown["buttons"] = reply.buttons
+        click.echo(json.dumps(shown, indent=2))
 
-    def note(self, text: str) -> None:
-        click.echo(f"({clean_line(text)})", err=True)
 
-    def rest(self) -> None:
-        pass
+def shown_text(reply: ReplyFrame) -> str:
+    """Return the text of a reply, a line for each file, and its suggested answers by number."""
+    files = [f"[file: {file.name}, {size(file.size)}; the chat page has it]" for file in reply.media]
+    buttons = [f"{number}. {label}" for number, label in enumerate(reply.buttons, 1)]
+    return "\n\n".join(part for part in (reply.text, "\n".join(files), "\n".join(buttons)) if part)
+
+
+def ends_offers(reply: ReplyFrame) -> bool:
+    """Return whether a reply ends the suggested answers before it: the agent sent something else,
+    or a command ended all turns. Notices and other commands' answers leave them."""
+    if reply.kind == "command":
+        return reply.turn > 0
+    return reply.sent_by_tool or (reply.kind != "notice" and not is_silent(reply))
+
+
+def is_silent(reply: ReplyFrame) -> bool:
+    """Return whether a reply only ends its turn: the agent has sent everything by its tool."""
+    return reply.kind == "reply" and not reply.text and not reply.media

@@ -1,5 +1,5 @@
-"""What a client of one chat knows, so that it loses and doubles nothing over any number of
-connections. No I/O.
+"""The state of a client of one chat, which keeps it from losing or doubling anything over any
+number of connections. No I/O.
 
 The rules are those of docs/web.md: a message is kept until it was accepted, and sent again with its
 id; lines are resumed after the highest number that was shown; deltas count for the highest attempt
@@ -44,8 +44,7 @@ ServerFrame = (
 )
 
 TRANSIENT: Final = frozenset({"rate_limited", "sender_limit", "busy", "overloaded", "unavailable"})
-"""Refusals that mean `not now`: what was refused is sent again after the time that came with
-them."""
+"""Codes of refusals after which a message is sent again, when the time they name has passed."""
 
 RETRY_S: Final = 2.0
 
@@ -67,41 +66,40 @@ def decode_frame(raw: str | bytes) -> ServerFrame | None:
 
 
 class OpeningLines(msgspec.Struct, frozen=True):
-    """The newest lines of the chat as they were when it was opened, oldest first."""
+    """The newest lines of the chat when it was opened, oldest first."""
 
     lines: tuple[LineFrame, ...]
 
 
 class GrowingReply(msgspec.Struct, frozen=True):
-    """All text so far of the running answer; it replaces what was shown of it."""
+    """All text so far of the running answer; it replaces earlier text."""
 
     turn: int
     text: str
 
 
 class ReplyEvent(msgspec.Struct, frozen=True):
-    """A reply, and the ids of messages said here that it answers."""
+    """A reply, and the ids of messages sent from here that it answers."""
 
     reply: ReplyFrame
     ids: tuple[str, ...]
 
 
 class ApprovalEvent(msgspec.Struct, frozen=True):
-    """A question whether a tool may run, or what somebody answered."""
+    """A request to run a tool, or its outcome."""
 
     approval: ApprovalFrame
 
 
 class MessageRefused(msgspec.Struct, frozen=True):
-    """A message was not taken and will not be sent again; without an id, something else was
-    refused."""
+    """A message was refused and will not be sent again; without an id, another frame was refused."""
 
     message: str
     id: str | None
 
 
 class RetryLater(msgspec.Struct, frozen=True):
-    """Something is sent again in `retry_s` seconds."""
+    """A message is sent again in `retry_s` seconds."""
 
     message: str
     retry_s: float
@@ -127,8 +125,8 @@ ChatEvent = (
 
 
 class ClientState:
-    """One chat. `opening()` is said on every new connection; `take()` makes events and frames of
-    what is heard."""
+    """One chat. Every new connection begins with `opening_frames()`; `on_frame()` turns the frames of
+    the gateway into events to show and frames to send."""
 
     def __init__(self, chat: str) -> None:
         self._chat = chat
@@ -143,36 +141,36 @@ class ClientState:
 
     @property
     def unaccepted(self) -> int:
-        """How many messages are not known to be durable."""
+        """Number of messages that are not known to be durable."""
         return len(self._unaccepted)
 
     def opening_frames(self) -> list[ClientFrame]:
-        """What to say on a new connection, after the welcome."""
+        """Return the frames for a new connection, after the welcome."""
         if self._shown is None:
             return [ReadHistoryFrame(self._chat)]
         self._known_replies.clear()
         return [ResumeFrame(self._chat, self._shown), *self._message_frames(), *self._stop_frames()]
 
     def delayed_frames(self) -> list[ClientFrame]:
-        """What to say again when something was delayed."""
+        """Return the frames to send again after a RetryLater."""
         return self.opening_frames() if self._shown is None else self._message_frames()
 
     def send_message(self, id: str, text: str) -> list[ClientFrame]:
-        """A person's message; what to send now."""
+        """Add a message of the person's, and return the frames to send now."""
         self._unaccepted[id] = self._unanswered[id] = text
         self._stopping = False
         return [] if self._shown is None else [SendFrame(id, self._chat, text)]
 
     def stop(self, turn: int | None = None) -> list[ClientFrame]:
-        """End `turn`, or else the answer to what was said here, as soon as there is one; what to
-        send now."""
+        """Stop `turn`, or else the turns that answer messages from here, also a turn that has not
+        begun. Return the frames to send now."""
         if turn is not None:
             return [StopFrame(self._chat, turn)]
         self._stopping = bool(self._unanswered)
         return self._stop_frames()
 
     def on_frame(self, frame: ServerFrame) -> Iterator[ChatEvent | ClientFrame]:
-        """What a frame means: events to show, and frames to send."""
+        """Yield the events of a frame, and the frames to send."""
         if getattr(frame, "chat", None) not in (self._chat, None):
             return
         match frame:
@@ -206,7 +204,7 @@ class ClientState:
         return [SendFrame(id, self._chat, text) for id, text in self._unaccepted.items()]
 
     def _stop_frames(self) -> list[ClientFrame]:
-        """Said again whenever it may work now: a turn is stopped only while it runs or is next."""
+        """Return the stop frame, which is repeated: a turn can only be stopped while it runs or is next."""
         return [StopFrame(self._chat, min(self._turns))] if self._stopping and self._turns else []
 
     def _on_line(self, line: LineFrame) -> Iterator[ChatEvent | ClientFrame]:
@@ -226,7 +224,7 @@ class ClientState:
 
     def _on_reply(self, reply: ReplyFrame) -> ReplyEvent:
         if reply.kind == "notice":
-            # One that names a message says that it was not read.
+            # A notice that names a message says that it was not read.
             return ReplyEvent(
                 reply, tuple(id for id in reply.in_reply_to if self._unanswered.pop(id, None) is not None)
             )
@@ -256,14 +254,14 @@ class ClientState:
             text = new.text
         else:
             text = known.text + new.text if new.seq == known.seq + 1 else None
-        if text is not None:  # else a gap: what is shown stays until a full one comes
+        if text is not None:  # else a gap: the old text stays until a full delta comes
             self._stream = msgspec.structs.replace(new, text=text)
             yield GrowingReply(new.turn, text)
 
     def _on_resumed(self, frame: ResumedFrame) -> Iterator[ChatEvent | ClientFrame]:
         if frame.reset:
-            # What has no answer may be lost with the tail. Sent again it is still one turn: its id
-            # is known, or gone.
+            # Unanswered messages may be lost with the tail. Sent again, each is still one turn: the
+            # store knows its id, or lost it.
             self._shown, self._answered, self._stream = frame.seq, 0, None
             self._turns.clear()
             yield LinesLost()

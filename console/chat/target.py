@@ -1,4 +1,4 @@
-"""Where `shoal chat` finds a gateway, and the token to show there."""
+"""Finds the address of the gateway and the token for `shoal chat`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OWNER: Final = "owner"
 
 
 def find_target(settings: Settings, url: str | None, token: str | None) -> GatewayTarget:
-    """`url` and `token` where they are given, else what the settings say.
+    """Return the target: `url` and `token` if given, else those of the settings.
 
     A url may be the line that `make up` prints, with the token behind a `#`. Raises SettingsError.
     """

@@ -1,5 +1,5 @@
-"""What a chat looks like on a terminal: Markdown that grows in place. The door to rich's
-rendering."""
+"""Shows a chat on a terminal: Markdown that grows in place. The only file of the chat that imports
+rich."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.text import Text
 
-from console.chat.extras import shown_text
+from console.chat.screen import Screen, shown_text
 from shared.messages.web import ReplyFrame
 from shared.terminal_text import clean, clean_line
 
 REFRESHES_PER_S: Final = 10
 _REST: Final = 4.0
-"""A rendering that took long is followed by a pause so many times as long."""
+"""A rendering is followed by a pause this many times as long, so that it never takes the CPU."""
 
 
 class SafeMarkdown:
@@ -42,8 +42,8 @@ class SafeMarkdown:
 
 
 class _GrowingTail:
-    """The last lines of a growing answer, as many as fit. Renders anew when there is more, and
-    time."""
+    """The last lines of a growing answer, as many as fit. Renders again when the text has grown and
+    the pause is over."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -64,8 +64,8 @@ class _GrowingTail:
             yield Segment.line()
 
 
-class TerminalScreen:
-    """A terminal: the answer grows in place, and stands in the scrollback when it is whole."""
+class TerminalScreen(Screen):
+    """A terminal: the answer grows in place, and the whole answer stays in the scrollback."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, markup=False, emoji=False)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
+from console.chat.client import ChatEnded, ChatThread
 from console.chat.conversation import ChatDialog
-from console.chat.screen import FinalReplyScreen, PlainScreen
+from console.chat.screen import PlainScreen, Screen
 from console.chat.state import ApprovalEvent, ClientState, OpeningLines, ReplyEvent, decode_frame
-from console.chat.thread import ChatEnded, ChatThread
 from shared.messages.web import AcceptedFrame, ResumedFrame
 from tests.helpers.web_frames import approval_frame, reply_frame
 
@@ -24,10 +24,10 @@ class Script(ChatThread):
     """A chat in which this happens, and nothing more. What was said is in `texts`."""
 
     def __init__(self, *news: ReplyEvent | AcceptedFrame | ApprovalEvent | OpeningLines | ResumedFrame) -> None:
-        self.news = queue.SimpleQueue()
+        self.events = queue.SimpleQueue()
         self.texts: list[str] = []
         for one in (*news, ChatEnded("the script ended")):
-            self.news.put(one)
+            self.events.put(one)
 
     def send_message(self, text: str) -> str:
         self.texts.append(text)
@@ -61,7 +61,7 @@ def test_a_person_at_a_terminal_is_asked(
 def test_without_a_terminal_it_is_told_that_the_turn_waits(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is answered by itself, and no control code gets out; the last word is that of the turn."""
     script = Script(AcceptedFrame("m1", "a", 0, 5), ApprovalEvent(OPEN), ReplyEvent(END, ("m1",)))
-    assert ChatDialog(script, FinalReplyScreen(as_json=False), own_only=True).ask("go") == END
+    assert ChatDialog(script, Screen(), own_only=True).ask("go") == END
     out, err = capsys.readouterr()
     assert out == "done\n"
     assert "waits for a yes to exec" in err

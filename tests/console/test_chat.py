@@ -15,14 +15,18 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from console.chat.client import (
     ChatClient,
+    ChatEnded,
     ChatFailed,
+    ChatThread,
     ClientEvent,
     Connected,
     GatewayTarget,
+    Interrupted,
     Lost,
 )
 from console.chat.conversation import SILENCE_S, ChatDialog, UserLeft
-from console.chat.screen import FinalReplyScreen, PlainScreen
+from console.chat.keyboard import unknown_command
+from console.chat.screen import JsonScreen, PlainScreen, Screen
 from console.chat.state import (
     ChatEvent,
     ClientState,
@@ -37,8 +41,6 @@ from console.chat.state import (
 )
 from console.chat.target import find_target
 from console.chat.terminal import SafeMarkdown, TerminalScreen
-from console.chat.thread import ChatEnded, ChatThread, Interrupted
-from console.chat.typed_line import unknown_command
 from shared.errors import SettingsError
 from shared.messages.web import (
     AcceptedFrame,
@@ -413,10 +415,10 @@ class Script(ChatThread):
     """A chat in which this happens, and nothing more."""
 
     def __init__(self, *news: ClientEvent | Interrupted) -> None:
-        self.news = queue.SimpleQueue()
+        self.events = queue.SimpleQueue()
         self.stopped: list[int | None] = []
         for one in (*news, ChatEnded("the script ended")):
-            self.news.put(one)
+            self.events.put(one)
 
     def send_message(self, text: str) -> str:
         return "m1"
@@ -439,7 +441,8 @@ def test_the_prompt_comes_as_soon_as_nothing_runs(news: tuple[ClientEvent, ...])
     talk = ChatDialog(
         Script(OpeningLines((message_frame("a", 1, "x", "earlier"),)), *news), PlainScreen(), own_only=False
     )
-    assert talk.open(6).own_texts == ("earlier",)
+    talk.open(6)
+    assert talk.own_texts == ["earlier"]
 
 
 def test_one_ctrl_c_stops_and_two_leave() -> None:
@@ -472,7 +475,8 @@ def test_what_the_gateway_offers_can_be_typed(capsys: pytest.CaptureFixture[str]
     """The first line says how to learn about commands, where there are any, and how to leave."""
     hello = Connected("owner", again=False, commands=("help", "new"))
     talk = ChatDialog(Script(hello, ResumedFrame("a", 0, None)), PlainScreen(), own_only=False)
-    assert talk.open(6).commands == ("/help", "/new")
+    talk.open(6)
+    assert talk.commands == ("/help", "/new")
     told = "(connected as owner; /help shows what you can ask with a slash, /quit or Ctrl-D leaves)\n"
     assert capsys.readouterr().err == told
     ChatDialog(Script(Connected("owner", again=False), ResumedFrame("a", 0, None)), PlainScreen(), own_only=False).open(
@@ -500,7 +504,7 @@ class Quiet(Script):
     def __init__(self) -> None:
         super().__init__()
         self.waited: list[float | None] = []
-        self.news = self  # type: ignore[assignment]
+        self.events = self  # type: ignore[assignment]
 
     def get(self, timeout: float | None) -> ChatEnded:
         self.waited.append(timeout)
@@ -625,7 +629,7 @@ def test_a_pipe_gets_the_answer_as_it_grows_and_each_word_once(capsys: pytest.Ca
 
 def test_a_program_gets_the_last_word_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """As text, or as an object with stable keys."""
-    plain, as_json = FinalReplyScreen(as_json=False), FinalReplyScreen(as_json=True)
+    plain, as_json = Screen(), JsonScreen()
     for screen in (plain, as_json):
         screen.running("Hel")
         screen.progress("thinking")

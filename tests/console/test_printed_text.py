@@ -7,12 +7,11 @@ import queue
 
 import pytest
 
+from console.chat.client import ChatEnded, ChatThread
 from console.chat.conversation import ChatDialog
-from console.chat.extras import is_silent, shown_text
-from console.chat.screen import FinalReplyScreen, PlainScreen
+from console.chat.keyboard import button_by_number
+from console.chat.screen import JsonScreen, PlainScreen, Screen, is_silent, shown_text
 from console.chat.state import OpeningLines, ReplyEvent
-from console.chat.thread import ChatEnded, ChatThread
-from console.chat.typed_line import button_by_number
 from shared.messages.web import AcceptedFrame, ResumedFrame
 from tests.helpers.web_frames import media_frame, reply_frame
 
@@ -34,9 +33,9 @@ class Script(ChatThread):
     """A chat in which this happens, and nothing more."""
 
     def __init__(self, *news: ReplyEvent | AcceptedFrame | OpeningLines | ResumedFrame) -> None:
-        self.news = queue.SimpleQueue()
+        self.events = queue.SimpleQueue()
         for one in (*news, ChatEnded("the script ended")):
-            self.news.put(one)
+            self.events.put(one)
 
     def send_message(self, text: str) -> str:
         return "m1"
@@ -51,10 +50,8 @@ def test_files_are_named_and_buttons_numbered() -> None:
     assert not is_silent(reply_frame("a", 1, 1, "", kind="stopped"))
 
 
-@pytest.mark.parametrize("screen", [PlainScreen(), FinalReplyScreen(as_json=False)])
-def test_who_asks_one_thing_reads_what_was_said_for_it(
-    capsys: pytest.CaptureFixture[str], screen: PlainScreen | FinalReplyScreen
-) -> None:
+@pytest.mark.parametrize("screen", [PlainScreen(), Screen()])
+def test_who_asks_one_thing_reads_what_was_said_for_it(capsys: pytest.CaptureFixture[str], screen: Screen) -> None:
     """Once, and no empty line for the reply that ends the turn; what was said in another turn is not ours."""
     other = reply_frame("a", 2, 4, "not ours", kind="notice", sent_by_tool=True)
     script = Script(
@@ -66,7 +63,7 @@ def test_who_asks_one_thing_reads_what_was_said_for_it(
 
 def test_a_program_reads_it_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     """Words, names of files and labels each in their place."""
-    FinalReplyScreen(as_json=True).reply(SAID)
+    JsonScreen().reply(SAID)
     told = json.loads(capsys.readouterr().out)
     assert (told["text"], told["media"], told["buttons"]) == (SAID.text, ["plan.pdf"], ["Red", "Blue"])
 

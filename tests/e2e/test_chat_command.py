@@ -202,7 +202,7 @@ async def test_a_gateway_that_is_killed_in_the_middle_loses_and_doubles_nothing(
     doomed = await fleet.gateway()
     await workers(client, 1)
     asking = await fleet.start("chat", "-m", "tell me")
-    await eventually(lambda: model.stats()["open"] == 1, within_s=10)
+    await eventually(lambda: model.stats()["open"] == 1, within_s=20)
     doomed.kill_group()
     await fleet.gateway()
     told = await told_by(asking)
