@@ -35,7 +35,7 @@ async def read(data: bytes, reader: DocumentReader | None = None) -> str:
     ],
 )
 async def test_a_document_is_read_as_text(kind: Document, data: bytes, lines: list[str]) -> None:
-    """Which kind it is, its content says; text stands in the order of the document."""
+    """Its content decides about its kind; text stands in the order of the document."""
     assert detect_document(data) == kind
     assert decode_text(data) is None
     got = (await read(data)).splitlines()

@@ -206,7 +206,7 @@ def test_a_url_that_is_no_plain_web_address_is_refused(url: str) -> None:
     ],
 )
 def test_a_url_is_rebuilt_from_the_parts_that_were_checked(url: str, place: str) -> None:
-    """What is asked for is what was looked at: nobody reads the first text a second time."""
+    """The request goes to what was checked: the original text is never parsed a second time."""
     assert parse_target(url, PUBLIC).url == place
 
 

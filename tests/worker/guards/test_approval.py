@@ -1,4 +1,4 @@
-"""Which calls need a person's yes, and what exactly is asked."""
+"""Calls that need a person's approval, and the exact question."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def spaces(tmp_path: Path) -> Iterator[Workspaces]:
 
 
 async def filled(spaces: Workspaces) -> Workspace:
-    """What file tools and commands may leave."""
+    """Files that tools and commands may leave."""
     workspace = spaces.workspace_of(SESSION)
     for path in ("a.txt", "inside/deep/b.txt", "results/1-c1.txt"):
         await workspace.write_file(path, b"mine")

@@ -164,7 +164,7 @@ async def test_redirects_end(web: WebServer) -> None:
 
 
 async def test_a_request_with_a_key_is_not_redirected(web: WebServer) -> None:
-    """Who gives headers says 0 redirects: they reach nobody else."""
+    """A caller with headers of its own allows 0 redirects: the headers reach no other server."""
     web.pages["/"] = redirect("/other")
     with pytest.raises(ToolFailed, match="redirects too often"):
         await fetcher(web).fetch_url(web.url("/"), types=HTML, headers={"X-Key": "k"}, redirects=0)
@@ -288,7 +288,7 @@ async def test_an_answer_that_is_no_http_is_an_error_of_the_tool(web: WebServer,
 
 
 async def test_an_error_status_comes_without_its_body(web: WebServer) -> None:
-    """Whoever asked decides what it means."""
+    """The caller decides what it means."""
     web.pages["/"] = reply("secret trace", status=500)
     assert await get(web) == WebResponse(web.url("/"), 500, "text/html")
 

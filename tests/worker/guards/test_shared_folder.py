@@ -19,7 +19,7 @@ OWN_GROUP = GROUP if AS_ROOT else os.getgid()
 
 @pytest.fixture(autouse=True, params=[0o077, 0o022])
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever the process was started with."""
+    """The umask of the process does not matter."""
     before = os.umask(request.param)
     yield
     os.umask(before)

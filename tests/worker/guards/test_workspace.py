@@ -53,7 +53,7 @@ def secret_of(workspace: Workspace) -> Path:
 
 
 def odd_files(workspace: Workspace) -> dict[str, str]:
-    """What commands may leave in a workspace, by path, and what is said of it."""
+    """Files that commands may leave in a workspace, by path, with the text about each."""
     at, secret = workspace.path, secret_of(workspace)
     (at / "link").symlink_to(secret)
     (at / "relative").symlink_to(f"../../secret/{secret.name}")
@@ -250,7 +250,7 @@ async def test_a_folder_is_not_written_as_a_file(workspace: Workspace, path: str
 
 
 async def test_sizes_have_limits(workspace: Workspace) -> None:
-    """Of what is read, and of what is written."""
+    """Both for reading and for writing."""
     with pytest.raises(ToolFailed, match=f"at most {WRITE_LIMIT_BYTES:,} can be written"):
         await workspace.write_file("a", b"x" * (WRITE_LIMIT_BYTES + 1))
     (workspace.path / "sparse").touch()
@@ -279,7 +279,7 @@ async def test_the_quota_holds_under_concurrent_writes_of_several_workers(tmp_pa
 
 
 async def test_the_number_of_files_and_folders_is_limited_too(tmp_path: Path) -> None:
-    """What is refused leaves no folder behind."""
+    """A refused write leaves no folder."""
     spaces = Workspaces(tmp_path, Quota(files=4))
     workspace = spaces.workspace_of(SESSION)
     await workspace.write_file("a/b/c", b"")

@@ -80,7 +80,7 @@ def supervisors() -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs."""
+    """Return whether a process runs."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -88,14 +88,14 @@ def alive(pid: int) -> bool:
 
 
 async def noted(notes: Path, event: str) -> str:
-    """What the server has written about an event, once it has happened."""
+    """Return what the server has written about an event, once it has happened."""
     file = notes / event
     await eventually(file.exists, within_s=LONG_S, what=f"the event {event!r}")
     return file.read_text()
 
 
 class HttpPeer:
-    """The same server over HTTP, started and killed at will on one port."""
+    """A server over HTTP, started and killed at will on one port."""
 
     def __init__(self, notes: Path, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/mcp"

@@ -61,7 +61,7 @@ class Odd:
 
 
 async def why(server: McpServerSettings) -> str:
-    """Why a server is not there."""
+    """Return the reason why a server is unavailable."""
     async with working(peer=server) as worker:
         assert await worker.names() == []
 
@@ -73,7 +73,7 @@ async def why(server: McpServerSettings) -> str:
 
 
 async def test_the_tools_of_a_server_are_listed_and_called(http_peer: HttpPeer) -> None:
-    """As over the streams of a process."""
+    """It works as over the streams of a process."""
     await http_peer.start()
     async with working(peer=McpServerSettings(url=http_peer.url)) as worker:
         assert "mcp_peer_add" in await worker.names()

@@ -1,4 +1,4 @@
-"""Which tools of a server are offered, under which names, and the descriptions for the model."""
+"""The tools of a server that are offered: their names and descriptions."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_schema_that_a_provider_would_refuse_is_refused_first(schema: dict[str
 
 
 def test_a_schema_that_fits_is_passed_on() -> None:
-    """As it is, references to itself included; only what is invisible goes."""
+    """It stays as it is, references to itself included; only invisible characters are removed."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "properties": {"a": {"$ref": "#/$defs/A", "description": "one\u200b"}},
@@ -109,7 +109,7 @@ def test_a_schema_that_fits_is_passed_on() -> None:
     ids=["schema", "name", "description"],
 )
 def test_what_is_kept_of_a_tool_is_small(big: ListedTool) -> None:
-    """Whatever its server sent. Why one cannot be offered is kept, and a tool that fits stays as it is."""
+    """A list is bounded whatever its server sent; a refusal keeps its reason, and a tool that fits is unchanged."""
     kept = bound_tool(big)
     assert len(msgspec.json.encode(kept)) < 5 * DESCRIPTION_CHARS
     assert bool(kept.unfit) is not big.description.startswith("y")
@@ -121,7 +121,7 @@ def test_what_is_kept_of_a_tool_is_small(big: ListedTool) -> None:
 
 
 class Library:
-    """What the library's session is for a list: pages of megabytes without end, each gone before the next is made."""
+    """A double of the library's session: pages of megabytes without end, each gone before the next is made."""
 
     def __init__(self) -> None:
         self.pages = 0
@@ -146,7 +146,7 @@ async def test_a_list_is_bounded_page_by_page() -> None:
 
 
 async def test_a_bad_tool_is_refused_and_the_others_are_offered(tmp_path: Path) -> None:
-    """With a line in the log; also one that would take the name of a tool that is already there."""
+    """A refusal is logged; a tool with the name of another tool is refused too."""
     schema = {"type": "object"}
     more = [{"name": "odd", "inputSchema": {**schema, "oneOf": []}}, {"name": "read", "inputSchema": schema}]
     (tmp_path / "tools.json").write_text(json.dumps(more))
@@ -199,7 +199,7 @@ async def test_a_server_offers_so_many_tools_and_no_more(tmp_path: Path) -> None
 async def test_how_safe_a_tool_is_the_operator_says(
     tmp_path: Path, settings: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
-    """What the server says of it is believed only when he says so."""
+    """The server's own hints count only if the operator says so."""
     async with working(peer=peer(tmp_path, **settings)) as worker:
         box = await worker.boxes.current()
         assert tuple(box.safety(f"mcp_peer_{name}") for name in ("add", "look", "set")) == expected

@@ -1,4 +1,4 @@
-"""What a model reads of a result."""
+"""Results as a model reads them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def context(files: NullPorts | None = None) -> ToolContext:
 
 
 async def test_what_is_no_text_is_named_and_a_text_resource_is_a_file(tmp_path: Path) -> None:
-    """With type and size; no bytes of it are in the prompt."""
+    """It has a type and a size; its bytes are not in the prompt."""
     files = Kept()
     async with working(peer=peer(tmp_path)) as worker:
         outcome = await worker.call("mcp_peer_media", files=files)

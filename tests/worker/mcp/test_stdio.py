@@ -29,7 +29,7 @@ from worker.mcp.wire import MESSAGE_BYTES
 
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    """What this process logs, from debug on."""
+    """Collect what this process logs, from debug on."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     out = io.StringIO()
@@ -209,7 +209,7 @@ async def test_a_list_that_changed_is_offered_from_the_next_turn_on(tmp_path: Pa
 
 
 async def test_a_server_that_is_away_keeps_its_place_in_the_list(tmp_path: Path) -> None:
-    """What a model is offered does not change with every hiccup; a call says that the server is not there."""
+    """The offered tools do not change with every hiccup; a call reports that the server is unavailable."""
     async with working(peer=peer(tmp_path)) as worker:
         box = await worker.boxes.current()
         (tmp_path / "tools.json").write_text("this ends the next start")

@@ -85,7 +85,7 @@ def test_a_worker_without_servers_does_not_have_the_library() -> None:
 async def test_a_fleet_uses_a_server_and_a_killed_worker_leaves_none(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, notes: Path
 ) -> None:
-    """With settings from the environment; the presence record says that the server is there. What a server started is
+    """Settings come from the environment; the presence record says that the server is there. What a server started is
     gone after SIGKILL to the worker, and the next worker has a server of its own."""
     model.script(ADD, Answer(role="tool", text="it is 42"))
     command = ",".join([sys.executable, PEER, str(notes)])

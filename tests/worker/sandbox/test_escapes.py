@@ -1,4 +1,4 @@
-"""What a command may try, on every tier: it is contained, said so, and the worker lives."""
+"""Escapes that a command may try, on every tier: it is contained, the reason is reported, and the worker lives."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def test_shown_files_are_seen_and_cannot_be_changed(walled: Sandbox, folde
 
 
 async def test_a_replaced_name_of_a_shown_file_leads_nowhere(walled: Sandbox, folder: Path) -> None:
-    """What an earlier command left under that name is not followed."""
+    """A link that an earlier command left under that name is not followed."""
     target = folder.parent / "target"
     target.write_text("kept")
     (folder / "MEMORY.md").symlink_to(target)

@@ -1,4 +1,4 @@
-"""What Landlock leaves of the file system, tried by a process that confined itself."""
+"""The file system under Landlock, tried by a process that confined itself."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ SINCE = {"bind a port": 4, "signal the parent": landlock.SIGNALS_ABI, "abstract 
 
 @pytest.fixture
 def outcomes(tmp_path: Path) -> dict[str, Any]:
-    """What a confined process could do."""
+    """Return what a confined process could do."""
     need("Landlock", found=landlock.abi() >= landlock.NEEDED_ABI, install="Linux 6.2 or newer with Landlock on")
     inside, outside, shown = (tmp_path / name for name in ("inside", "outside", "shown"))
     for folder in (inside / "a", outside, shown):
@@ -118,7 +118,7 @@ def test_a_kernel_that_is_too_old_is_refused() -> None:
 
 
 def test_a_folder_to_change_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    """What is merely left out in `look` would be a command without a workspace here."""
+    """A missing path in `read` is skipped; in `write` it would be a command without a workspace."""
     need("Landlock", found=landlock.abi() >= landlock.NEEDED_ABI, install="Linux 6.2 or newer with Landlock on")
     script = "import sys\nfrom worker.sandbox import landlock\nlandlock.confine(read=(), write=[sys.argv[1]])"
     words = [sys.executable, "-c", script, str(tmp_path / "missing")]

@@ -24,7 +24,7 @@ async def _refuses(_: Settings) -> Sandbox:
 async def test_the_doctor_says_which_tier_is_on_or_why_none_is(
     client: RedisClient, redis_url: str, folder: Path
 ) -> None:
-    """The same words in the log and in the worker's presence; off is safe, and no failure."""
+    """The log and the worker's presence use one text; off is safe, and not a failure."""
     settings = Settings(workspace=WorkspaceSettings(root=folder.parent), tools=ToolsSettings())
     off = await choose_sandbox(settings, [("bubblewrap", _refuses)])
     assert isinstance(off, SandboxOff)

@@ -1,4 +1,4 @@
-"""Which sandbox is chosen, and that one which does not hold is not."""
+"""The choice of a sandbox: one that does not isolate is not chosen."""
 
 from __future__ import annotations
 

@@ -293,7 +293,7 @@ async def test_an_older_turns_command_is_dead_before_a_newer_ones_starts(own: Ru
 
 
 async def test_commands_of_one_turn_run_side_by_side(runner: RunnerProcess, sandbox: RunnerSandbox) -> None:
-    """The same token is no older one."""
+    """An equal token is not an older one."""
     what = "mkdir {mine}; until [ -d {other} ]; do sleep 0.01; done; rmdir {other}"
     pair = (runner.command(what.format(mine=a, other=b)) for a, b in (("left", "right"), ("right", "left")))
     assert [one.code for one in await asyncio.gather(*map(sandbox.run, pair))] == [0, 0]

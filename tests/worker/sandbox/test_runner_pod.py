@@ -33,7 +33,7 @@ def runner() -> Iterator[RunnerProcess]:
 
 
 async def test_the_runner_lives_as_in_a_pod(runner: RunnerProcess) -> None:
-    """What the kernel says of the process: without that, the tests beside would prove nothing."""
+    """The kernel confirms the restrictions of the process: without them the other tests would prove nothing."""
     await runner.ready()
     lines = Path(f"/proc/{runner.process.pid}/status").read_text().splitlines()
     status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
@@ -44,7 +44,7 @@ async def test_the_runner_lives_as_in_a_pod(runner: RunnerProcess) -> None:
 
 
 def test_bubblewrap_cannot_start_there() -> None:
-    """Why there is a runner."""
+    """The reason for the runner."""
     need("libseccomp2", found=pod.library() is not None)
     words = ["tests.helpers.pod", "--profile", str(pod.PROFILE), "tests.helpers.try_bubblewrap"]
     ran = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Who may talk to a runner, and what it does not listen to."""
+"""The socket of a runner: its peers, and the frames it refuses."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_strangers_are_refused_by_the_socket_and_by_the_kernels_word_for_w
 
 
 async def test_health_says_whether_a_runner_answers(runner: RunnerProcess) -> None:
-    """What a container's probe runs."""
+    """The command of a container's probe."""
     await runner.ready()
 
     async def health(socket: Path) -> int:
@@ -166,7 +166,7 @@ async def test_wrong_settings_end_it_with_one_line(settings: dict[str, str], cod
 
 
 async def test_a_second_runner_does_not_take_the_socket(runner: RunnerProcess) -> None:
-    """Of one that listens; that of a killed one it does take."""
+    """A listening runner keeps its socket; that of a killed one is replaced."""
     await runner.ready()
     first = runner.process
     try:

@@ -22,7 +22,7 @@ X86, ARM = "x86_64", "aarch64"
 
 
 def verdict(machine: str, call: str | int, *args: int, arch: int | None = None, scoped: bool = True) -> int:
-    """What the filter says of one system call: a small machine for the instructions that it uses."""
+    """Run the filter on one system call: a small machine for the instructions that it uses."""
     of = seccomp.ARCHES[machine]
     number = call if isinstance(call, int) else number_of(call, of.column)
     data = struct.pack("=IIQ6Q", number, of.audit if arch is None else arch, 0, *args, *([0] * (6 - len(args))))
@@ -121,7 +121,7 @@ def test_another_architectures_calls_are_death() -> None:
 
 @pytest.mark.parametrize("machine", [X86, ARM])
 def test_a_call_newer_than_the_table_does_not_exist(machine: str) -> None:
-    """What nobody has looked at is off."""
+    """A call that was not reviewed is refused."""
     assert verdict(machine, seccomp.NEWEST + 1) == refused(errno.ENOSYS)
     assert verdict(machine, 5000) == refused(errno.ENOSYS)
 

@@ -54,7 +54,7 @@ def command(folder: Path, line: str) -> SandboxCommand:
 
 
 def tried(words: list[str], *, before: str = "", **settings: str) -> dict[str, object]:
-    """What tests.helpers.try_exec says, as another user; `before` is run in a mount namespace of its own."""
+    """Return the output of tests.helpers.try_exec as another user, after `before` in a mount namespace of its own."""
     line = [sys.executable, "-m", "tests.helpers.pod", *words]
     if before:
         line = ["unshare", "--mount", "--propagation", "private", "sh", "-c", f'{before}; exec "$@"', "sh", *line]
@@ -118,13 +118,13 @@ async def test_no_command_of_a_root_worker_is_root(as_root: None, closed: Path) 
 
 
 def open_to_others(path: Path) -> bool:
-    """Whether every folder above may be passed by users who are not its owner."""
+    """Return whether users who are not its owner may pass every folder above."""
     return all(above.stat().st_mode & stat.S_IXOTH for above in path.parents)
 
 
 @pytest.fixture
 async def another_user_may_start_one() -> None:
-    """Without a passage the program itself must be where everybody can reach it; `.venv` may lie in a home."""
+    """Without a uid switch the program itself must be where everyone can reach it; `.venv` may lie in a home."""
     await tier("bubblewrap")
     found = [one.path for one in _find_programs()]
     place = "install bubblewrap (Debian: apt-get install bubblewrap), or have the virtual environment outside of a home"
@@ -133,7 +133,7 @@ async def another_user_may_start_one() -> None:
 
 @pytest.mark.usefixtures("as_root", "another_user_may_start_one")
 def test_root_without_the_right_to_mount_runs_where_the_way_is_open_to_others(folder: Path) -> None:
-    """In a container root has no CAP_SYS_ADMIN: no passage is needed where the other user can get in by itself."""
+    """In a container root has no CAP_SYS_ADMIN: no uid switch is needed where the other user can get in by itself."""
     assert open_to_others(folder)
     found = tried(["--uid", "0", "--gid", "0", "tests.helpers.try_exec", "bubblewrap", str(folder.parent)])
     assert found.get("kept") == "kept\n", found
@@ -149,8 +149,8 @@ def test_root_without_the_right_to_mount_says_why_where_the_way_is_closed(closed
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
 
 
-def test_a_passage_hides_none_of_its_ends(tmp_path: Path) -> None:
-    """What is shown at /mnt does not come from there; then another place is taken."""
+def test_a_uid_switch_hides_none_of_its_folders(tmp_path: Path) -> None:
+    """Folders below /mnt cannot be shown at /mnt; another place is used then."""
     made = plan_uid_switch(BubblewrapProgram(Path("/usr/bin/bwrap")), "/mnt/volume/mine", NOBODY)
     assert not made.workspace.startswith("/mnt/")
     assert made.argv[-1] == "/usr/bin/bwrap"
@@ -180,7 +180,7 @@ async def test_bubblewrap_works_for_every_user(as_root: None, uid: int, before: 
 
 
 async def test_the_machines_own_bubblewrap_works(folder: Path) -> None:
-    """Where the package is not installed; Debian's is older."""
+    """The package may not be installed; Debian's version is older."""
     need("bwrap", install="install bubblewrap (Debian: apt-get install bubblewrap)")
     path = shutil.which("bwrap")
     assert path is not None

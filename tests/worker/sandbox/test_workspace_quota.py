@@ -95,5 +95,5 @@ async def test_a_subagents_command_ends_nothing_of_its_turn(runner: RunnerProces
 
 
 def test_worker_and_runner_look_as_deep() -> None:
-    """What one of them cannot see, the other must not leave."""
+    """The runner must not leave anything that the worker cannot see."""
     assert workspace_quota.DEPTH_LIMIT == usage.DEPTH_LIMIT

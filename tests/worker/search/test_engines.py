@@ -161,7 +161,7 @@ async def test_a_refusal_says_what_to_do(web: WebServer, name: str, status: int,
     ],
 )
 async def test_an_engine_has_refusals_of_its_own(web: WebServer, name: str, status: int, text: str) -> None:
-    """As its documentation says."""
+    """Requests follow its documentation."""
     web.pages["/search"] = reply("{}", JSON, status=status)
     with pytest.raises(ToolFailed, match=text):
         await engine(web, name).search("q", 5)
@@ -211,5 +211,5 @@ def test_settings_that_do_not_fit_stop_the_start(name: str, url: str, key: str, 
 
 @every_engine
 def test_every_engine_can_be_built_without_its_usual_place_being_private(name: str) -> None:
-    """What stands in the table is there."""
+    """Every engine of the table exists."""
     assert build_engine(name, url="" if ENGINES[name][1] else "http://searxng:8080", key=KEY).name == name

@@ -34,7 +34,7 @@ class WorkerConnection:
     def __init__(self, peer: socket.socket) -> None:
         self.socket = peer
         self.closed = False
-        """Whether the worker has hung up, so that there is nothing to run any more."""
+        """Set when the worker has hung up: its command is not run any more."""
         self.replied = False
         self.frames = frames.FrameBodies(frames.REQUEST_LIMIT_BYTES)
         self.requested = False
