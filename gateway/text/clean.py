@@ -1,4 +1,4 @@
-"""Text without what a chat must not pass on."""
+"""Removal of characters that a chat must not pass on."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FILLERS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
 def clean(text: str) -> str:
-    """Without terminal codes, control characters and switches of the direction of writing; line
-    ends are "\\n", and half a character (a surrogate), which no platform takes, is a replacement
+    """Return the text without terminal codes, control characters and changes of writing direction.
+    Line ends become "\\n", and a lone surrogate, which no platform accepts, a replacement
     character."""
     return _HALVES.sub("\ufffd", without_controls(_LINE_ENDS.sub("\n", text)).translate(_DIRECTIONS))
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing in it can be seen. Platforms refuse such a message."""
+    """Return whether nothing in a text can be seen. Platforms refuse such a message."""
     return all(character in _FILLERS or unicodedata.category(character) in _UNSEEN for character in text)

@@ -1,4 +1,4 @@
-"""Where a text that is too long may be cut."""
+"""The best place to cut a text that is too long."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WORD: Final = regex.compile(r"\s+")
 
 
 def best_cut(leaf: Leaf, most: int) -> int:
-    """How many characters of a leaf's text, at most `most`, to take: up to the end of a line, of a
-    sentence, of a word, and if there is none in the second half, of a whole character as people see
-    it. Never inside a link: 0 when the text begins with one that is longer."""
+    """Return how many characters of a leaf's text, at most `most`, to take: up to the end of a line, a
+    sentence or a word, and if none ends in the second half, of a whole character as people see it.
+    Never inside a link: 0 when the text begins with one that is longer."""
     seen = leaf.part(0, most + 1)
     text, links = seen.text, list(_links(seen.runs))
     for border in (_LINE,) if leaf.kind == "code" else (_LINE, _SENTENCE, _WORD):
@@ -38,7 +38,8 @@ def best_cut(leaf: Leaf, most: int) -> int:
 
 
 def _whole_characters(text: str, most: int) -> int:
-    """The border of a character at or before `most`; inside one that alone is longer."""
+    """Return the border of a character at or before `most`; `most` itself if one character alone is
+    longer."""
     space = max(text.rfind(" ", 0, most), text.rfind("\n", 0, most), 0)
     reached = space
     for match in _CHARACTER.finditer(text, space):
@@ -49,7 +50,7 @@ def _whole_characters(text: str, most: int) -> int:
 
 
 def _links(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
-    """Where links begin and end; one of several runs counts as one."""
+    """Yield where each link begins and ends; a link of several runs is one."""
     ends = list(accumulate((len(run.text) for run in runs), initial=0))
     start = 0
     for at, run in enumerate(runs):

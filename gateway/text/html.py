@@ -1,5 +1,4 @@
-"""Leaves as HTML. Whatever a text says, nothing but the tags and attributes written here comes
-out."""
+"""Leaves as HTML. For any input, the output holds only the tags and attributes written here."""
 
 from __future__ import annotations
 
@@ -17,21 +16,21 @@ _STYLES: Final[Mapping[Style, str]] = {"bold": "strong", "italic": "em", "strike
 
 
 class Tags(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform adds to the tags: `extra` are attributes as they are written, with a space
-    before, and with `align` cells say which way they are aligned."""
+    """A platform's additions to tags: `extra` are attributes as they are written, with a space before;
+    with `align` cells carry their alignment."""
 
     extra: Mapping[str, str] = {}
     align: bool = False
 
 
 def escaped(text: str) -> str:
-    """Text between tags or in an attribute in double quotes."""
+    """Escape a text for a place between tags or in an attribute in double quotes."""
     return html.escape(text, quote=False).replace('"', "&quot;")
 
 
 def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str = _BREAK) -> str:
-    """The runs of a paragraph. A link that does not say itself where it leads has its host behind
-    it."""
+    """Return the HTML of a paragraph's runs. A link whose label does not name its host has the host
+    after it."""
     written: list[str] = []
     for link, group in groupby(runs, lambda run: run.link):
         text = _styled(list(group), styles).replace("\n", line_end)
@@ -42,7 +41,8 @@ def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str 
 
 
 def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
-    """Tags stay open from run to run as long as the styles that stand outermost are the same."""
+    """Return the HTML of runs. Tags stay open from run to run while the outermost styles are the
+    same."""
     written: list[str] = []
     open_: list[Style] = []
     for run in [*runs, Run("")]:
@@ -57,13 +57,13 @@ def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
 
 
 def to_html(leaves: Sequence[Leaf], tags: Tags) -> str:
-    """Leaves with their lists and quotes around them. One that goes on from before begins an item
-    of its own."""
+    """Return the HTML of leaves with their lists and quotes. A leaf whose item began on an earlier page
+    begins a new item."""
     return "\n".join(_nested([(leaf, leaf.path) for leaf in leaves], tags))
 
 
 def _nested(leaves: Sequence[tuple[Leaf, Sequence[Step]]], tags: Tags) -> list[str]:
-    """Each leaf with the rest of its way down."""
+    """Return the HTML of leaves, each with the rest of its path."""
     written: list[str] = []
     for (kind, _), group in groupby(leaves, _outermost):
         inside = list(group)
@@ -83,7 +83,7 @@ def _nested(leaves: Sequence[tuple[Leaf, Sequence[Step]]], tags: Tags) -> list[s
 
 
 def _outermost(one: tuple[Leaf, Sequence[Step]]) -> tuple[str, int]:
-    """What the leaves that stand together have in common."""
+    """Return the outermost block of a leaf, by which neighbours are grouped."""
     _, path = one
     if not path:
         return "leaf", 0
@@ -110,7 +110,7 @@ def _block(leaf: Leaf, tags: Tags) -> str:
 
 
 def code_html(leaf: Leaf) -> str:
-    """A block of code with its language."""
+    """Return a block of code with its language."""
     language = f' class="language-{escaped(leaf.language)}"' if leaf.language else ""
     return f"<code{language}>{escaped(leaf.text)}</code>"
 

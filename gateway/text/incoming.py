@@ -1,5 +1,5 @@
-"""What people send in the markup of a platform, as plain text. Nothing that somebody wrote is lost:
-when in doubt, it stays."""
+"""Incoming messages in a platform's markup, as plain text. No text that a person wrote is lost: when in
+doubt, it stays."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ _DEEP: Final = re.compile(
 )
 _QUOTES_SHOWN: Final = 5
 _SOFT: Final = "\v"
-"""The border of a block: the end of a line, unless one is there already."""
+"""The border of a block: a line end, unless there is one already."""
 
 _ENDS: Final = re.compile(r"(?<![ \t])[ \t]*[\n\v][ \t\n\v]*")
 _NUMBER: Final = re.compile("[0-9]{1,9}")
 _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
 
 _QUOTED: Final = re.compile(r"\s*>")
-_SAID: Final = (
+_WROTE: Final = (
     "wrote|writes|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|skrev|napisał|napisała|пишет|написала?|写道|寫道"
 )
 _LONGEST: Final = 300
 _ATTRIBUTION: Final = re.compile(
-    rf"(?:On|Am|Le|El|Il|Em|Op|Den|Dnia|W dniu|\d|[^<>]*<[^<>\s]+@[^<>\s]+>)(?=.*\d).*(?:{_SAID}).*[:：]", re.IGNORECASE
+    rf"(?:On|Am|Le|El|Il|Em|Op|Den|Dnia|W dniu|\d|[^<>]*<[^<>\s]+@[^<>\s]+>)(?=.*\d).*(?:{_WROTE}).*[:：]",
+    re.IGNORECASE,
 )
 
 
 def slack_to_text(text: str) -> str:
-    """Slack's `text` of a message: names of people and channels, links with their labels, and the
-    three entities."""
+    """Return Slack's `text` of a message as plain text: names of people and channels, links with their
+    labels, and the three entities."""
     text = _SLACK.sub(_slack_reference, text)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
@@ -58,9 +59,9 @@ def _slack_reference(found: re.Match[str]) -> str:
 
 
 def html_to_text(source: str) -> str:
-    """The text of an HTML mail: paragraphs, lists, tables and quotes (behind `> `), links with
-    their addresses, images as their labels. Scripts, styles and comments are gone. Takes any text,
-    also what is no HTML at all."""
+    """Return the text of an HTML mail: paragraphs, lists, tables and quotes (after `> `), links with
+    their addresses, images as their labels. Scripts, styles and comments are dropped. Takes any text,
+    also text that is not HTML."""
     if _depth(source) > _DEEPEST:  # a tree as deep as a mail is long takes seconds to walk
         return html.unescape(re.sub(r"<[^<>]*>", " ", source)).strip()
     kept = nh3.clean(
@@ -77,8 +78,8 @@ def html_to_text(source: str) -> str:
 
 
 def strip_quoted(text: str) -> str:
-    """A mail without the mail that it answers: lines behind `>` at its end, when a line such as `On
-    ... wrote:` stands before them. Anything else stays, and a mail that is nothing else too."""
+    """Return a mail without the mail that it answers: lines after `>` at its end, if a line such as `On
+    ... wrote:` stands before them. Everything else stays, and so does a mail that is only a quote."""
     lines = text.replace("\r\n", "\n").rstrip().split("\n")
     start = len(lines)
     while start > 0 and (not lines[start - 1].strip() or _QUOTED.match(lines[start - 1])):
@@ -91,16 +92,16 @@ def strip_quoted(text: str) -> str:
 
 
 def _is_attribution(lines: list[str]) -> bool:
-    """Whether this is what a mail program writes above a quote. It breaks it only for the length of
-    an address."""
-    said = " ".join(lines)
-    if len(said) > _LONGEST or not _ATTRIBUTION.fullmatch(said):
+    """Return whether lines are the attribution that a mail program writes above a quote. Programs wrap
+    it only because of a long address."""
+    joined = " ".join(lines)
+    if len(joined) > _LONGEST or not _ATTRIBUTION.fullmatch(joined):
         return False
-    return len(lines) == 1 or ("@" in said and not any(line[-1:] in ("", *".!?:") for line in lines[:-1]))
+    return len(lines) == 1 or ("@" in joined and not any(line[-1:] in ("", *".!?:") for line in lines[:-1]))
 
 
 def _depth(source: str) -> int:
-    """How deep elements are nested, at most."""
+    """Return the largest depth to which elements are nested."""
     depth = deepest = 0
     for tag in _DEEP.finditer(source):
         depth = max(0, depth - 1) if tag[1] else depth + 1
@@ -109,8 +110,8 @@ def _depth(source: str) -> int:
 
 
 class _Reader(HTMLParser):
-    """Reads HTML that was cleaned, so all tags are closed. A space that is to stay is a hard one up
-    to the end."""
+    """Reads HTML that was cleaned, so all tags are closed. A space that must stay is a non-breaking one
+    until the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ class _Reader(HTMLParser):
         self._verbatim = 0
 
     def text(self) -> str:
-        """What was read."""
+        """Return the text that was read."""
         return _tidy("".join(self._parts[0])).replace("\xa0", " ")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -193,14 +194,14 @@ class _Reader(HTMLParser):
 
 
 def _tidy(text: str) -> str:
-    """No space at the ends of lines, one blank line at most, cells of a row apart."""
+    """Remove spaces at line ends, keep at most one blank line, and separate the cells of a row."""
     text = re.sub(r"\t+", " | ", _ENDS.sub(_line_ends, text.strip(" \t\n\v")))
     return re.sub(" {2,}", " ", text)
 
 
 def _line_ends(found: re.Match[str]) -> str:
-    """A line that ends where a block ends is one line; one that is a block of its own is a blank
-    one."""
+    """Return one line end for a line that ends with its block, two for a line that is a block of its
+    own."""
     ends = found[0].strip(" \t")
     lines = ends.count("\n") + (ends[0] == _SOFT)
     return "\n" * min(2, max(1, lines))

@@ -9,13 +9,13 @@ import msgspec
 
 from gateway.text.clean import clean, is_blank
 from gateway.text.leaves import Link, Run, Style, text_of
-from gateway.text.links import is_link, untold_host
+from gateway.text.links import is_link, unshown_host
 
 _STYLES: Final[dict[str, Style]] = {"strong": "bold", "em": "italic", "s": "strike"}
 
 
 class Token(Protocol):
-    """What is read of the parser's tokens."""
+    """The part of the parser's tokens that is used here."""
 
     type: str
     content: str
@@ -27,10 +27,10 @@ class Token(Protocol):
 
 
 def runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
-    """The runs of a paragraph. `ids` numbers its links.
+    """Return the runs of a paragraph. `ids` numbers its links.
 
-    An image is a link: loading it would tell its host that, and when, somebody reads the reply. A
-    link that leads elsewhere than to the web or to a mailbox is text with its address behind.
+    An image becomes a link: loading it would reveal to its host that, and when, the reply is read. A
+    link to anything but the web or a mailbox becomes text, followed by its address.
     """
     runs: list[Run] = []
     styles: list[Style] = []
@@ -45,19 +45,19 @@ def runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
                 _add(runs, clean(token.content), (), code=True)
             case "link_open":
                 opened = len(runs), token
-                runs.append(Run(""))  # what is in the link stays apart from what is before it
+                runs.append(Run(""))  # keeps the label from being merged into the run before it
             case "link_close" if opened is not None:
                 first, link = opened
-                runs[first:] = _linked(runs[first:], str(link.attrs.get("href", "")), link.info == "auto", next(ids))
+                runs[first:] = _link_runs(runs[first:], str(link.attrs.get("href", "")), link.info == "auto", next(ids))
                 runs.append(Run(""))
                 opened = None
             case "image":
-                label = clean(_words(token.children or ()))
+                label = clean(_label_text(token.children or ()))
                 address = str(token.attrs.get("src", ""))
-                if opened is not None:  # a link in a link is none
+                if opened is not None:  # a link within a link is not a link
                     _add(runs, label or address, styles)
                 else:
-                    runs += [*_linked([Run(label, tuple(styles))], address, False, next(ids)), Run("")]
+                    runs += [*_link_runs([Run(label, tuple(styles))], address, False, next(ids)), Run("")]
             case name:
                 style = _STYLES.get(name.partition("_")[0])
                 if style is not None and name.endswith("_open"):
@@ -74,17 +74,17 @@ def _add(runs: list[Run], text: str, styles: Sequence[Style], code: bool = False
     runs.append(run)
 
 
-def _linked(label: list[Run], address: str, automatic: bool, at: int) -> list[Run]:
-    """A label with its link. One that nobody can see is the address."""
-    said = text_of(label)
-    if is_blank(said):
-        label, said = [Run(clean(address))], address
+def _link_runs(label: list[Run], address: str, automatic: bool, at: int) -> list[Run]:
+    """Return a label with its link. An invisible label is replaced by the address."""
+    label_text = text_of(label)
+    if is_blank(label_text):
+        label, label_text = [Run(clean(address))], address
     if not is_link(address):
-        return label if said.strip() == address or not address else [*label, Run(f" ({clean(address)})")]
-    link = Link(at, address, untold_host(said, address), automatic or said.strip() == address)
+        return label if label_text.strip() == address or not address else [*label, Run(f" ({clean(address)})")]
+    link = Link(at, address, unshown_host(label_text, address), automatic or label_text.strip() == address)
     return [msgspec.structs.replace(run, link=link) for run in label if run.text]
 
 
-def _words(tokens: Sequence[Token]) -> str:
-    """The text of an image's label."""
-    return "".join(token.content if not token.children else _words(token.children) for token in tokens)
+def _label_text(tokens: Sequence[Token]) -> str:
+    """Return the text of an image's label."""
+    return "".join(token.content if not token.children else _label_text(token.children) for token in tokens)

@@ -14,10 +14,10 @@ _DEEPEST: Final = 24  # spaces; more would push a phone's text off its screen
 
 
 class Dress(msgspec.Struct, frozen=True, kw_only=True):
-    """How a platform writes blocks. `body` is a leaf without the marks of its lists and quotes;
-    `quote` marks the whole text of a quote, where a quote in a quote is no other thing. Code stands
-    outside of quotes unless `code_in_quotes`. What is inside an item is indented by at least
-    `indent` spaces."""
+    """A platform's markup for blocks. `body` writes a leaf without the marks of its lists and quotes;
+    `quote` marks the whole text of a quote, and a quote within it is not marked again. Code stands
+    outside quotes unless `code_in_quotes`. The content of an item is indented by at least `indent`
+    spaces."""
 
     body: Callable[[Leaf], str]
     quote: Callable[[str], str]
@@ -27,7 +27,7 @@ class Dress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lay_out(leaves: Sequence[Leaf], dress: Dress) -> str:
-    """The text of some leaves. An item that began before them has no mark and is not indented."""
+    """Return the text of some leaves. An item that began before them has no mark and no indent."""
     opened: set[int] = set()
     written: list[str] = []
     last: Leaf | None = None
@@ -43,14 +43,14 @@ def lay_out(leaves: Sequence[Leaf], dress: Dress) -> str:
 
 
 def _quote(leaf: Leaf, dress: Dress) -> int:
-    """The id of the outermost quote that a leaf is shown in, 0 = none."""
+    """Return the id of the outermost quote that a leaf is shown in, 0 = none."""
     if leaf.kind == "code" and not dress.code_in_quotes:
         return 0
     return next((step.id for step in leaf.path if step.kind == "quote"), 0)
 
 
 def _close(before: Leaf, leaf: Leaf) -> bool:
-    """Whether no blank line is between them: they are in one list, and that is tight."""
+    """Return whether two leaves have no blank line between them: they are in one tight list."""
     return leaf.tight and not _lists(before.path).isdisjoint(_lists(leaf.path))
 
 
@@ -59,7 +59,7 @@ def _lists(path: Sequence[Step]) -> set[int]:
 
 
 def _marked(leaf: Leaf, dress: Dress, opened: set[int]) -> str:
-    """A leaf behind the marks of the items that it opens, indented by those that it is in."""
+    """Return a leaf after the marks of the items that it opens, indented by those that it is in."""
     marks, indent, inside = "", 0, 0
     for step in leaf.path:
         if step.kind == "item":
@@ -72,6 +72,6 @@ def _marked(leaf: Leaf, dress: Dress, opened: set[int]) -> str:
                 indent += max(dress.indent, len(mark))
     body = dress.body(leaf)
     first = " " * min(indent, _DEEPEST) + marks
-    if leaf.kind == "code":  # its own indentation counts
+    if leaf.kind == "code":  # its own indentation has a meaning, so none is added
         return f"{first.rstrip()}\n{body}" if marks else body
     return first + body.replace("\n", "\n" + " " * min(indent + inside, _DEEPEST))

@@ -20,8 +20,8 @@ Kind = Literal["text", "heading", "code", "table", "rule"]
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Where a label leads. `at` tells the links of a document apart. `host` is to be shown behind
-    the label, and is '' when the label says it; `bare`: the label is the address itself."""
+    """The target of a label. `at` numbers the links of a document. `host` is to be shown after the
+    label, '' when the label names it; `bare`: the label is the address itself."""
 
     at: int
     address: str
@@ -34,22 +34,22 @@ class Link(msgspec.Struct, frozen=True):
 
     @property
     def shown_address(self) -> str:
-        """The address as a person writes it: that of a mailbox without its scheme."""
+        """The address as a person writes it: a mailbox without its scheme."""
         return self.address[7:] if self.is_mail else self.address
 
     @property
     def address_behind(self) -> str:
-        """What follows the label where a label cannot be a link."""
+        """The text after the label in markup that has no links."""
         return "" if self.bare else f" ({self.shown_address})"
 
     @property
     def host_behind(self) -> str:
-        """What follows the label where it is a link."""
+        """The text after the label in markup that has links."""
         return f" ({self.host})" if self.host else ""
 
 
 class Run(msgspec.Struct, frozen=True):
-    """Text that looks the same throughout. Styles from the outermost inwards; code has none."""
+    """Text of one look. Styles are ordered from the outermost inwards; code has none."""
 
     text: str
     styles: tuple[Style, ...] = ()
@@ -87,23 +87,24 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         return text_of(self.runs)
 
     def part(self, start: int, stop: int | None = None) -> Leaf:
-        """From one character to another, or to the end. What does not begin at 0 opens nothing."""
-        path = self.path if start == 0 else going_on(self.path)
+        """Return the characters from `start` to `stop`, or to the end. A part that does not begin at 0
+        opens no quote or item."""
+        path = self.path if start == 0 else continued_path(self.path)
         return msgspec.structs.replace(self, runs=slice_runs(self.runs, start, stop), path=path)
 
 
-def going_on(path: Sequence[Step]) -> tuple[Step, ...]:
-    """The path of a leaf that is not the first one there."""
+def continued_path(path: Sequence[Step]) -> tuple[Step, ...]:
+    """Return the path of a later leaf in the same quotes and items: it opens none of them."""
     return tuple(msgspec.structs.replace(step, opens=False) for step in path)
 
 
 def text_of(runs: Sequence[Run]) -> str:
-    """What is written there, without the addresses of links."""
+    """Return the text of runs, without the addresses of links."""
     return "".join([run.text for run in runs])
 
 
 def bold(runs: Sequence[Run]) -> list[Run]:
-    """The runs as bold ones. Code stays what it is."""
+    """Return the runs in bold. Code stays as it is."""
     return [
         run if run.code or "bold" in run.styles else msgspec.structs.replace(run, styles=("bold", *run.styles))
         for run in runs
@@ -111,8 +112,8 @@ def bold(runs: Sequence[Run]) -> list[Run]:
 
 
 def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tuple[Run, ...]:
-    """The runs of the characters from `start` to `stop`. Looks at none behind those, however many
-    there are."""
+    """Return the runs of the characters from `start` to `stop`. Reads no run after those, so its cost
+    does not grow with the document."""
     first, begins = _run_at(runs, start, 0, 0)
     last, ends = (len(runs), 0) if stop is None else _run_at(runs, stop, first, begins)
     inside = list(runs[first : last + 1])
@@ -126,8 +127,8 @@ def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tupl
 
 
 def _run_at(runs: Sequence[Run], at: int, number: int, begins: int) -> tuple[int, int]:
-    """Which run a character is in, and where that begins; looked for from the run `number` that
-    begins at `begins`."""
+    """Return the number of the run that holds character `at`, and where that run begins. The search
+    starts at run `number`, which begins at `begins`."""
     while number < len(runs) and begins + len(runs[number].text) <= at:
         begins += len(runs[number].text)
         number += 1

@@ -1,4 +1,4 @@
-"""Where a link leads, and whether its label says so."""
+"""The target of a link, and whether its label names it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _LINK: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 
 
 def is_link(address: str) -> bool:
-    """Whether a person may be led there: the web and mail; never to a script, a file or an app."""
+    """Return whether an address may be a link: web and mail may; a script, a file or an app may not."""
     return _LINK.match(address) is not None
 
 
-def untold_host(label: str, address: str) -> str:
-    """The host of an address, of mail the mailbox; '' when the label is an address of that host."""
+def unshown_host(label: str, address: str) -> str:
+    """Return the host of an address, or its mailbox; '' when the label is an address of that host."""
     host = _host(address)
     return "" if _host(label.strip()) == host else host
 
 
 def _host(address: str) -> str:
-    """The host of an address, also of one without a scheme; of mail the mailbox."""
+    """Return the host of an address, with or without a scheme, or its mailbox."""
     if address.lower().startswith("mailto:"):
         return address[7:].partition("?")[0]
     if "@" in address and "://" not in address:

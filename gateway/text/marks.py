@@ -12,28 +12,26 @@ import msgspec
 from gateway.text.leaves import Link, Run, Style, text_of
 
 JOINT: Final = "\u200b"
-"""A space without width. It parts a mark from what would make it no mark, or the other way
-round."""
+"""A space without width. It separates a mark from a neighbour that would undo it, or a character from
+one that would make it a mark."""
 
 _WOULD_MARK: Final = re.compile(r"(?<![\w*~])[*_~]+(?=[^\s*_~])|`")
 _FENCE: Final = re.compile(r"^`|`(?=``|$)")
 
 
-def taken_apart(text: str) -> str:
-    """Text with a joint behind each mark that would begin something: for a markup that has no
-    escape for marks."""
+def break_marks(text: str) -> str:
+    """Put a joint after each mark that would begin something, for markup that cannot escape marks."""
     return _WOULD_MARK.sub(rf"\g<0>{JOINT}", text)
 
 
 def fenceless(code: str) -> str:
-    """Code that holds no fence, so that a fence around it ends behind it."""
+    """Break every fence in a code, so that the fence around it ends after it."""
     return _FENCE.sub(f"{JOINT}`{JOINT}", code)
 
 
 class Pen(msgspec.Struct, frozen=True, kw_only=True):
-    """How a platform writes runs. `text` escapes, `code` writes fixed-width text, and `link` is
-    given a label, plain text of one line, and says what is written for it, and what follows that
-    unstyled."""
+    """A platform's markup for runs. `text` escapes, `code` writes fixed-width text, and `link` gets a
+    label, plain text of one line, and returns the text to write and the unstyled text after it."""
 
     marks: Mapping[Style, str]
     text: Callable[[str], str]
@@ -41,8 +39,8 @@ class Pen(msgspec.Struct, frozen=True, kw_only=True):
     link: Callable[[Link, str], tuple[str, str]]
 
     def write(self, runs: Sequence[Run]) -> str:
-        """The runs in the markup. No mark stands at white space or reaches over the end of a
-        line."""
+        """Return the runs in the markup. A mark never touches white space on its inner side and never
+        spans a line end: platforms would show it as a character."""
         written: list[str] = []
         last, was_marked = " ", False
         for text, marked in self._words(runs):
@@ -53,7 +51,7 @@ class Pen(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(written)
 
     def _words(self, runs: Sequence[Run]) -> Iterator[tuple[str, bool]]:
-        """Text of one look each, and whether it has marks around it."""
+        """Yield texts of one look, each with whether it has marks around it."""
         for link, group in groupby(runs, lambda run: run.link):
             if link is not None:
                 yield from self._link(link, list(group))
@@ -75,7 +73,7 @@ class Pen(msgspec.Struct, frozen=True, kw_only=True):
             yield line[start + len(core) :], False
 
     def _link(self, link: Link, label: Sequence[Run]) -> Iterator[tuple[str, bool]]:
-        """A link, in those styles that all of its label has."""
+        """Yield a link, in the styles that all of its label has."""
         styles = label[0].styles if all(run.styles == label[0].styles for run in label) else ()
         written, behind = self.link(link, " ".join(text_of(label).split()))
         yield self._marked(styles, written), bool(styles)
@@ -88,5 +86,5 @@ class Pen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _joins(character: str) -> bool:
-    """Whether a mark beside this character may not count as one."""
+    """Return whether a mark next to this character may not count as one."""
     return character.isalnum() or character in "*_~`\\"

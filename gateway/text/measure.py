@@ -1,4 +1,4 @@
-"""How long a text is, as platforms count."""
+"""The length of a text, as platforms count it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import msgspec
 
 
 def utf16(text: str) -> int:
-    """UTF-16 code units: an emoji is two."""
+    """Return the number of UTF-16 code units: an emoji is two."""
     return len(text.encode("utf-16-le")) // 2
 
 
 def utf8(text: str) -> int:
-    """Bytes."""
+    """Return the number of bytes."""
     return len(text.encode())
 
 
 def json_bytes(text: str) -> int:
-    """Bytes of it as a string of JSON."""
+    """Return the number of bytes of the text as a JSON string."""
     return len(msgspec.json.encode(text))

@@ -1,4 +1,4 @@
-"""Divides a document into pieces that fit into one message each."""
+"""The division of a document into pieces that fit into one message each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from gateway.text.plain import unlinked
 from gateway.text.tables import as_text
 
 NOTHING: Final = Piece("…", "…")
-"""Stands for a text in which nothing can be seen: platforms refuse an empty message."""
+"""Replaces a text in which nothing can be seen: platforms refuse an empty message."""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """What a platform makes of leaves. `show` renders some of them as one message, well-formed by
-    itself. `size` measures a message in every way that the platform does, the length of its plain
-    text first; none may be more than in `limits`. Leaves together are hardly longer than alone and
-    `gap` for each."""
+class PageFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """A platform's rendering and limits of one message. `show` renders leaves as a well-formed message.
+    `size` measures a message in every way that the platform does, the length of its plain text
+    first; none may exceed `limits`. Leaves together are hardly longer than the sum of each alone plus
+    `gap`."""
 
     show: Callable[[Sequence[Leaf]], Piece]
     size: Callable[[Piece], tuple[int, ...]]
@@ -38,9 +38,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
         return any(2 * each >= limit for each, limit in zip(size, self.limits, strict=True))
 
 
-def paginate(leaves: Sequence[Leaf], page: Page) -> list[Piece]:
-    """The pieces of a document, at least one. It is parted between blocks or else between items of
-    a list; a leaf that does not fit into a message of its own is cut at the end of a line, a
+def paginate(leaves: Sequence[Leaf], page: PageFormat) -> list[Piece]:
+    """Return the pieces of a document, at least one. It is divided between blocks, or else between
+    items of a list; a leaf that does not fit into a message of its own is cut at the end of a line, a
     sentence or a word."""
     return _Paginator(leaves, page).pieces() or [NOTHING]
 
@@ -51,14 +51,14 @@ class _Measured(msgspec.Struct, frozen=True):
 
 
 class _Paginator:
-    def __init__(self, leaves: Sequence[Leaf], page: Page) -> None:
+    def __init__(self, leaves: Sequence[Leaf], page: PageFormat) -> None:
         self._page = page
         self._waiting = deque(map(self._measured, leaves))
 
     def pieces(self) -> list[Piece]:
         found: list[Piece] = []
         while self._waiting:
-            held = self._taken()
+            held = self._next_leaves()
             while held:
                 piece = self._page.show([one.leaf for one in held])
                 if len(held) == 1 or self._page.holds(self._page.size(piece)):
@@ -73,9 +73,9 @@ class _Paginator:
         size = self._page.size(self._page.show([leaf]))
         return _Measured(leaf, tuple(map(add, size, self._page.gap)))
 
-    def _taken(self) -> list[_Measured]:
-        """The leaves of the next piece; none when the first one had to be changed and is still
-        waiting."""
+    def _next_leaves(self) -> list[_Measured]:
+        """Remove and return the leaves of the next piece; none when the first one had to be changed and
+        is still waiting."""
         held: list[_Measured] = []
         sums = [(0,) * len(self._page.limits)]
         while self._waiting:
@@ -94,7 +94,7 @@ class _Paginator:
         return held[:keep]
 
     def _best_border(self, held: Sequence[_Measured], sums: Sequence[tuple[int, ...]]) -> int:
-        """How many leaves to keep when the next one does not fit behind them; 0 = cut that one."""
+        """Return how many leaves to keep when the next one does not fit after them; 0 = cut that one."""
         leaves = [*(one.leaf for one in held), self._waiting[0].leaf]
         good = [at for at in range(1, len(leaves)) if self._page.half_full(sums[at])]
         if good:
@@ -106,8 +106,8 @@ class _Paginator:
         return keep
 
     def _cut_first(self, room: tuple[int, ...], *, alone: bool) -> _Measured | None:
-        """Take off the first waiting leaf what fits into `room`. None when nothing does: then it
-        waits, in a simpler form when it was `alone` on the page."""
+        """Cut off the part of the first waiting leaf that fits into `room`. None when nothing fits: then
+        the leaf waits, in a simpler form if it was `alone` on the page."""
         leaf = self._waiting.popleft().leaf
         if leaf.kind == "table":
             self._waiting.extendleft(map(self._measured, reversed(as_text(leaf))))
@@ -128,7 +128,7 @@ class _Paginator:
         return None if is_blank(text[:at]) else self._measured(head)
 
     def _cut_at(self, leaf: Leaf, text: str, room: tuple[int, ...]) -> int:
-        """How many characters of a leaf to take, 0 = nothing fits."""
+        """Return how many characters of a leaf to take, 0 = nothing fits."""
         most = self._most(leaf, min(len(text), room[0]), room)
         while 0 < most < len(text):
             at = best_cut(leaf, most)
@@ -138,8 +138,7 @@ class _Paginator:
         return most
 
     def _most(self, leaf: Leaf, high: int, room: tuple[int, ...]) -> int:
-        """About how many characters of a leaf, at most `high`, fit into `room`: near enough to fill
-        a page."""
+        """Estimate by bisection how many characters of a leaf, at most `high`, fit into `room`."""
         low, tried = 0, high
         while low < high and (low == 0 or low < high - high // 16):
             size = self._page.size(self._page.show([leaf.part(0, tried)]))

@@ -16,18 +16,18 @@ RULE: Final = "──────────"
 
 
 def plain(leaves: Sequence[Leaf]) -> str:
-    """No markup at all: quotes behind `> `, addresses behind the labels of their links, tables as
+    """Return leaves without markup: quotes after `> `, addresses after the labels of links, tables as
     columns."""
     return lay_out(leaves, _PLAIN)
 
 
 def unlinked(leaf: Leaf) -> Leaf:
-    """A leaf with its addresses as text."""
+    """Return a leaf with the addresses of its links as text."""
     return msgspec.structs.replace(leaf, runs=tuple(_unlinked(leaf.runs)))
 
 
 def quoted_lines(mark: str) -> Callable[[str], str]:
-    """Puts a mark before each line."""
+    """Return a function that puts a mark before each line."""
     return lambda text: "\n".join(f"{mark} {line}".rstrip() for line in text.split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""Tables for platforms that have none."""
+"""Tables as text, for platforms without tables."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Final
 
 import msgspec
 
-from gateway.text.leaves import Align, Kind, Leaf, Run, going_on, text_of
+from gateway.text.leaves import Align, Kind, Leaf, Run, continued_path, text_of
 
 _WIDEST: Final = 64
-"""Columns of characters. A wider table breaks on a phone's screen and is told row by row."""
+"""Width in characters. A wider table would break on a phone's screen, so it is shown row by row."""
 
 _GROWTH: Final = 4
-"""How many times its own length a table may become; beyond that heads are not repeated and nothing
-is filled up."""
+"""Largest factor by which a table may grow; past it heads are not repeated and cells not padded."""
 
 
 def as_text(table: Leaf) -> list[Leaf]:
-    """A small table as aligned columns in a block of code; one that is wide, or that has links, as
-    a paragraph for each row, with each cell behind the head of its column."""
+    """Return a small table as aligned columns in a block of code; one that is wide, or has links, as a
+    paragraph for each row, with each cell after the head of its column."""
     linked = any(run.link is not None for row in table.rows for cell in row for run in cell)
     cells = [[" ".join(text_of(cell).split()) for cell in row] for row in table.rows]
     widths = [max(_width(row[at]) for row in cells) for at in range(len(table.align))]
@@ -30,13 +29,13 @@ def as_text(table: Leaf) -> list[Leaf]:
     if not linked and width <= _WIDEST and width * len(rest) <= most:
         return [_leaf(table, "code", (Run(_columns(cells, widths, table.align), code=True),))]
     heads = table.rows[0] if table.rows[1:] and sum(map(len, cells[0])) * len(rest) <= most else ()
-    told = [runs for row in (rest if heads else table.rows) if (runs := _told(heads, row))]
-    opens = _leaf(table, "text", told[0])
-    return [opens, *(msgspec.structs.replace(opens, runs=runs, path=going_on(table.path)) for runs in told[1:])]
+    rows = [runs for row in (rest if heads else table.rows) if (runs := _row_as_lines(heads, row))]
+    opens = _leaf(table, "text", rows[0])
+    return [opens, *(msgspec.structs.replace(opens, runs=runs, path=continued_path(table.path)) for runs in rows[1:])]
 
 
 def flat(leaves: Sequence[Leaf]) -> list[Leaf]:
-    """Leaves with every table as text."""
+    """Return the leaves with every table as text."""
     return [part for leaf in leaves for part in (as_text(leaf) if leaf.kind == "table" else [leaf])]
 
 
@@ -57,13 +56,13 @@ def _padded(text: str, width: int, align: Align) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns of a fixed-width font."""
+    """Return the number of columns of a text in a fixed-width font."""
     marks = sum(unicodedata.category(each) in ("Mn", "Me", "Cf") for each in text)
     return len(text) - marks + sum(unicodedata.east_asian_width(each) in "WF" for each in text)
 
 
-def _told(heads: Sequence[tuple[Run, ...]], row: Sequence[tuple[Run, ...]]) -> tuple[Run, ...]:
-    """A row as lines, `Head: cell` each."""
+def _row_as_lines(heads: Sequence[tuple[Run, ...]], row: Sequence[tuple[Run, ...]]) -> tuple[Run, ...]:
+    """Return a row as lines, `Head: cell` each."""
     runs: list[Run] = []
     for at, cell in enumerate(row):
         head = text_of(heads[at]) if at < len(heads) else ""

@@ -19,7 +19,7 @@ from gateway.text.inline import runs_of
 from gateway.text.leaves import Align, Kind, Leaf, Run, Step
 
 LIMIT_CHARS: Final = 128 * 1024
-"""Longer text is shown as it is, paragraph by paragraph."""
+"""Longer text is shown without parsing, paragraph by paragraph."""
 
 _MAX_NESTING: Final = 50
 _MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, and looking for its end is what takes time
@@ -29,8 +29,8 @@ _ALIGN: Final[dict[str, Align]] = {"text-align:center": "center", "text-align:ri
 
 
 def read(markdown: str) -> list[Leaf]:
-    """The leaves of a document in order, without blank ones. Takes any text; unfinished markup is
-    closed or text."""
+    """Return the leaves of a document in order, without blank ones. Takes any text: unfinished markup
+    is closed, or is text."""
     text = clean(markdown)
     if len(text) > LIMIT_CHARS:
         return _as_it_is(text)
@@ -52,7 +52,7 @@ _mine = local()
 
 
 def _parser() -> MarkdownIt:
-    """One a thread: its finder of links keeps state."""
+    """Return this thread's parser. Threads do not share one, for its link finder keeps state."""
     known: MarkdownIt | None = getattr(_mine, "parser", None)
     if known is None:
         rules = {"html": False, "linkify": True, "breaks": True, "maxNesting": _MAX_NESTING}
@@ -65,7 +65,7 @@ def _parser() -> MarkdownIt:
 
 
 def _few_brackets(state: StateCore) -> None:
-    """Text past the limit of brackets stays as it is."""
+    """Leave text past the limit of brackets unparsed."""
     left = _MAX_BRACKETS
     for token in state.tokens:
         if token.type == "inline":
@@ -75,7 +75,7 @@ def _few_brackets(state: StateCore) -> None:
 
 
 class _Walk:
-    """Goes along the tokens of a document, which say where each block begins and ends."""
+    """Builds leaves from the tokens of a document, which mark where each block begins and ends."""
 
     def __init__(self) -> None:
         self.leaves: list[Leaf] = []
@@ -90,7 +90,7 @@ class _Walk:
         self._align: list[Align] = []
 
     def step(self, token: Token) -> None:
-        """Take the next token."""
+        """Process the next token."""
         match token.type:
             case "blockquote_open":
                 self._path.append(Step("quote", next(self._ids)))

@@ -41,7 +41,7 @@ def test_every_word_of_the_record_is_explained() -> None:
     scripts = "".join(
         (ROOT / "shared/store/lua/access" / f"pair_{one}.lua").read_text() for one in ("approve", "revoke")
     )
-    words = set(re.findall(r"note\('(\w+)'|= '(\w+_code|full)'|'outcome', '(\w+)'", scripts))
+    words = set(re.findall(r"audit\('(\w+)'|= '(\w+_code|full)'|'outcome', '(\w+)'", scripts))
     assert {word for groups in words for word in groups if word} | {"no_admin"} == told["pairing"]
     assert told.keys() == {"access", "pairing", "approval", "message", "exec"}
 

@@ -9,7 +9,7 @@ from gateway.platform.protocol import Piece
 from gateway.text.html import Tags, to_html
 from gateway.text.leaves import Leaf
 from gateway.text.measure import utf8
-from gateway.text.pages import Page, paginate
+from gateway.text.pages import PageFormat, paginate
 from gateway.text.plain import plain
 from gateway.text.tree import read
 
@@ -40,4 +40,4 @@ _TAGS: Final = Tags(
     },
     align=True,
 )
-_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(SIZE_LIMIT, SIZE_LIMIT), gap=(4, 6))
+_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(SIZE_LIMIT, SIZE_LIMIT), gap=(4, 6))

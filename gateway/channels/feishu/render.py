@@ -15,7 +15,7 @@ from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link
 from gateway.text.marks import JOINT, Pen, fenceless
 from gateway.text.measure import json_bytes
-from gateway.text.pages import Page, paginate
+from gateway.text.pages import PageFormat, paginate
 from gateway.text.plain import plain, quoted_lines
 from gateway.text.tables import flat
 from gateway.text.tree import read
@@ -89,4 +89,4 @@ _PEN: Final = Pen(
     marks={"bold": "**", "italic": "*", "strike": "~~"}, text=_escape_text, code=_inline_code, link=_write_link
 )
 _DRESS: Final = Dress(body=_leaf_markdown, quote=quoted_lines(">"), bullet="- ", indent=4)
-_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(4, 4))
+_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(4, 4))

@@ -10,7 +10,7 @@ from gateway.platform.protocol import Piece
 from gateway.text.html import Tags, to_html
 from gateway.text.leaves import Leaf
 from gateway.text.measure import json_bytes
-from gateway.text.pages import Page, paginate
+from gateway.text.pages import PageFormat, paginate
 from gateway.text.plain import plain
 from gateway.text.tree import read
 
@@ -35,4 +35,4 @@ def _piece_sizes(piece: Piece) -> tuple[int, ...]:
 
 
 _TAGS: Final = Tags()
-_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(EVENT_LIMIT, EVENT_LIMIT), gap=(4, 6))
+_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(EVENT_LIMIT, EVENT_LIMIT), gap=(4, 6))

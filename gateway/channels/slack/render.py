@@ -14,9 +14,9 @@ from gateway.channels.leaf_markup import write_leaf
 from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link
-from gateway.text.marks import JOINT, Pen, fenceless, taken_apart
+from gateway.text.marks import JOINT, Pen, fenceless, break_marks
 from gateway.text.measure import utf16
-from gateway.text.pages import Page, paginate
+from gateway.text.pages import PageFormat, paginate
 from gateway.text.plain import plain, quoted_lines
 from gateway.text.tables import flat
 from gateway.text.tree import read
@@ -42,7 +42,7 @@ def escape_mrkdwn(text: str) -> str:
 
 
 def _escape_text(text: str) -> str:
-    return _WOULD_QUOTE.sub(JOINT, taken_apart(escape_mrkdwn(text)))
+    return _WOULD_QUOTE.sub(JOINT, break_marks(escape_mrkdwn(text)))
 
 
 def _inline_code(text: str) -> str:
@@ -74,4 +74,4 @@ _PEN: Final = Pen(
     marks={"bold": "*", "italic": "_", "strike": "~"}, text=_escape_text, code=_inline_code, link=_write_link
 )
 _DRESS: Final = Dress(body=_leaf_mrkdwn, quote=quoted_lines("&gt;"))
-_PAGE: Final = Page(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))
+_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))

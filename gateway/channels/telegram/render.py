@@ -13,7 +13,7 @@ from gateway.text.html import code_html, escaped, inline_html
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Run, Style, bold
 from gateway.text.measure import utf8, utf16
-from gateway.text.pages import Page, paginate
+from gateway.text.pages import PageFormat, paginate
 from gateway.text.plain import RULE, plain
 from gateway.text.tables import flat
 from gateway.text.tree import read
@@ -66,6 +66,6 @@ def _piece_sizes(piece: Piece) -> tuple[int, ...]:
 
 
 _DRESS: Final = Dress(body=_leaf_html, quote=lambda text: f"<blockquote>{text}</blockquote>")
-_PAGE: Final = Page(
+_PAGE: Final = PageFormat(
     show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT, RAW_LIMIT, ENTITIES_LIMIT), gap=(2, 2, 2, 0)
 )

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from gateway.text.links import is_link, untold_host
+from gateway.text.links import is_link, unshown_host
 
 RENDER_LIMIT_BYTES: Final = 64 * 1024
 """Longer text is shown unrendered."""
@@ -96,7 +96,7 @@ class _MarkdownParser:
 
 def _host_note(label: str, target: str) -> str:
     """Return ` (host)`, or nothing when the label is an address of that host."""
-    host = untold_host(label, target)
+    host = unshown_host(label, target)
     return f" ({html.escape(host)})" if host else ""
 
 

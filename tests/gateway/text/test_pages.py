@@ -8,7 +8,7 @@ from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf
 from gateway.text.measure import json_bytes, utf8, utf16
-from gateway.text.pages import Page, paginate
+from gateway.text.pages import PageFormat, paginate
 from gateway.text.plain import plain
 from gateway.text.tree import read
 
@@ -26,7 +26,9 @@ def show(leaves: Sequence[Leaf]) -> Piece:
 
 def pieces(markdown: str, limit: int) -> list[str]:
     """What `limit` characters of plain text, and of markup, make of a document."""
-    page = Page(show=show, size=lambda piece: (len(piece.plain), len(piece.text)), limits=(limit, limit), gap=(2, 2))
+    page = PageFormat(
+        show=show, size=lambda piece: (len(piece.plain), len(piece.text)), limits=(limit, limit), gap=(2, 2)
+    )
     found = paginate(read(markdown), page)
     assert all(len(piece.plain) <= limit and len(piece.text) <= limit for piece in found)
     return [piece.text for piece in found]
@@ -132,7 +134,7 @@ def test_work_grows_with_the_document_and_not_faster() -> None:
             shown += len(piece.text)
             return piece
 
-        page = Page(
+        page = PageFormat(
             show=counting, size=lambda piece: (len(piece.plain), len(piece.text)), limits=(500, 500), gap=(2, 2)
         )
         paginate(read(markdown), page)
