@@ -14,7 +14,7 @@ from gateway.channels.leaf_markup import write_leaf
 from gateway.platform.protocol import Piece
 from gateway.text.layout import Dress, lay_out
 from gateway.text.leaves import Leaf, Link
-from gateway.text.marks import JOINT, Pen, fenceless, break_marks
+from gateway.text.marks import JOINT, Pen, break_marks, fenceless
 from gateway.text.measure import utf16
 from gateway.text.pages import PageFormat, paginate
 from gateway.text.plain import plain, quoted_lines
