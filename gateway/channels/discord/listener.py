@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from gateway.channels.discord.api import DiscordApi
-from gateway.channels.discord.intake import EventIntake, EventWindow
-from gateway.channels.discord.known import (
+from gateway.channels.discord.cursor import (
     ChatCache,
     DiscordCursor,
     GatewaySession,
@@ -20,10 +19,11 @@ from gateway.channels.discord.known import (
     decode_cursor,
     encode_cursor,
 )
+from gateway.channels.discord.event_queue import EventQueue, EventWindow
 from gateway.channels.discord.parse import DiscordIdentity, written_ms
+from gateway.channels.discord.receiver import EventReceiver
 from gateway.channels.discord.settings import DiscordSettings
 from gateway.channels.discord.shard import Shard
-from gateway.channels.discord.taker import EventReceiver
 from gateway.channels.discord.wire import Interaction, MessagesDeleted
 from gateway.platform.protocol import Inlet, Throttled
 from gateway.platform.registry import Cursor
@@ -69,7 +69,7 @@ class ShardReader:
         shards: int,
         reading: ShardProgress,
         taker: EventReceiver,
-        intake: EventIntake,
+        intake: EventQueue,
         chats: ChatCache,
         *,
         on_session: Callable[[], None],
@@ -167,7 +167,7 @@ class DiscordListener:
         known, shards = decode_cursor(self._saved), self._settings.shards or gateway.shards
         readings = known.for_shards(shards)
         self._chats = ChatCache(known.chats)
-        intake = EventIntake()
+        intake = EventQueue()
         receiver = EventReceiver(self._name, self._settings, self._api, self._me, inlet, self._chats)
         self._readers = [
             ShardReader(nth, shards, readings[nth], receiver, intake, self._chats, on_session=self._session_began.set)

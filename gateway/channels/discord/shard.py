@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from gateway.channels.discord.known import GatewaySession
+from gateway.channels.discord.cursor import GatewaySession
 from gateway.platform.protocol import ChannelBroken
 from shared.backoff import Backoff
 from shared.log import logger

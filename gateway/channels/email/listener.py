@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from gateway.channels.email.dedicated_thread import DedicatedThread
 from gateway.channels.email.mailbox import Mailbox, MailWithheld, OpenFolder, RawMail
-from gateway.channels.email.own_thread import DedicatedThread
 from gateway.channels.email.parse import EmailIdentity, parse_mail
 from gateway.channels.email.settings import EmailSettings
 from gateway.channels.email.wire import Mail, UnreadableMail, read_mail

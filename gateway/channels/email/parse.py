@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
+from gateway.channels.email.new_text import is_forward, new_text
 from gateway.channels.email.sender import address_of, is_proven
 from gateway.channels.email.wire import Mail, MailFile, decode_header_text
-from gateway.channels.email.words import is_forward, new_text
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage
 

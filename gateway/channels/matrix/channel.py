@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from gateway.channels.matrix.api import MatrixApi
-from gateway.channels.matrix.hearing import MatrixCursor, SyncReceiver, decode_cursor
 from gateway.channels.matrix.http import MatrixHttp
+from gateway.channels.matrix.receiver import MatrixCursor, SyncReceiver, decode_cursor
 from gateway.channels.matrix.render import render_reply
 from gateway.channels.matrix.settings import MatrixSettings, read_matrix
 from gateway.channels.matrix.wire import Sync

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.channels.discord.known import decode_cursor
+from gateway.channels.discord.cursor import decode_cursor
 from gateway.channels.discord.listener import SessionStarts
 from gateway.platform.protocol import ChannelBroken, Throttled
 from shared.errors import RedisAway, Refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.discord.known import (
+from gateway.channels.discord.cursor import (
     MAX_CHATS,
     ChatCache,
     DiscordCursor,

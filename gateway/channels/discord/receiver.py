@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from gateway.channels.discord.api import PAGE, DiscordApi
-from gateway.channels.discord.known import ChatCache, KnownChannel
+from gateway.channels.discord.cursor import ChatCache, KnownChannel
 from gateway.channels.discord.parse import (
     ConversationInfo,
     DiscordIdentity,

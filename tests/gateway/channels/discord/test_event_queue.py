@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.discord.intake import MAX_FAULTS, MAX_PENDING, EventIntake, EventWindow
+from gateway.channels.discord.event_queue import MAX_FAULTS, MAX_PENDING, EventQueue, EventWindow
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from tests.helpers.wait import eventually
 
 
 @pytest.fixture
-async def intake() -> AsyncIterator[EventIntake]:
-    made = EventIntake()
+async def intake() -> AsyncIterator[EventQueue]:
+    made = EventQueue()
     yield made
     await made.close()
 
@@ -49,7 +49,7 @@ def test_what_says_nothing_costs_nothing_behind_what_waits() -> None:
     assert window.seq == 9_999
 
 
-async def test_a_chat_keeps_its_order_and_no_other_waits_for_it(intake: EventIntake) -> None:
+async def test_a_chat_keeps_its_order_and_no_other_waits_for_it(intake: EventQueue) -> None:
     """Also when something of it has to be tried again."""
     went, done = asyncio.Event(), list[str]()
     tried = 0
@@ -71,10 +71,10 @@ async def test_a_chat_keeps_its_order_and_no_other_waits_for_it(intake: EventInt
 
 
 async def test_what_breaks_our_code_every_time_is_passed_over(
-    intake: EventIntake, monkeypatch: pytest.MonkeyPatch
+    intake: EventQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One event must not stop a chat for ever."""
-    monkeypatch.setattr("gateway.channels.discord.intake.FIRST_S", 0.001)
+    monkeypatch.setattr("gateway.channels.discord.event_queue.FIRST_S", 0.001)
     tried, done = 0, list[str]()
 
     async def breaks() -> None:
@@ -87,7 +87,7 @@ async def test_what_breaks_our_code_every_time_is_passed_over(
     assert tried == MAX_FAULTS
 
 
-async def test_a_broken_channel_leaves_its_event_pending(intake: EventIntake) -> None:
+async def test_a_broken_channel_leaves_its_event_pending(intake: EventQueue) -> None:
     """It is told, and what is behind it waits."""
     done = list[str]()
 
@@ -105,7 +105,7 @@ async def test_a_broken_channel_leaves_its_event_pending(intake: EventIntake) ->
     assert done == []
 
 
-async def test_with_very_many_events_under_way_no_more_are_read(intake: EventIntake) -> None:
+async def test_with_very_many_events_under_way_no_more_are_read(intake: EventQueue) -> None:
     """The platform holds them; what takes no room may still begin."""
     held = asyncio.Event()
 

@@ -71,7 +71,7 @@ class EventWindow:
             self.since_ms = max(self.since_ms, first.at_ms)
 
 
-class EventIntake:
+class EventQueue:
     """The work in progress. `broken` is set, with `failure`, when nothing more can be accepted
     until an operator intervenes."""
 
