@@ -107,8 +107,8 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decision"):
-    """What was answered, and by which sender: it holds for one call, once. Written by the server
-    (`lib/core.lua`)."""
+    """Answer to an approval, and the sender who gave it: it holds for one call, once. Written by
+    the server (`lib/core.lua`)."""
 
     call_id: str
     turn: int

@@ -12,8 +12,8 @@ from shared.store.client.redis_client import Value
 from shared.store.delivery.outbox import NumberedLine, read_line
 
 ResendGuard = Literal["key", "look-up", "nothing"]
-"""What there is after a send of which nobody knows whether it arrived: a key by which the platform
-knows a post again, a way to ask for it, or nothing."""
+"""Means to resolve a send with an unknown result: a key by which the platform recognises a
+repeated post, a way to ask for it, or nothing."""
 
 _decode_notes: Callable[[bytes], dict[str, str]] = msgspec.msgpack.Decoder(dict[str, str]).decode
 

@@ -86,7 +86,7 @@ class TooManySchedules(Refused):
 
 
 class ScheduleOver(Refused):
-    """The same call created this schedule before, and it is over."""
+    """A schedule that the same call created before, and that is over."""
 
     def __init__(self, id: str) -> None:
         super().__init__("made_before", f"schedule {id!r} was made by this call before, and is over", 0)
