@@ -171,7 +171,7 @@ async def _gone(client: RedisClient, member: str) -> bool:
     return await client.command("ZSCORE", keys.queue("jobs"), member) is None
 
 
-async def test_a_drained_job_is_taken_by_the_next_worker(redis_url: str) -> None:
+async def test_a_drained_job_is_claimed_by_the_next_worker(redis_url: str) -> None:
     """A job that is cut at the end of the drain goes back and runs elsewhere."""
     began = asyncio.Event()
 
@@ -288,8 +288,8 @@ def test_importing_the_settings_makes_arq_build_our_worker() -> None:
         "w = arq.worker.create_worker(m.WorkerSettings);"
         "print(type(w).__name__, w.queue_name)"
     )
-    said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert said.stdout.split() == ["LeaseWorker", "shoal:queue:jobs"]
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert finished.stdout.split() == ["LeaseWorker", "shoal:queue:jobs"]
 
 
 async def test_arqs_own_command_runs_turns_under_a_guardian_and_drains(redis_url: str, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class Worker:
         return [one for one in found if isinstance(one, OutboundMessage)]
 
 
-async def said(client: RedisClient) -> Sequence[str]:
+async def outgoing_texts(client: RedisClient) -> Sequence[str]:
     rows = await client.command("LRANGE", keys.history(SESSION), 0, -1)
     return [one.content for row in rows if isinstance(one := decode_transcript(row), UserEntry)]
 
@@ -101,7 +101,7 @@ async def test_a_stop_while_messages_join_answers_them_too(client: RedisClient) 
     await eventually(worker.done, within_s=20)
     [line] = await worker.lines()
     assert (line.kind, line.in_reply_to) == ("stopped", ("x1", "x2"))
-    assert await said(client) == ["one", "two"]
+    assert await outgoing_texts(client) == ["one", "two"]
 
 
 def speak(text: str) -> Any:
@@ -109,7 +109,7 @@ def speak(text: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("replies", "told", "end"),
+    ("replies", "sent", "end"),
     [
         (["It is 42.", speak("One moment."), "Told."], ["One moment."], "It is 42."),
         ([speak("It is 42."), "Told."], ["It is 42."], ""),
@@ -119,7 +119,7 @@ def speak(text: str) -> Any:
     ids=["an answer before it", "in the same part", "a part before", "in each part"],
 )
 async def test_the_message_tool_stands_for_the_messages_it_answered_only(
-    client: RedisClient, tmp_path: Path, replies: Sequence[Any], told: list[str], end: str
+    client: RedisClient, tmp_path: Path, replies: Sequence[Any], sent: list[str], end: str
 ) -> None:
     """What was answered without it, before or behind messages that joined, is sent: nobody's answer is lost."""
     script = list(replies)
@@ -132,7 +132,7 @@ async def test_the_message_tool_stands_for_the_messages_it_answered_only(
     class Joining(ScriptedModel):
         async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
             reply = await super().chat(request, on_delta)
-            if reply.content == joins_behind and len(await said_by(client)) == 1:
+            if reply.content == joins_behind and len(await outgoing_lines(client)) == 1:
                 await say(worker.inbox, "and the time?", id="x2")
             return reply
 
@@ -142,11 +142,11 @@ async def test_the_message_tool_stands_for_the_messages_it_answered_only(
     await say(worker.inbox, "what is it?", id="x1")
     await eventually(worker.done, within_s=20)
     *notices, last = await worker.lines()
-    assert [line.content for line in notices] == told
+    assert [line.content for line in notices] == sent
     assert (last.kind, last.content) == ("reply", end)
     assert last.in_reply_to == (("x1", "x2") if joins_behind else ("x1",))
 
 
-async def said_by(client: RedisClient) -> list[Any]:
+async def outgoing_lines(client: RedisClient) -> list[Any]:
     found: list[Any] = await client.command("XRANGE", keys.inbox(SESSION), "-", "+")
     return found

@@ -69,13 +69,13 @@ def make_loop(client: RedisClient, agent: Agent) -> LeaseLoop:
 async def hearing(client: RedisClient, loop: LeaseLoop) -> AsyncIterator[None]:
     """The control channel, as a worker hears it."""
 
-    def heard(data: bytes) -> None:
+    def on_event(data: bytes) -> None:
         member, _, _ = data.decode().rpartition(" ")
         for lease in loop.find(member):
             lease.interrupt(TurnStopped())
 
     news = Fanout(client, on_gap=loop.renew_once)
-    await news.subscribe(keys.CONTROL, heard)
+    await news.subscribe(keys.CONTROL, on_event)
     running = asyncio.create_task(news.run())
     await eventually(lambda: client.command("PUBSUB", "CHANNELS", keys.CONTROL))
     try:
@@ -86,12 +86,12 @@ async def hearing(client: RedisClient, loop: LeaseLoop) -> AsyncIterator[None]:
 
 async def begin_anew(client: RedisClient, change: Change = "new") -> None:
     """`/new`, as a gateway answers it."""
-    sessions, said = Sessions(client), message("/new", id=nonce())
-    line = OutboundMessage(content="New conversation.", turn=0, in_reply_to=(said.id,), kind="command")
-    await sessions.answer_command(said, line, await sessions.state(SESSION), change=change)
+    sessions, command = Sessions(client), message("/new", id=nonce())
+    line = OutboundMessage(content="New conversation.", turn=0, in_reply_to=(command.id,), kind="command")
+    await sessions.answer_command(command, line, await sessions.state(SESSION), change=change)
 
 
-async def told(client: RedisClient) -> list[tuple[str, str]]:
+async def replies(client: RedisClient) -> list[tuple[str, str]]:
     found = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     return [(line.kind, line.content) for line in found if isinstance(line, OutboundMessage)]
 
@@ -104,7 +104,7 @@ async def nothing_counted(client: RedisClient) -> None:
 
 @pytest.mark.parametrize("change", ["new", "forget"])
 @pytest.mark.parametrize("by", ["the control channel", "a renewal"])
-async def test_a_turn_whose_lease_is_taken_away_ends_at_once_without_a_trace(
+async def test_a_turn_whose_lease_is_revoked_ends_at_once_without_a_trace(
     client: RedisClient, by: str, change: Change
 ) -> None:
     """No answer, no apology, no crash counted, no dead letter; the chat's next message is answered as if new."""
@@ -122,17 +122,17 @@ async def test_a_turn_whose_lease_is_taken_away_ends_at_once_without_a_trace(
         await loop.renew_once()
         await eventually(lambda: loop.running == 0, within_s=1)
     assert agent.ended == []
-    assert await told(client) == [("command", "New conversation.")]
+    assert await replies(client) == [("command", "New conversation.")]
     await nothing_counted(client)
     assert not await loop.claim_once()
     await say(Inbox(client), "quick")
     await loop.claim_once()
     await eventually(lambda: loop.running == 0)
-    assert await told(client) == [("command", "New conversation."), ("reply", "quick!")]
+    assert await replies(client) == [("command", "New conversation."), ("reply", "quick!")]
     await nothing_counted(client)
 
 
-async def test_a_turn_that_heard_nothing_is_refused_at_its_commit(client: RedisClient) -> None:
+async def test_a_turn_that_missed_the_event_is_refused_at_its_commit(client: RedisClient) -> None:
     """It was finished a moment too late: its answer belongs to a conversation that is over."""
     agent = Agent()
     loop = make_loop(client, agent)
@@ -143,7 +143,7 @@ async def test_a_turn_that_heard_nothing_is_refused_at_its_commit(client: RedisC
     agent.go_on.set()
     await eventually(lambda: loop.running == 0)
     assert agent.ended == ["slow"]
-    assert await told(client) == [("command", "New conversation.")]
+    assert await replies(client) == [("command", "New conversation.")]
     assert await client.command("EXISTS", keys.history(SESSION)) == 0
     await nothing_counted(client)
 
@@ -163,5 +163,5 @@ async def test_the_next_message_does_not_wait_for_an_old_turn_that_will_not_end(
     await eventually(lambda: loop.running == 1)
     agent.go_on.set()
     await eventually(lambda: loop.running == 0)
-    assert await told(client) == [("command", "New conversation."), ("reply", "quick!")]
+    assert await replies(client) == [("command", "New conversation."), ("reply", "quick!")]
     await nothing_counted(client)

@@ -90,8 +90,8 @@ async def test_a_subagent_ends_in_one_report(client: RedisClient) -> None:
     before = count("subagents", outcome="ok")
     child = await ended(client, make_loop(client, agent))
     assert (child.state, child.result, seen) == ("ok", "gold", ["look it up"])
-    [told] = await reports(client)
-    assert "Result:\ngold\n" in told.content
+    [report] = await reports(client)
+    assert "Result:\ngold\n" in report.content
     assert count("subagents", outcome="ok") == before + 1
 
 
@@ -111,10 +111,10 @@ async def test_whatever_fails_is_reported_and_no_detail_gets_out(
     await spawned(client)
     child = await ended(client, make_loop(client, agent))
     assert child.state == state
-    [told] = await reports(client)
-    assert told.content.startswith("[Subagent 'search' failed]")
-    assert text in told.content
-    assert "secret" not in told.content
+    [report] = await reports(client)
+    assert report.content.startswith("[Subagent 'search' failed]")
+    assert text in report.content
+    assert "secret" not in report.content
 
 
 async def test_what_has_no_text_says_so_and_what_is_not_finished_failed(client: RedisClient) -> None:
@@ -125,8 +125,8 @@ async def test_what_has_no_text_says_so_and_what_is_not_finished_failed(client: 
 
     await spawned(client)
     assert (await ended(client, make_loop(client, empty))).state == "ok"
-    [told] = await reports(client)
-    assert "Task completed but no final response was generated." in told.content
+    [report] = await reports(client)
+    assert "Task completed but no final response was generated." in report.content
 
 
 async def test_one_that_takes_too_long_reports_what_it_had(client: RedisClient) -> None:
@@ -140,8 +140,8 @@ async def test_one_that_takes_too_long_reports_what_it_had(client: RedisClient) 
     await spawned(client)
     child = await ended(client, make_loop(client, slow, timeout_s=0.3))
     assert child.state == "timeout"
-    [told] = await reports(client)
-    assert "half of it" in told.content
+    [report] = await reports(client)
+    assert "half of it" in report.content
 
 
 async def test_a_model_that_is_away_costs_no_slot_and_is_given_up_in_the_end(client: RedisClient) -> None:
@@ -175,7 +175,7 @@ async def test_a_drain_hands_it_over_with_its_ledger(client: RedisClient) -> Non
     assert resumed == [0, 1]
 
 
-async def test_one_that_kills_workers_is_put_aside_and_its_chat_is_told(client: RedisClient) -> None:
+async def test_one_that_kills_workers_is_dead_lettered_and_reported_to_its_chat(client: RedisClient) -> None:
     """Eight crashes of any kind end it; no model is asked again."""
     await spawned(client)
     await client.command("HSET", keys.child(ID), "crashes", CRASH_LIMIT)
@@ -186,20 +186,20 @@ async def test_one_that_kills_workers_is_put_aside_and_its_chat_is_told(client: 
 
 async def test_a_result_that_comes_after_the_conversation_ended_is_dropped_and_counted(client: RedisClient) -> None:
     """`/new` and `/forget` took the subagent away: nothing is written, a record stays in log and metric."""
-    going, goes_on = asyncio.Event(), asyncio.Event()
+    running, may_end = asyncio.Event(), asyncio.Event()
 
     async def agent(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
-        going.set()
-        await goes_on.wait()
+        running.set()
+        await may_end.wait()
         return result("too late")
 
     await spawned(client)
     before = count("subagent_results_dropped")
     loop = make_loop(client, agent)
     await loop.claim_once()
-    await going.wait()
+    await running.wait()
     await forget(client, SESSION)
-    goes_on.set()
+    may_end.set()
     await eventually(lambda: loop.running == 0)
     assert await reports(client) == []
     assert count("subagent_results_dropped") == before + 1
@@ -208,10 +208,10 @@ async def test_a_result_that_comes_after_the_conversation_ended_is_dropped_and_c
 
 async def test_a_cancelled_one_writes_nothing_more(client: RedisClient) -> None:
     """It was ended by who cancelled it; its worker only stops."""
-    going = asyncio.Event()
+    running = asyncio.Event()
 
     async def agent(_claim: Claim, _task: SubagentTask, _journal: LeaseJournal) -> AgentResult:
-        going.set()
+        running.set()
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -219,7 +219,7 @@ async def test_a_cancelled_one_writes_nothing_more(client: RedisClient) -> None:
     before = count("subagents", outcome="cancelled")
     loop = make_loop(client, agent)
     await loop.claim_once()
-    await going.wait()
+    await running.wait()
     assert await Subagents(client).cancel(SESSION) == 1
     await loop.renew_once()
     await eventually(lambda: loop.running == 0)

@@ -252,7 +252,7 @@ async def test_a_full_ledger_ends_the_turn_with_its_reason(client: RedisClient) 
     assert "2 MB" in line.content
 
 
-async def test_a_turn_that_finds_no_place_apart_waits_outside(client: RedisClient) -> None:
+async def test_a_turn_that_cannot_be_isolated_waits_in_the_queue(client: RedisClient) -> None:
     """Held by a worker it would stand beside the next crash, too, and be blamed for it. Nothing is counted."""
     await say(Inbox(client), "beside a poison")
     await client.command("HSET", keys.session(SESSION), "tries", 1, "crashes", AFTER_CRASHES)
@@ -277,7 +277,7 @@ async def test_eight_crashes_without_a_step_end_a_message(client: RedisClient) -
     assert (await dead(client))[0].startswith("crashes")
 
 
-async def test_a_stopped_turn_keeps_what_was_said_and_done(client: RedisClient) -> None:
+async def test_a_stopped_turn_keeps_its_text_and_its_steps(client: RedisClient) -> None:
     """Stop: the shown text is the reply, the ledger's steps go into history, the next message is untouched."""
     running = asyncio.Event()
 
@@ -307,7 +307,7 @@ async def test_a_stopped_turn_keeps_what_was_said_and_done(client: RedisClient) 
     assert "stopped by the user" in history[3]
 
 
-async def test_a_limit_of_the_agent_is_told_in_its_own_words(client: RedisClient) -> None:
+async def test_a_limit_of_the_agent_is_reported_in_its_own_words(client: RedisClient) -> None:
     """TurnLimited carries the reason to the person."""
 
     async def limited(*_: object) -> AgentResult:
@@ -373,8 +373,8 @@ async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only
     loop = make_loop(client, echo)
     await loop.claim_once()
     await eventually(lambda: loop.running == 0)
-    told = await client.command("HMGET", keys.session(SESSION), "errors", "crashes")
-    assert told == [None, None]
+    counters = await client.command("HMGET", keys.session(SESSION), "errors", "crashes")
+    assert counters == [None, None]
     assert await lines(client) == []
     assert await client.command("HEXISTS", keys.session(SESSION), "away") == 1
     assert await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION)) is not None
@@ -407,8 +407,8 @@ async def test_how_long_people_waited_is_counted_by_how_it_ended(client: RedisCl
     before, inbox = waited(), Inbox(client)
     accepted_at = SystemClock().now_ms() - 4000
     for content in ("fine", "bad"):
-        said = msgspec.structs.replace(message(content), timestamp=accepted_at)
-        await inbox.ingest(said, log_line=UserLine(id=said.id, text=content), principal="owner")
+        sent = msgspec.structs.replace(message(content), timestamp=accepted_at)
+        await inbox.ingest(sent, log_line=UserLine(id=sent.id, text=content), principal="owner")
     await run_until_idle(client, make_loop(client, broken))
     after = waited()
     assert len(tries) == 3

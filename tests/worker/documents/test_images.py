@@ -50,7 +50,7 @@ def test_the_type_of_a_picture_is_that_of_its_bytes(data: bytes, media_type: str
 
 
 @pytest.mark.parametrize(
-    ("attachment", "told"),
+    ("attachment", "detail"),
     [
         (url(b"%PDF-1.7", "application/pdf"), "application/pdf"),
         (url(b"<svg onload=alert(1)>", "image/svg+xml"), "image/svg+xml"),
@@ -68,9 +68,9 @@ def test_the_type_of_a_picture_is_that_of_its_bytes(data: bytes, media_type: str
         (url(b"x", "ímage/png"), "unknown"),
     ],
 )
-def test_what_is_no_picture_becomes_a_note(attachment: str, told: str) -> None:
+def test_what_is_no_picture_becomes_a_note(attachment: str, detail: str) -> None:
     """It says the declared type, if that is a type, and nothing else of what came."""
-    assert read_images([attachment]) == ((), (f"[an attachment of type {told} could not be read]",))
+    assert read_images([attachment]) == ((), (f"[an attachment of type {detail} could not be read]",))
 
 
 def test_a_picture_over_five_megabytes_is_left_out() -> None:
@@ -81,7 +81,7 @@ def test_a_picture_over_five_megabytes_is_left_out() -> None:
     assert notes == ("[an attachment of type image/png was left out: it is larger than 5 MB]",)
 
 
-def test_eight_pictures_of_a_message_are_taken() -> None:
+def test_eight_pictures_of_a_message_are_accepted() -> None:
     """The first ones; those that cannot be read take no place."""
     many = [url(b"none"), *(url(PNG + bytes([n])) for n in range(MAX_IMAGES + 3))]
     images, notes = read_images(many)

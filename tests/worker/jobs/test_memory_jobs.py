@@ -170,7 +170,7 @@ async def test_a_model_that_stays_away_for_a_day_costs_no_word(client: RedisClie
     assert "[RAW]" in entry
 
 
-async def test_a_bug_ends_the_job_and_is_said() -> None:
+async def test_a_bug_ends_the_job_and_is_logged() -> None:
     """arq would write the name of the chat into the log; ours has only its hash."""
 
     async def work(patient: bool) -> None:

@@ -191,7 +191,7 @@ async def test_the_runs_after_an_outage_are_spread(client: RedisClient) -> None:
     assert await left(client) == []
 
 
-async def test_a_tick_that_cannot_be_taken_is_kept(client: RedisClient) -> None:
+async def test_a_tick_that_cannot_be_accepted_is_kept(client: RedisClient) -> None:
     """While the store is full it stays due; it is run, or missed as its schedule says, and never just gone."""
     schedules = Schedules(client)
     await schedules.add(schedule(), NOW)
@@ -305,9 +305,9 @@ async def test_a_heartbeat_brings_what_the_file_says(client: RedisClient) -> Non
     schedules = Schedules(client)
     await schedules.add(heartbeat(), NOW)
     await beating(schedules, "- water {the} plants\n").run_once(now_ms=NOW)
-    [said] = await inbox(client)
-    assert said.content.endswith("- water {the} plants")
-    assert "HEARTBEAT_OK" in said.content
+    [summary] = await inbox(client)
+    assert summary.content.endswith("- water {the} plants")
+    assert "HEARTBEAT_OK" in summary.content
     assert (await schedules.of_session("web:owner/a"))[0].next_ms == NOW + 30 * MINUTE
 
 

@@ -164,7 +164,7 @@ async def test_a_renewed_lease_outlives_its_length(client: RedisClient, fleet: F
     await eventually(lambda: done)
 
 
-async def test_a_worker_that_lost_its_lease_is_told_and_writes_nothing(client: RedisClient, fleet: Fleet) -> None:
+async def test_a_worker_that_lost_its_lease_notices_it_and_writes_nothing(client: RedisClient, fleet: Fleet) -> None:
     """A paused worker wakes up late: its turn ends with LeaseLost, the successor's commit stands."""
     ended: list[BaseException] = []
 

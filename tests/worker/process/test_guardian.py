@@ -106,7 +106,7 @@ async def test_a_worker_that_ran_is_missed_at_once_however_often_it_dies(client:
     """Back-off is for what cannot start; a fleet under fire keeps its size."""
     guardian = start("tick", lease_s=0.5)
     for deaths in range(6):
-        await eventually(partial(_said, client, deaths + 1), within_s=3)
+        await eventually(partial(_workers_reported, client, deaths + 1), within_s=3)
         [worker] = await eventually(lambda: children(guardian))
         worker.kill()
         await asyncio.to_thread(worker.wait, 5)
@@ -126,11 +126,11 @@ async def test_the_guardian_renews_for_a_worker_whose_event_loop_stands_still(
     await eventually(lambda: leased(client), within_s=10)
     other = LeaseQueue(client, "turns", owner=nonce(), lease_s=1)
     begun = int((await client.command("TIME"))[0])
-    taken = []
+    claims = []
     while int((await client.command("TIME"))[0]) - begun < 4:
-        taken += await other.acquire(10)
+        claims += await other.acquire(10)
         await asyncio.sleep(0.05)
-    assert taken == []
+    assert claims == []
     assert await leased(client) == 3
 
 
@@ -153,7 +153,7 @@ async def test_a_clean_end_counts_no_crash(client: RedisClient, start: Start) ->
     """Leases that a worker left behind at a clean end are given back, nothing counted."""
     await fill(client)
     start("end", lease_s=60)
-    await eventually(lambda: _said(client, 2), within_s=10)
+    await eventually(lambda: _workers_reported(client, 2), within_s=10)
     assert await client.command("LINDEX", "test:said", 1) == b"3", "the second worker got what the first gave back"
     assert await client.command("HGET", keys.session("web:owner/0"), "crashes") is None
 
@@ -162,20 +162,20 @@ async def test_sigterm_is_handed_on_and_the_exit_code_comes_back(client: RedisCl
     """PID 1 in a container: passes the signal, waits for every worker, reaps, returns the worst code."""
     guardian = start("tick", processes=2)
     await eventually(lambda: len(children(guardian)) == 2)
-    await eventually(lambda: _said(client, 2), within_s=10)
+    await eventually(lambda: _workers_reported(client, 2), within_s=10)
     guardian.send_signal(signal.SIGTERM)
     code = await asyncio.to_thread(guardian.wait, 10)
     assert code == signal.SIGTERM  # the stand-ins do not catch it
 
 
-async def _said(client: RedisClient, many: int) -> bool:
+async def _workers_reported(client: RedisClient, many: int) -> bool:
     return int(await client.command("LLEN", "test:said")) >= many
 
 
 async def test_a_worker_hears_that_its_guardian_died(client: RedisClient, start: Start) -> None:
     """Guardian dead: the worker drains instead of living on unguarded."""
     guardian = start("tick")
-    await eventually(lambda: _said(client, 1), within_s=10)
+    await eventually(lambda: _workers_reported(client, 1), within_s=10)
     [worker] = children(guardian)
     guardian.kill()
     guardian.wait()
@@ -185,5 +185,5 @@ async def test_a_worker_hears_that_its_guardian_died(client: RedisClient, start:
 async def test_the_guardian_is_small(client: RedisClient, start: Start) -> None:
     """It imports the standard library only, and holds under 20 MB."""
     guardian = start("tick")
-    await eventually(lambda: _said(client, 1), within_s=10)
+    await eventually(lambda: _workers_reported(client, 1), within_s=10)
     assert psutil.Process(guardian.pid).memory_info().rss < 20 * 1024 * 1024

@@ -133,7 +133,7 @@ async def test_two_processes_under_one_guardian_have_metrics_ports_of_their_own(
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "line"),
     [
         ({"WORKER__TURNS": "many"}, "worker.turns"),
         ({"WORKER__TRUNS": "5"}, "did you mean SHOAL_WORKER__TURNS"),
@@ -141,12 +141,12 @@ async def test_two_processes_under_one_guardian_have_metrics_ports_of_their_own(
         ({"REDIS__URL": "http://somewhere"}, "redis.url"),
     ],
 )
-def test_bad_settings_end_the_start_with_one_clear_line(start: Start, settings: dict[str, str], said: str) -> None:
+def test_bad_settings_end_the_start_with_one_clear_line(start: Start, settings: dict[str, str], line: str) -> None:
     """The line names the key; the exit code is 2; no guardian goes on restarting."""
     worker = start(**settings)
     assert worker.wait() == 2
     assert len(worker.log.splitlines()) == 1
-    assert said in worker.log
+    assert line in worker.log
 
 
 def test_an_unknown_queue_is_refused(start: Start) -> None:

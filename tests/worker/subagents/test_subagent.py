@@ -71,9 +71,9 @@ async def test_it_sees_its_task_and_nothing_of_the_conversation(do: Do, server: 
     """A short system text, the task with its context, and where and when it is."""
     await do(Answer(text="gold"), context="the map is in map.txt")
     [request] = server.requests()
-    system, said = request.body["messages"]
+    system, task_message = request.body["messages"]
     assert "You are a subagent" in system["content"]
-    assert said["content"].startswith("look it up\n\n# Context\n\nthe map is in map.txt")
+    assert task_message["content"].startswith("look it up\n\n# Context\n\nthe map is in map.txt")
 
 
 async def test_it_has_the_tools_of_a_turn_but_those_that_reach_out(do: Do, server: ScriptedOpenAI) -> None:
@@ -88,8 +88,8 @@ async def test_it_has_the_tools_of_a_turn_but_those_that_reach_out(do: Do, serve
 async def test_a_tool_that_it_does_not_have_is_an_error_for_it(do: Do) -> None:
     """Depth 1, whatever a model makes up."""
     _, journal = await do(Answer(role="user", calls=[Call("spawn", '{"task": "more"}')]), Answer(text="gold"))
-    [told] = results(journal)
-    assert "no tool named 'spawn'" in told
+    [error] = results(journal)
+    assert "no tool named 'spawn'" in error
     assert journal.effects == []
 
 

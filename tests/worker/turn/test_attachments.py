@@ -98,7 +98,7 @@ async def test_what_is_not_there_any_more_becomes_a_note(desk: Desk, tmp_path: P
     assert notes[3] == "[an attachment could not be read]"
 
 
-async def test_a_full_workspace_is_told_and_ends_nothing(tmp_path: Path) -> None:
+async def test_a_full_workspace_is_reported_and_ends_nothing(tmp_path: Path) -> None:
     """The quota holds for what people send, too."""
     desk = Desk(tmp_path, quota_bytes=100)
     _, [note] = await desk.bring(desk.put(b"x" * 101, "big.txt"))

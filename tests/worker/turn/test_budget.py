@@ -38,7 +38,7 @@ def reached(kind: str) -> float:
     return REGISTRY.get_sample_value("shoal_budgets_reached_total", {"budget": kind}) or 0.0
 
 
-async def test_a_chat_that_used_its_tokens_is_told_so_before_the_next_call(client: RedisClient) -> None:
+async def test_a_chat_that_used_its_tokens_is_refused_before_the_next_call(client: RedisClient) -> None:
     """With the number, and when it begins anew; also in its next turn, on another worker."""
     allowance: Allowance = budget(client, tokens_per_day=200_000)
     assert await allowance.refusal() is None
@@ -53,7 +53,7 @@ async def test_a_chat_that_used_its_tokens_is_told_so_before_the_next_call(clien
 
 
 @pytest.mark.parametrize(("usd", "words"), [(5.0, "$5.00"), (1234.5, "$1,234.50"), (0.004, "$0.004")])
-async def test_a_chat_that_used_its_money_is_told_so(client: RedisClient, usd: float, words: str) -> None:
+async def test_a_chat_that_used_its_money_is_refused(client: RedisClient, usd: float, words: str) -> None:
     """Whatever a budget is counted in."""
     allowance = budget(client, usd_per_day=usd, tokens_per_day=10)
     await allowance.count(TokenUsage(1, 1, cost_usd=usd))
@@ -66,17 +66,17 @@ async def test_a_chat_is_warned_once_a_day(client: RedisClient) -> None:
     """When a call reaches `warn_at`, whichever worker made it, and with the numbers."""
     allowance = budget(client, tokens_per_day=1000, warn_at=0.5)
     assert await allowance.count(TokenUsage(499, 0)) is None
-    said = await allowance.count(TokenUsage(101, 50))
-    assert said == "This chat has used 65% of its 1,000 tokens of today. The budget starts anew at 00:00 UTC."
+    warning = await allowance.count(TokenUsage(101, 50))
+    assert warning == "This chat has used 65% of its 1,000 tokens of today. The budget starts anew at 00:00 UTC."
     assert await allowance.count(TokenUsage(1, 0)) is None
     assert await budget(client, tokens_per_day=1000, warn_at=0.5).count(TokenUsage(1, 0)) is None
 
 
 async def test_the_budget_that_is_nearer_to_its_end_is_named(client: RedisClient) -> None:
     """A person hears of the one that stops them first."""
-    said = await budget(client, tokens_per_day=1000, usd_per_day=1.0).count(TokenUsage(100, 0, cost_usd=0.9))
-    assert said is not None
-    assert "90% of its $1.00" in said
+    warning = await budget(client, tokens_per_day=1000, usd_per_day=1.0).count(TokenUsage(100, 0, cost_usd=0.9))
+    assert warning is not None
+    assert "90% of its $1.00" in warning
 
 
 async def test_without_a_budget_it_only_counts(client: RedisClient) -> None:
@@ -142,9 +142,9 @@ async def test_a_late_count_leaves_the_warning_to_the_next_call(client: RedisCli
     allowance = budget(client, late=late, tokens_per_day=100)
     allowance.count_later(TokenUsage(90, 0))
     await late.close()
-    said = await allowance.count(TokenUsage(1, 0))
-    assert said is not None
-    assert "91% of its 100 tokens" in said
+    warning = await allowance.count(TokenUsage(1, 0))
+    assert warning is not None
+    assert "91% of its 100 tokens" in warning
 
 
 async def test_while_redis_is_away_a_late_count_is_given_up() -> None:

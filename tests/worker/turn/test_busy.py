@@ -51,12 +51,12 @@ class Model(ScriptedModel):
     """Answers with the texts that it has not answered yet. `gate` holds a call back once it has said a word."""
 
     def __init__(self, *, tools_first: bool = False) -> None:
-        super().__init__(self._said)
+        super().__init__(self._texts_of)
         self.gate = asyncio.Event()
         self.begun = asyncio.Event()
         self._tools_first = tools_first
 
-    def _said(self, messages: list[dict[str, Any]]) -> Any:
+    def _texts_of(self, messages: list[dict[str, Any]]) -> Any:
         asked = [text_of(one) for one in messages if one["role"] == "user"]
         if self._tools_first and messages[-1]["role"] == "user" and len(asked) == 1:
             return calls(call("look"))
@@ -111,9 +111,9 @@ class Fleet:
         ]
 
     async def say(self, nth: int, *, chat: str = "owner/a", text: str = "") -> Accepted:
-        said = message(text or f"m{nth}", id=f"id{nth}", chat=chat)
-        show = UserLine(id=said.id, text=said.content)
-        return await self.gateways[nth % 2].ingest(said, show=show, principal="owner")
+        sent = message(text or f"m{nth}", id=f"id{nth}", chat=chat)
+        show = UserLine(id=sent.id, text=sent.content)
+        return await self.gateways[nth % 2].ingest(sent, show=show, principal="owner")
 
     async def tick(self) -> bool:
         """Both workers take what is due; whether everything is done."""
@@ -255,8 +255,8 @@ async def test_interrupt_ends_what_runs_and_answers_the_last(fleet_of: Callable[
     assert [line.kind for line in lines] == ["stopped"] * (BURST - 1) + ["reply"]
     assert lines[0].content == "thinking"
     assert (lines[-1].content, lines[-1].in_reply_to) == (f"answer to m{BURST}", (f"id{BURST}",))
-    said = [entry for entry in await fleet.history() if not isinstance(entry, UserEntry)]
-    assert said[0].content == f"thinking\n\n{INTERRUPTED}"
+    sent = [entry for entry in await fleet.history() if not isinstance(entry, UserEntry)]
+    assert sent[0].content == f"thinking\n\n{INTERRUPTED}"
     await every_message_is_accounted_for(fleet, accepted)
 
 
@@ -277,14 +277,12 @@ async def test_reject_reads_only_the_first(fleet_of: Callable[..., Fleet]) -> No
 
 
 @pytest.mark.parametrize("metadata", [{BACKGROUND: "1"}, {"joins": "1"}], ids=["tick", "report"])
-async def test_reject_refuses_nobody_because_of_what_no_person_said(
-    client: RedisClient, metadata: dict[str, str]
-) -> None:
+async def test_reject_ignores_messages_that_no_person_wrote(client: RedisClient, metadata: dict[str, str]) -> None:
     """Who comes while only ticks or reports of subagents are answered waits; who comes behind a person is refused."""
     inbox = Inbox(client, InboxLimits(busy="reject"))
     for _ in range(10):
-        said = msgspec.structs.replace(message(), metadata=metadata)
-        await inbox.ingest(said, internal=True)
+        sent = msgspec.structs.replace(message(), metadata=metadata)
+        await inbox.ingest(sent, internal=True)
     accepted = [await say(inbox) for _ in range(3)]
     assert [(one.rejected, one.ahead) for one in accepted] == [(False, 10), (True, 11), (True, 11)]
 
@@ -320,11 +318,11 @@ async def test_results_that_wait_together_make_one_turn(client: RedisClient, fle
     fleet, inbox = fleet_of("queue"), Inbox(client, InboxLimits(busy="reject"))
 
     async def tell(nth: int, **more: str) -> None:
-        said = InboundMessage(
+        sent = InboundMessage(
             channel="web", chat_id="owner/a", sender_id="owner", id=f"id{nth}", content=f"m{nth}", timestamp=1,
             metadata=more,
         )  # fmt: skip
-        await inbox.ingest(said, internal=True)
+        await inbox.ingest(sent, internal=True)
 
     for nth in (1, 2, 3):
         await tell(nth, joins="1")

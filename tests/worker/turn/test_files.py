@@ -347,7 +347,7 @@ async def test_canaries_of_50_sessions_in_parallel_turns_never_cross(client: Red
     store = MemoryStore(client)
 
     async def turn(n: int) -> str:
-        told: list[str] = []
+        contents: list[str] = []
         session = f"web:person{n}/main"
         for step in range(4):
             workspace = workers[(n + step) % 2].workspace_of(session)
@@ -363,13 +363,13 @@ async def test_canaries_of_50_sessions_in_parallel_turns_never_cross(client: Red
             listed = await box.call(
                 call("glob", {"pattern": "*.md"}), ToolContext(session=session, turn=1, call_id="c", files=files)
             )
-            told += [outcome.content, listed.content]
-        return "\n".join(told)
+            contents += [outcome.content, listed.content]
+        return "\n".join(contents)
 
     turns = await asyncio.gather(*(turn(n) for n in range(50)))
-    for n, told in enumerate(turns):
-        assert set(re.findall(r"canary-(\d+)-", told)) == {str(n)}
-        assert told.endswith(
+    for n, contents in enumerate(turns):
+        assert set(re.findall(r"canary-(\d+)-", contents)) == {str(n)}
+        assert contents.endswith(
             f"canary-{n}-y\nHISTORY.md\nMEMORY.md (0 bytes)\nnotes/a.md ({len(f'canary-{n}-y') + 1} bytes)"
         )
     for worker in workers:

@@ -53,7 +53,7 @@ async def test_the_whole_text_is_sent_again_from_time_to_time(client: RedisClien
     assert texts(seen) == [("a", True), ("ab", True)]
 
 
-async def test_text_that_is_taken_back_is_replaced_by_a_full_one(client: RedisClient) -> None:
+async def test_text_that_is_reset_is_replaced_by_a_full_one(client: RedisClient) -> None:
     """A retry starts over in the same bubble."""
     clock = HandClock()
     show = LiveUpdates(client, SESSION, 1, 1, clock=clock)

@@ -104,8 +104,8 @@ async def test_who_has_spoken_does_not_say_it_again(client: RedisClient, tmp_pat
     """One line with words; the one that ends the turn has none and names the message. History keeps the final text."""
     await say(Inbox(client), "hi", id="x1")
     await Fleet(client, [speak(), "I have told you."], tmp_path).run()
-    said, end = await lines(client)
-    assert (said.content, said.kind, said.sent_by_tool, said.turn, said.in_reply_to) == (
+    notice, end = await lines(client)
+    assert (notice.content, notice.kind, notice.sent_by_tool, notice.turn, notice.in_reply_to) == (
         "Here it is.",
         "notice",
         True,
@@ -122,12 +122,12 @@ async def test_a_turn_that_stops_at_its_cap_says_so_all_the_same(client: RedisCl
     fleet = Fleet(client, [speak(), speak("more")], tmp_path)
     fleet.max_rounds = 2
     await fleet.run()
-    said, end = await lines(client)
-    assert said.content == "Here it is."
+    notice, end = await lines(client)
+    assert notice.content == "Here it is."
     assert "not finished" in end.content
 
 
-async def test_a_line_is_said_once_when_its_worker_is_lost_behind_it(client: RedisClient, tmp_path: Path) -> None:
+async def test_a_line_is_sent_once_when_its_worker_is_lost_after_it(client: RedisClient, tmp_path: Path) -> None:
     """Between the effect and its result; and the answer of the second attempt is suppressed by what the first said."""
     await say(Inbox(client), "hi", id="x1")
     fleet = Fleet(client, [speak(), "I have told you."], tmp_path, tool=Interrupted)
@@ -143,8 +143,8 @@ async def test_a_line_to_another_chat_leaves_the_answer_here(client: RedisClient
     await say(Inbox(client), "tell the other", chat="owner/a")
     before = (await Outbox(client).position(B)).last_seq
     await Fleet(client, [speak("News!", chat="b"), "told"], tmp_path, tool=Interrupted).run()
-    [said] = [line for line in await lines(client, B) if line.sent_by_tool]
-    assert (said.content, said.turn) == ("News!", 0)
+    [notice] = [line for line in await lines(client, B) if line.sent_by_tool]
+    assert (notice.content, notice.turn) == ("News!", 0)
     assert (await Outbox(client).position(B)).last_seq == before + 1
     assert [line.content for line in await lines(client, A)] == ["told"]
     chats = await client.command("ZREVRANGE", keys.chats("web", "owner"), 0, -1)
@@ -157,15 +157,15 @@ async def test_a_line_to_another_chat_leaves_the_answer_here(client: RedisClient
     assert "News!" in str(later.model.asked[0])
 
 
-@pytest.mark.parametrize(("chat", "told"), [("ann/a", "not your chat"), ("nowhere", "there is no chat 'nowhere'")])
+@pytest.mark.parametrize(("chat", "reported"), [("ann/a", "not your chat"), ("nowhere", "there is no chat 'nowhere'")])
 async def test_a_chat_that_may_not_or_cannot_be_reached_gets_nothing(
-    client: RedisClient, tmp_path: Path, chat: str, told: str
+    client: RedisClient, tmp_path: Path, chat: str, reported: str
 ) -> None:
     """The model reads why; no key of that chat is made, and the answer here is sent (security row 9)."""
     await say(Inbox(client), "hi")
     fleet = Fleet(client, [speak("psst", chat=chat), "could not"], tmp_path)
     await fleet.run()
-    assert told in fleet.model.asked[1][-1]["content"]
+    assert reported in fleet.model.asked[1][-1]["content"]
     assert [line.content for line in await lines(client)] == ["could not"]
     names = [name.decode() for name in await client.command("KEYS", "shoal:*")]
     assert [name for name in names if "ann" in name or "nowhere" in name] == []
@@ -183,7 +183,7 @@ async def test_the_history_of_the_other_chat_keeps_within_its_cap(client: RedisC
     assert int(await client.command("HGET", keys.session(B), "mark")) > 0
 
 
-async def test_a_python_caller_gets_what_was_said(client: RedisClient, tmp_path: Path) -> None:
+async def test_a_python_caller_gets_the_texts_of_the_message_tool(client: RedisClient, tmp_path: Path) -> None:
     """`process_direct` returns it, as the final text was not sent."""
     fleet = Fleet(client, [speak("One."), speak("Two."), "done"], tmp_path)
     working = asyncio.create_task(fleet.loop.run())
@@ -219,7 +219,7 @@ class Hasty(MessageTool):
 
 
 @pytest.mark.parametrize("written", [True, False])
-async def test_a_line_that_was_perhaps_said_when_time_ran_out_is_said_once(
+async def test_a_line_that_was_perhaps_sent_when_time_ran_out_is_sent_once(
     client: RedisClient, tmp_path: Path, written: bool
 ) -> None:
     """The tool's time ends while the store is silent: the ledger has each step once, at the place that this worker

@@ -101,8 +101,8 @@ async def say(
 ) -> None:
     """A message for each of these traces."""
     for trace in traces:
-        said = replace(message("canary", chat=chat), traceparent=trace and trace.traceparent)
-        await Inbox(client, limits).ingest(said)
+        sent = replace(message("canary", chat=chat), traceparent=trace and trace.traceparent)
+        await Inbox(client, limits).ingest(sent)
 
 
 async def newest(client: RedisClient) -> OutboundMessage:
@@ -111,7 +111,7 @@ async def newest(client: RedisClient) -> OutboundMessage:
     return line
 
 
-def told(kept: Kept) -> str:
+def all_attributes(kept: Kept) -> str:
     """All that was recorded, as text."""
     return repr([(one.name, one.attributes, one.events, one.error) for one in kept.spans])
 
@@ -203,8 +203,8 @@ async def test_a_turn_is_a_span_below_the_message_and_above_the_line(client: Red
         "shoal.outcome": "done",
     }
     assert parse((await newest(client)).traceparent) == turn.context
-    assert "canary" not in told(kept)
-    assert "owner/a" not in told(kept)
+    assert "canary" not in all_attributes(kept)
+    assert "owner/a" not in all_attributes(kept)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_a_turn_that_nobody_wanted_to_end_so_is_an_error(
     first = kept.named("turn")[0]
     assert (first.attributes["shoal.outcome"], first.error) == (outcome, error)
     assert {one.context.trace_id for one in kept.spans} == {CAME.trace_id}, "each attempt is in the trace"
-    assert "canary" not in told(kept)
+    assert "canary" not in all_attributes(kept)
 
 
 async def test_a_turn_that_others_go_on_with_is_none(client: RedisClient) -> None:
@@ -254,7 +254,7 @@ async def test_a_turn_that_could_not_be_written_says_why(client: RedisClient) ->
 
 
 @pytest.mark.parametrize("crashed", [False, True])
-async def test_a_turn_that_was_taken_over_says_how(client: RedisClient, crashed: bool) -> None:
+async def test_a_turn_that_changed_workers_says_how(client: RedisClient, crashed: bool) -> None:
     """From a worker that a guardian saw die, or whose lease ran out."""
     await say(client, CAME)
     first = LeaseQueue(client, "turns", owner=nonce(), lease_s=0.5)
@@ -347,13 +347,13 @@ async def test_a_subagent_is_below_the_call_that_spawned_it_and_above_its_report
         "shoal.attempt": 1,
         "shoal.outcome": "ok",
     }
-    assert "canary" not in told(kept)
+    assert "canary" not in all_attributes(kept)
 
 
 # --- tools
 
 
-async def test_tools_are_spans_beside_each_other_without_what_they_were_told() -> None:
+async def test_tools_are_sibling_spans_without_their_arguments() -> None:
     """Name, call, outcome; of one that does not exist not even the name, for a model has made it up."""
 
     async def failing(*_: object) -> str:
@@ -384,7 +384,7 @@ async def test_tools_are_spans_beside_each_other_without_what_they_were_told() -
         "shoal.outcome": "error",
         "error.type": "error",
     }
-    assert "canary" not in told(kept)
+    assert "canary" not in all_attributes(kept)
 
 
 async def test_what_a_tool_begins_is_below_its_span() -> None:
@@ -421,7 +421,7 @@ async def test_a_tick_begins_a_trace_that_is_linked_to_the_turn_that_planned_it(
     [fired] = await inbox(client)
     assert parse(fired.traceparent) == tick.context
     assert fired.traceparent != CAME.traceparent
-    assert "canary" not in told(kept)
+    assert "canary" not in all_attributes(kept)
 
 
 async def test_a_tick_has_a_trace_where_none_are_sent(client: RedisClient) -> None:
@@ -467,4 +467,4 @@ async def test_a_job_is_a_span_of_its_own_and_one_that_is_put_off_is_no_error() 
     job = kept.one("job consolidate")
     assert job.attributes == {"shoal.attempt": 2, "shoal.ended_by": "TryLater"}
     assert kept.one("execute_tool probe").parent == job.context
-    assert "canary" not in told(kept)
+    assert "canary" not in all_attributes(kept)

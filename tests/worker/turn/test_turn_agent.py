@@ -65,7 +65,7 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
 
     async def answer(
         *answers: Answer,
-        said: InboundMessage | None = None,
+        incoming: InboundMessage | None = None,
         history: tuple[TranscriptEntry, ...] = (),
         joined: tuple[InboundMessage, ...] = (),
         preset: str = "",
@@ -89,7 +89,7 @@ async def ask(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> As
         numbers = tuple(range(len(history) + 2, len(history) + 2 + len(joined)))
         work = TurnWork(
             n=len(history) + 1,
-            record=encode(said or message("question")),
+            record=encode(incoming or message("question")),
             errors=0,
             crashes=0,
             stop=0,
@@ -193,8 +193,8 @@ async def test_the_turn_knows_time_chat_and_in_groups_who_speaks(ask: Ask, serve
     """`agent.timezone`; where one person talks alone the sender is left out."""
     alone = replace(message("question"), metadata={"sender_name": "Ada"})
     together = replace(alone, metadata={"sender_name": "Ada", "group": "1"})
-    for said in (alone, together):
-        await ask(said=said, agent={"timezone": "Asia/Tokyo"})
+    for incoming in (alone, together):
+        await ask(incoming=incoming, agent={"timezone": "Asia/Tokyo"})
     first, second = [one.body["messages"][-1]["content"] for one in server.requests()]
     assert "(Asia/Tokyo)\nChannel: web\nChat ID: owner/a" in first
     assert "Sender" not in first
@@ -222,7 +222,7 @@ async def test_the_system_text_has_what_the_operator_wrote_and_what_is_remembere
 async def test_a_picture_goes_to_the_model_and_its_mark_into_history(ask: Ask, server: ScriptedOpenAI) -> None:
     """The bytes are in the request of its turn alone."""
     picture = b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
-    result = await ask(said=replace(message("what is it?"), media=(f"data:image/png;base64,{picture}",)))
+    result = await ask(incoming=replace(message("what is it?"), media=(f"data:image/png;base64,{picture}",)))
     [request] = server.requests()
     image, text = request.body["messages"][-1]["content"]
     assert image["image_url"]["url"] == f"data:image/png;base64,{picture}"
@@ -236,9 +236,9 @@ async def test_memory_has_the_limit_of_the_settings(ask: Ask, server: ScriptedOp
     write = Call("write_file", '{"path": "MEMORY.md", "content": "' + "x" * 2_000 + '"}')
     answers = (Answer(role="user", calls=[write]), Answer(role="tool", text="too long"))
     await ask(*answers, memory=MemorySettings(file_bytes=1024))
-    told = server.requests()[-1].body["messages"][-1]["content"]
-    assert told.startswith("Error: ")
-    assert "1,024" in told
+    last_text = server.requests()[-1].body["messages"][-1]["content"]
+    assert last_text.startswith("Error: ")
+    assert "1,024" in last_text
     assert (await MemoryStore(client).read_memory(SCOPE)).text == ""
 
 
@@ -287,7 +287,7 @@ async def test_a_turn_that_is_stopped_has_used_its_budget(
 
 
 @pytest.mark.parametrize(("usd", "expected"), [(5.0, ["openai/no-such", "openai/none-such"]), (0.0, [])])
-async def test_a_model_without_a_price_is_told_where_dollars_are_counted(
+async def test_a_model_without_a_price_is_logged_where_dollars_are_counted(
     client: RedisClient, tmp_path: Path, usd: float, expected: list[str]
 ) -> None:
     """Each one once: the usual, the fallbacks and the presets. Nobody has to say a price for the demo model."""
@@ -314,16 +314,16 @@ async def test_a_model_without_a_price_is_told_where_dollars_are_counted(
     with capture_logs() as logs:
         await answerer.preload()
     await answerer.close()
-    told = [one for one in logs if one["log_level"] == "warning"]
-    assert [one["model"] for one in told] == expected
-    assert all("model.prices" in one.values() for one in told)
+    warnings = [one for one in logs if one["log_level"] == "warning"]
+    assert [one["model"] for one in warnings] == expected
+    assert all("model.prices" in one.values() for one in warnings)
 
 
 @pytest.mark.parametrize("joined", [(), (message("and the time?"),)], ids=["alone", "with a person"])
 async def test_a_heartbeat_is_quiet_only_when_nobody_joined_it(ask: Ask, joined: tuple[InboundMessage, ...]) -> None:
     """A person who wrote meanwhile is answered, whatever it is, and what they said is kept."""
     beat = replace(message("look"), metadata={"schedule": HEARTBEAT})
-    result = await ask(Answer(text=NOTHING_NEEDED), said=beat, joined=joined)
+    result = await ask(Answer(text=NOTHING_NEEDED), incoming=beat, joined=joined)
     assert result.content == (NOTHING_NEEDED if joined else "")
-    said = [entry.content for entry in result.entries if isinstance(entry, UserEntry)]
-    assert said == (["look", "and the time?"] if joined else [])
+    incoming = [entry.content for entry in result.entries if isinstance(entry, UserEntry)]
+    assert incoming == (["look", "and the time?"] if joined else [])

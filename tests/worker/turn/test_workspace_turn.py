@@ -44,11 +44,11 @@ async def turn_on_a_new_worker(
         agent=AgentSettings(dir=folder / "agent", timezone="UTC"),
         workspace=WorkspaceSettings(root=folder / "workspaces"),
     )
-    said = msgspec.structs.replace(message("question"), chat_id=chat)
-    scope = f"chat:{said.session}"
+    question = msgspec.structs.replace(message("question"), chat_id=chat)
+    scope = f"chat:{question.session}"
     work = TurnWork(
         n=1,
-        record=encode(said),
+        record=encode(question),
         errors=0,
         crashes=0,
         stop=0,
@@ -65,7 +65,7 @@ async def turn_on_a_new_worker(
     try:
         if warm:
             await answerer.workspaces.detect_local_disk()
-        claim = Claim(f"turn:{said.session}", "worker", "1", 0, False, work)
+        claim = Claim(f"turn:{question.session}", "worker", "1", 0, False, work)
         journal = cast(TurnJournal, MemoryJournal())
         await answerer(read_conversation(claim), journal, RecordingProgress())
     finally:
@@ -103,6 +103,6 @@ async def test_a_workspace_that_is_away_does_not_end_a_turn(
     """The turn goes on without its files; the model reads why, and no path of the machine."""
     (tmp_path / "workspaces").touch()
     look = Answer(role="user", times=0, calls=[Call("read_file", '{"path": "notes.md"}')])
-    told = await turn_on_a_new_worker(client, server, tmp_path, "owner/a", look, Answer(text="done"))
-    assert told[-1]["content"].startswith("Error: ")
-    assert str(tmp_path) not in str(told)
+    results = await turn_on_a_new_worker(client, server, tmp_path, "owner/a", look, Answer(text="done"))
+    assert results[-1]["content"].startswith("Error: ")
+    assert str(tmp_path) not in str(results)
