@@ -1,4 +1,4 @@
-"""Ask Shoal from Python: one message in, its answer out, over the same way as every message."""
+"""Asks Shoal from Python: one message in, its answer out, through the inbox as every message."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ OWN_CHANNEL: Final = "cli"
 
 TIMEOUT_S: Final = 900.0
 LOOK_EVERY_S: Final = 5.0
-"""Pub/sub may lose what it was to tell; the log is asked after so much silence."""
+"""Pub/sub may lose events, so the log is read after this time without one."""
 
 STORE_PATIENCE_S: Final = 10.0
-"""How long a message that cannot be stored is tried again."""
+"""A message that cannot be stored is retried for this time."""
 
 LOG_LINES: Final = 2000
-"""As many as a chat's log ever has."""
+"""More lines than the log of a chat ever has."""
 
 OnDelta = Callable[[DeltaEvent], object]
 
 _ENDS: Final = ("reply", "stopped", "apology")
-"""What a turn says at its end; other lines are said beside it."""
+"""Kinds of lines that end a turn."""
 
 
 class NotAnswered(ShoalError):
-    """There is no answer, and there will be none. `kind` says why; `text` is what the chat got
+    """The message has no answer and will not get one. `kind` says why; `text` is what the chat got
     instead.
 
-    `apology`: it could not be answered. `stopped`: a person stopped it, `text` is what was said until then. `dropped`:
+    `apology`: it could not be answered. `stopped`: a person stopped it, `text` is the answer until then. `dropped`:
     the conversation was ended or forgotten before its turn came.
     """
 
@@ -58,8 +58,7 @@ class NotAnswered(ShoalError):
 
 
 class AnswerLate(ShoalError, TimeoutError):
-    """The message is durable and will be answered in its chat, but not within the time that was
-    given."""
+    """The message is durable and will be answered in its chat, but not within `timeout_s`."""
 
     def __init__(self, message_id: str, timeout_s: float) -> None:
         super().__init__(f"message {message_id!r} has no answer after {timeout_s:g} s; its chat will have it later")
@@ -77,16 +76,16 @@ async def process_direct(
     timeout_s: float = TIMEOUT_S,
     on_delta: OnDelta | None = None,
 ) -> str:
-    """Say something in a chat and wait for the text of the answer. Calls on one session are
-    answered in order.
+    """Send a message to a chat, and return the text of its answer. Calls on one session are answered
+    in order.
 
     `session_key` is `channel:chat_id`, or a thread of it, `channel:chat_id#thread`. A `/command` is
     a message like any other here: commands are answered by gateways, and this goes past them, into
-    the inbox. `on_delta` is told how the answer grows; an event that is `full` replaces what came
-    before. Without a `client` one is made for this call, from `settings`; those are by default what
+    the inbox. `on_delta` gets the growing answer; an event that is `full` replaces the text
+    before it. Without a `client` one is made for this call, from `settings`; those are by default what
     every process reads.
 
-    Raises BadInput, Refused or RedisAway when the message was not taken, and after that NotAnswered
+    Raises BadInput, Refused or RedisAway when the message was not accepted, and after that NotAnswered
     or AnswerLate.
     """
     message = _message(content, session_key, channel, chat_id)
@@ -133,13 +132,13 @@ class _DirectRequest:
         self._message = message
         self._inbox = Inbox(client, InboxLimits.of(settings))
         self._on_delta = on_delta
-        self._news: asyncio.Queue[ChatNews | None] = asyncio.Queue()
+        self._events: asyncio.Queue[ChatNews | None] = asyncio.Queue()
         self._subscribed = asyncio.Event()
 
     async def ask(self, timeout_s: float) -> str:
         fanout = Fanout(self._client, on_gap=self._on_gap)
-        # Before the message is there: what happens to it is heard from its first moment on.
-        await fanout.follow_chat(self._message.session, self._news.put_nowait)
+        # Subscribed before the message exists, so that none of its events is missed.
+        await fanout.follow_chat(self._message.session, self._events.put_nowait)
         listening = asyncio.create_task(fanout.run(), name="direct")
         try:
             accepted = await self._ingest()
@@ -154,7 +153,7 @@ class _DirectRequest:
             await cancel_all([listening])
 
     async def _ingest(self) -> Accepted:
-        with contextlib.suppress(TimeoutError):  # then it is the inbox that says what is wrong
+        with contextlib.suppress(TimeoutError):  # then the inbox raises what is wrong
             async with asyncio.timeout(LOOK_EVERY_S):
                 await self._subscribed.wait()
         message = self._message
@@ -167,7 +166,7 @@ class _DirectRequest:
 
     async def _on_gap(self) -> None:
         self._subscribed.set()
-        self._news.put_nowait(None)
+        self._events.put_nowait(None)
 
     async def _wait_for_answer(self, accepted: Accepted) -> str:
         while True:
@@ -175,20 +174,20 @@ class _DirectRequest:
             if isinstance(news, DeltaEvent) and news.turn == accepted.turn and self._on_delta is not None:
                 self._on_delta(news)
             if _may_end_turn(news, accepted.turn):
-                with contextlib.suppress(RedisAway):  # the connection that comes back makes us look again
+                with contextlib.suppress(RedisAway):  # a new connection wakes this loop again
                     if (lines := await self._turn_lines(accepted)) is not None:
                         return self._answer_text(lines)
 
     async def _next_event(self) -> ChatNews | None:
         try:
             async with asyncio.timeout(LOOK_EVERY_S):
-                return await self._news.get()
+                return await self._events.get()
         except TimeoutError:
             return None
 
     async def _turn_lines(self, accepted: Accepted) -> list[OutboundMessage] | None:
-        """What Shoal said in this turn, once it is over. A turn leaves its inbox and its answer in
-        one step."""
+        """Return the lines of the turn once it is over, else None. A turn leaves the inbox and writes
+        its answer in one step."""
         session, place = self._message.session, f"{accepted.turn}-0"
         if await self._client.command("XRANGE", keys.inbox(session), place, place):
             return None
@@ -212,8 +211,8 @@ class _DirectRequest:
 
 
 def _may_end_turn(news: ChatNews | None, turn: int) -> bool:
-    """Also silence, a new connection, and the end of another turn: `/new` drops what waits behind
-    it."""
+    """Return whether the turn may have ended. Silence, a new connection and the end of another turn
+    count too: `/new` drops the turns that wait."""
     match news:
         case None:
             return True

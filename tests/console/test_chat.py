@@ -184,7 +184,7 @@ def test_an_answer_is_known_by_its_ids_or_by_its_turn() -> None:
     assert take(state, reply(3, 8, "m2")) == [ReplyEvent(reply(3, 8, "m2"), ("m2",))]
 
 
-def test_a_wish_to_stop_names_its_turn_and_is_said_again_when_it_may_work() -> None:
+def test_a_stop_names_its_turn_and_is_sent_again_when_it_may_work() -> None:
     """Before `accepted` the turn has no number; behind others it is not its turn yet; a connection may forget it."""
     state = opened()
     assert state.stop() == []
@@ -304,11 +304,11 @@ async def server(*connections: Behaviour) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def chatting(url: str, **options: Any) -> AsyncIterator[tuple[ChatClient, list[ClientEvent]]]:
-    heard: list[ClientEvent] = []
-    client = ChatClient(GatewayTarget(url, "t"), "a", heard.append, **options)
+    received: list[ClientEvent] = []
+    client = ChatClient(GatewayTarget(url, "t"), "a", received.append, **options)
     running = asyncio.create_task(client.run())
     try:
-        yield client, heard
+        yield client, received
     finally:
         running.cancel()
         await asyncio.wait([running])
@@ -334,11 +334,11 @@ async def test_a_message_that_was_not_accepted_goes_out_again_on_the_next_connec
         await socket.send('{"type":"accepted","id":"m1","chat":"a","ahead":0,"turn":1}')
         await socket.wait_closed()
 
-    async with server(dies, answers) as url, chatting(url) as (client, heard):
+    async with server(dies, answers) as url, chatting(url) as (client, received):
         client.send_message("m1", "hello")
-        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in heard))
+        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in received))
     assert seen == [{"type": "message", "id": "m1", "chat": "a", "text": "hello"}] * 2
-    assert [type(one) for one in heard] == [Connected, OpeningLines, Lost, Connected, AcceptedFrame]
+    assert [type(one) for one in received] == [Connected, OpeningLines, Lost, Connected, AcceptedFrame]
 
 
 async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
@@ -364,13 +364,13 @@ async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
         await socket.wait_closed()
 
     heard_history: list[bool] = []
-    async with server(away_once) as url, chatting(url) as (client, heard):
+    async with server(away_once) as url, chatting(url) as (client, received):
         client.send_message("m1", "hello")
-        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in heard))
-    assert sum(isinstance(one, RetryLater) for one in heard) == 2
+        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in received))
+    assert sum(isinstance(one, RetryLater) for one in received) == 2
 
 
-async def test_a_token_that_is_taken_back_ends_the_chat() -> None:
+async def test_a_revoked_token_ends_the_chat() -> None:
     """Close code 4401 is no reason to come back."""
 
     async def closes(socket: ServerConnection) -> None:
@@ -397,16 +397,16 @@ async def test_patience_ends_with_what_became_of_the_message() -> None:
 async def test_it_speaks_with_the_real_gateway(redis_url: str) -> None:
     """The frames here and there are written apart; this joins them."""
     async with gateway(redis_url) as running, worker(redis_url) as w:
-        heard: list[ClientEvent] = []
-        client = ChatClient(GatewayTarget(f"ws://{running.address}/ws", TOKENS["owner"]), "a", heard.append)
+        received: list[ClientEvent] = []
+        client = ChatClient(GatewayTarget(f"ws://{running.address}/ws", TOKENS["owner"]), "a", received.append)
         task = asyncio.create_task(client.run())
         client.send_message("m1", "hello")
-        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in heard))
+        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in received))
         await w.run_once()
-        await eventually(lambda: any(isinstance(one, ReplyEvent) for one in heard))
-        [answer] = [one for one in heard if isinstance(one, ReplyEvent)]
+        await eventually(lambda: any(isinstance(one, ReplyEvent) for one in received))
+        [answer] = [one for one in received if isinstance(one, ReplyEvent)]
         assert (answer.ids, answer.reply.text) == (("m1",), "you said: hello")
-        assert GrowingReply(1, "you ") in heard
+        assert GrowingReply(1, "you ") in received
         task.cancel()
         await asyncio.wait([task])
 
@@ -461,7 +461,7 @@ def test_one_ctrl_c_stops_and_two_leave() -> None:
         ChatDialog(Script(Interrupted()), PlainScreen(), own_only=False).open(6)
 
 
-def test_an_answer_to_a_command_is_told_from_the_end_of_a_conversation() -> None:
+def test_an_answer_to_a_command_differs_from_the_end_of_a_conversation() -> None:
     """Both are of one kind; for a script the one is success and the other is not."""
     own, others = reply(2, 0, "m1", kind="command"), reply(2, 5, "c9", "m1", kind="command")
     for line, good in ((own, True), (others, False)):
@@ -477,8 +477,8 @@ def test_what_the_gateway_offers_can_be_typed(capsys: pytest.CaptureFixture[str]
     talk = ChatDialog(Script(hello, ResumedFrame("a", 0, None)), PlainScreen(), own_only=False)
     talk.open(6)
     assert talk.commands == ("/help", "/new")
-    told = "(connected as owner; /help shows what you can ask with a slash, /quit or Ctrl-D leaves)\n"
-    assert capsys.readouterr().err == told
+    result = "(connected as owner; /help shows what you can ask with a slash, /quit or Ctrl-D leaves)\n"
+    assert capsys.readouterr().err == result
     ChatDialog(Script(Connected("owner", again=False), ResumedFrame("a", 0, None)), PlainScreen(), own_only=False).open(
         6
     )
@@ -531,8 +531,8 @@ def test_who_asks_one_thing_sees_nothing_of_the_others(capsys: pytest.CaptureFix
         ReplyEvent(reply(4, 5, text="ours"), ("m1",)),
     )  # fmt: skip
     assert ChatDialog(script, PlainScreen(), own_only=True).ask("hello").text == "ours"
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("ours\n", "(1 message of this chat before it)\n")
+    result = capsys.readouterr()
+    assert (result.out, result.err) == ("ours\n", "(1 message of this chat before it)\n")
 
 
 # What reaches the eyes.
@@ -622,9 +622,9 @@ def test_a_pipe_gets_the_answer_as_it_grows_and_each_word_once(capsys: pytest.Ca
     screen.running("Other")
     screen.progress("calculate(\x1b[2J)")
     screen.reply(reply(2, 2, text="Other words"))
-    told = capsys.readouterr()
-    assert told.out == "One two\n\nOther words\n"
-    assert told.err == "· calculate()\n"
+    result = capsys.readouterr()
+    assert result.out == "One two\n\nOther words\n"
+    assert result.err == "· calculate()\n"
 
 
 def test_a_program_gets_the_last_word_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -675,9 +675,9 @@ def test_the_token_of_make_up_is_found_in_the_data_folder(tmp_path: Path) -> Non
         ({}, "127.0.0.1:8080", "write it like ws://"),
     ],
 )
-def test_a_target_that_cannot_be_found_is_one_line(environ: dict[str, str], url: str | None, told: str) -> None:
+def test_a_target_that_cannot_be_found_is_one_line(environ: dict[str, str], url: str | None, result: str) -> None:
     """It says what to do."""
-    with pytest.raises(SettingsError, match=told) as failed:
+    with pytest.raises(SettingsError, match=result) as failed:
         find_target(load(environ), url, None)
     assert "\n" not in str(failed.value)
 

@@ -234,7 +234,7 @@ async def test_what_goes_wrong_is_one_clear_line(fleet: Fleet, client: RedisClie
     assert (await fleet.shoal("chat", "-m", "x", "--chat", "no/slash")).code == 2
 
 
-async def test_a_full_inbox_is_said(client: RedisClient, spawn: Spawn, redis_url: str, tmp_path: Path) -> None:
+async def test_a_full_inbox_is_reported(client: RedisClient, spawn: Spawn, redis_url: str, tmp_path: Path) -> None:
     """Nobody works, fifty wait: the message is not taken, and not sent again behind the person's back."""
     fleet = Fleet(spawn, redis_url, tmp_path)
     await fleet.gateway()

@@ -142,8 +142,8 @@ async def test_buttons_are_pressed_by_keyboard_and_stay_until_the_talk_goes_on(
     )
     async with page_at(fleet(spawn, tmp_path)) as page:
         await ask(page, "choose")
-        said = page.locator('.card.reply[data-kind="said"]')
-        await expect(said.locator("strong")).to_have_text("Which", timeout=PATIENCE_MS)
+        sent_text = page.locator('.card.reply[data-kind="said"]')
+        await expect(sent_text.locator("strong")).to_have_text("Which", timeout=PATIENCE_MS)
         buttons = page.locator(".buttons button")
         await expect(buttons).to_have_text(["Red", "<b>Blue</b>"], timeout=PATIENCE_MS)
         await expect(page.locator("#stop")).to_be_hidden(timeout=PATIENCE_MS)

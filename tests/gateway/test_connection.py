@@ -125,7 +125,7 @@ async def test_a_text_of_any_size_is_one_frame_that_clients_read(size: int) -> N
     ]
 
 
-async def test_what_came_before_the_app_listens_is_heard_first() -> None:
+async def test_what_came_before_the_app_attached_is_handed_over_first() -> None:
     """A client need not wait for the handshake's answer to say hello."""
     on = await Opened(early=said(b"hello")).ready()
     on.connection.data_received(said(b"one") + said(b"two"))
@@ -133,7 +133,7 @@ async def test_what_came_before_the_app_listens_is_heard_first() -> None:
     assert on.pipe.reading
 
 
-async def test_a_text_in_pieces_is_heard_whole_and_bytes_as_none() -> None:
+async def test_a_text_in_pieces_arrives_whole_and_bytes_as_none() -> None:
     """Pieces of one message, wherever they are cut."""
     on = await Opened().ready()
     data = (
@@ -162,7 +162,7 @@ async def test_pings_are_answered_without_the_app() -> None:
     ],
     ids=["no UTF-8", "too big", "a bit of no extension"],
 )
-async def test_what_is_no_text_ends_the_connection_and_is_not_heard(data: bytes, code: CloseCode) -> None:
+async def test_bytes_that_are_not_utf8_end_the_connection_and_are_dropped(data: bytes, code: CloseCode) -> None:
     """As the standard wants it; the app hears that the client is gone when the transport says so."""
     on = await Opened().ready()
     on.connection.data_received(data)
@@ -182,7 +182,7 @@ async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
     assert [frame.opcode for frame in on.sent()] == [Opcode.CLOSE]
 
 
-async def test_after_the_app_closed_nothing_is_written_or_heard() -> None:
+async def test_after_the_app_closed_nothing_is_written_or_read() -> None:
     """The close frame is the last of a connection."""
     on = await Opened().ready()
     await on.send({"type": "websocket.close", "code": 1012, "reason": ""})
@@ -203,7 +203,7 @@ async def test_a_full_transport_shows_and_says_when_it_is_over() -> None:
     assert on.ears.told == ["room"]
 
 
-async def test_a_connection_is_taken_over_once_and_holds_nobody_after_its_end() -> None:
+async def test_a_connection_is_attached_once_and_is_released_after_its_end() -> None:
     """Thousands come and go: what is gone waits for no garbage collector because of this."""
     on = await Opened().ready()
     assert EXTENSION not in on.scope["extensions"]

@@ -358,7 +358,7 @@ async def test_an_open_socket_is_shown_the_log_that_began_anew() -> None:
         assert screen.seqs() == [1, 2, 3, 1, 2]
 
 
-async def test_a_line_heard_while_the_log_answers_is_no_reason_for_a_reset() -> None:
+async def test_a_line_that_comes_while_the_log_answers_is_no_reason_for_a_reset() -> None:
     """The answer is older than the line: the log did not go back."""
     async with world(by_hand=True) as w:
         screen = Screen()

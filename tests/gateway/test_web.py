@@ -182,7 +182,7 @@ async def test_a_frame_over_two_megabytes_ends_the_socket(gw: Gateway) -> None:
         await me.say("a", "hi")
 
 
-async def test_who_talks_too_fast_is_told_to_wait(redis_url: str) -> None:
+async def test_a_client_that_sends_too_fast_is_asked_to_wait(redis_url: str) -> None:
     """`rate_limited` with a time, for this socket alone; nothing of the refused ones is stored."""
     limits = SocketLimits(messages_burst=3, messages_per_s=0.1)
     async with gateway(redis_url, socket_limits=limits) as gw, client(gw.address) as fast, client(gw.address) as other:
@@ -245,7 +245,7 @@ async def test_the_same_id_in_another_chat_is_another_message(gw: Gateway) -> No
         assert (await me.say("b", "hello", id="m1"))["turn"] == 1
 
 
-async def test_messages_of_one_socket_are_taken_in_the_order_they_were_sent(gw: Gateway, redis_url: str) -> None:
+async def test_messages_of_one_socket_are_accepted_in_the_order_they_were_sent(gw: Gateway, redis_url: str) -> None:
     """Sent without waiting, answered in order."""
     async with client(gw.address) as me, worker(redis_url) as w:
         for n in range(40):
@@ -260,7 +260,7 @@ async def test_messages_of_one_socket_are_taken_in_the_order_they_were_sent(gw: 
         assert me.seqs("a") == list(range(1, 81))
 
 
-async def test_a_full_inbox_is_said_with_a_time_to_wait(gw: Gateway) -> None:
+async def test_a_full_inbox_is_refused_with_a_time_to_wait(gw: Gateway) -> None:
     """Back-pressure is an answer, not a silence."""
     async with client(gw.address) as me:
         for n in range(50):

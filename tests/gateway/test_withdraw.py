@@ -36,7 +36,7 @@ async def test_a_message_is_withdrawn_on_every_device(gw: Gateway, redis_url: st
         assert await gw.client.command("EXISTS", keys.inbox(session_of("a"))) == 0
 
 
-async def test_who_withdraws_too_late_or_what_is_not_theirs_is_told(gw: Gateway, redis_url: str) -> None:
+async def test_withdrawing_too_late_or_a_foreign_message_is_refused(gw: Gateway, redis_url: str) -> None:
     """`too_late` and `not_found` name the message; the socket stays open; another person's message stays."""
     async with client(gw.address) as me, client(gw.address, token="anns-secret") as ann, worker(redis_url) as w:
         await me.say("a", "hello", id="m1")
@@ -52,7 +52,7 @@ async def test_who_withdraws_too_late_or_what_is_not_theirs_is_told(gw: Gateway,
         assert (await me.next("error", code="bad_chat"))["type"] == "error"
 
 
-async def test_a_message_that_is_not_read_is_accepted_without_a_turn_and_told_in_the_chat(redis_url: str) -> None:
+async def test_a_message_that_is_not_read_is_accepted_without_a_turn_and_noted_in_the_chat(redis_url: str) -> None:
     """`reject`: the note is a line like others, so that every device and a client that comes back see it."""
     async with gateway(redis_url, inbox_limits=InboxLimits(busy="reject")) as gw, client(gw.address) as me:
         await me.say("a", "first", id="m1")

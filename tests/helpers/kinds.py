@@ -155,7 +155,7 @@ SCENERY: Final = (
     "tests/gateway/channels/api/test_bad_input.py::test_a_body_that_does_not_come_is_given_up",
     "tests/gateway/channels/api/test_bad_input.py::test_a_token_in_the_address_is_none",
     "tests/gateway/channels/api/test_bad_input.py::test_what_is_not_there_is_an_error_in_the_same_form",
-    "tests/gateway/channels/api/test_bad_input.py::test_who_may_not_ask_is_told_so",
+    "tests/gateway/channels/api/test_bad_input.py::test_a_client_without_permission_gets_an_error",
     "tests/gateway/channels/api/test_idempotency.py::test_a_key_that_is_none_is_refused",
     "tests/gateway/test_media.py::test_a_file_is_refused_with_its_reason",
     "tests/gateway/test_media.py::test_a_message_with_a_file_that_is_not_its_own_is_refused",

@@ -69,9 +69,9 @@ async def test_an_answer_comes_back_to_its_caller(client: RedisClient, hand: Han
     message = await hand.answer()
     assert await asked == "HELLO"
     assert (message.session, message.channel, message.chat_id, message.thread) == (SESSION, "cli", "direct", None)
-    said, replied = [row.line for row in await Outbox(client).read_after(SESSION, after=0)]
-    assert isinstance(said, UserLine)
-    assert (said.id, said.text) == (message.id, "hello")
+    sent_text, replied = [row.line for row in await Outbox(client).read_after(SESSION, after=0)]
+    assert isinstance(sent_text, UserLine)
+    assert (sent_text.id, sent_text.text) == (message.id, "hello")
     assert isinstance(replied, OutboundMessage)
     assert replied.in_reply_to == (message.id,)
 
@@ -142,7 +142,7 @@ async def test_what_no_chat_takes_this_does_not_take_either(
     assert await client.command("EXISTS", keys.inbox(SESSION), keys.inbox("system:direct")) == 0
 
 
-async def test_a_full_inbox_is_said_at_once(client: RedisClient, redis_url: str) -> None:
+async def test_a_full_inbox_is_refused_at_once(client: RedisClient, redis_url: str) -> None:
     """With the caps of the settings."""
     settings = load({"SHOAL_REDIS__URL": redis_url, "SHOAL_INBOX__CAP": "1"})
     first = asyncio.create_task(process_direct("one", settings=settings))
@@ -203,18 +203,18 @@ async def _waiting(client: RedisClient, many: int) -> bool:
     return bool(await client.command("XLEN", keys.inbox(SESSION)) == many)
 
 
-async def test_how_an_answer_grows_is_told(client: RedisClient, hand: Hand) -> None:
+async def test_deltas_of_a_growing_answer_are_handed_over(client: RedisClient, hand: Hand) -> None:
     """The deltas of this turn, and no other's."""
-    heard: list[DeltaEvent] = []
-    asked = asyncio.create_task(process_direct("hello", client=client, on_delta=heard.append))
+    received: list[DeltaEvent] = []
+    asked = asyncio.create_task(process_direct("hello", client=client, on_delta=received.append))
     claim, _ = await hand.take()
-    told = [DeltaEvent(1, 1, 0, "HEL", full=True), DeltaEvent(1, 1, 1, "LO")]
-    for event in (told[0], DeltaEvent(7, 1, 0, "not ours", full=True), told[1]):
+    result = [DeltaEvent(1, 1, 0, "HEL", full=True), DeltaEvent(1, 1, 1, "LO")]
+    for event in (result[0], DeltaEvent(7, 1, 0, "not ours", full=True), result[1]):
         await publish(client, SESSION, event)
     await hand.queue.release(claim)
     await hand.answer()
     assert await asked == "HELLO"
-    assert heard == told
+    assert received == result
 
 
 async def test_an_answer_that_takes_too_long_still_comes_to_its_chat(client: RedisClient, hand: Hand) -> None:
@@ -241,7 +241,7 @@ async def test_a_broken_subscription_costs_no_answer(client: RedisClient, hand: 
         assert await asked == "HELLO"
 
 
-async def test_an_answer_that_nobody_told_is_found_after_a_silence(
+async def test_an_answer_without_an_event_is_found_after_a_silence(
     client: RedisClient, hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a commit leaves when its pub/sub messages are lost: a line in the log, and nothing in the inbox."""
@@ -277,7 +277,7 @@ async def test_without_redis_nothing_is_promised(monkeypatch: pytest.MonkeyPatch
         await process_direct("hello", settings=load({"SHOAL_REDIS__URL": "redis://127.0.0.1:1/0"}))
 
 
-async def test_what_is_said_into_a_persons_chat_leaves_its_memory_as_it_is(client: RedisClient, hand: Hand) -> None:
+async def test_a_message_into_a_persons_chat_leaves_its_memory_as_it_is(client: RedisClient, hand: Hand) -> None:
     """With a memory for each person, a caller who speaks into many chats is none of those persons: their memories do
     not meet in one of the caller's."""
     settings = load({"SHOAL_MEMORY__SCOPE": "user"})

@@ -236,8 +236,8 @@ async def answering(client: RedisClient, line: Mapping[str, Any]) -> AsyncIterat
                     assert claim.turn is not None
                     message = decode_inbound(claim.turn.record)
                     asked.append(message)
-                    said = OutboundMessage(turn=claim.turn.n, in_reply_to=(message.id,), **line)
-                    await turns.commit(claim, history=[], lines=[said], event=TurnEvent(claim.turn.n, "done"))
+                    sent_text = OutboundMessage(turn=claim.turn.n, in_reply_to=(message.id,), **line)
+                    await turns.commit(claim, history=[], lines=[sent_text], event=TurnEvent(claim.turn.n, "done"))
         finally:
             await queue.close()
 

@@ -122,9 +122,9 @@ async def test_a_bad_request_is_refused_by_name(redis_url: str, client: RedisCli
     """Status, and the parameter that is meant; nothing of it becomes a message."""
     body, status, param = BAD[case]
     async with gateway(redis_url, media=MediaSettings(dir=tmp_path)) as at:
-        told = await post(at.address, body)
-        assert (told.status, told.error["param"]) == (status, param), told.error
-        assert told.error["type"] == "invalid_request_error"
+        result = await post(at.address, body)
+        assert (result.status, result.error["param"]) == (status, param), result.error
+        assert result.error["type"] == "invalid_request_error"
     assert await client.command("KEYS", "shoal:inbox:*") == []
 
 
@@ -132,8 +132,8 @@ async def test_a_body_over_the_limit_is_not_read(redis_url: str) -> None:
     """Announced or not: 413 with the number, and the connection ends."""
     async with gateway(redis_url) as at:
         announced = {"Content-Length": str(BODY_BYTES + 1)}
-        told = await post(at.address, b"{", headers=announced)
-        assert (told.status, told.error["code"], told.headers["connection"]) == (413, "too_big", "close")
+        result = await post(at.address, b"{", headers=announced)
+        assert (result.status, result.error["code"], result.headers["connection"]) == (413, "too_big", "close")
         async with asker(at.address) as ask:
             with pytest.raises(official.APIStatusError) as refused:
                 await ask.chat.completions.create(**talk(user("x" * (BODY_BYTES + 1))))
@@ -151,8 +151,8 @@ def chunked(data: bytes) -> bytes:
 async def test_a_body_that_does_not_come_is_given_up(redis_url: str) -> None:
     """408; nobody holds a place by sending nothing."""
     async with gateway(redis_url, api_limits=ApiLimits(body_s=0.2)) as at:
-        told = await post(at.address, b"{", headers={"Content-Length": "100"})
-    assert told.status == 408
+        result = await post(at.address, b"{", headers={"Content-Length": "100"})
+    assert result.status == 408
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ async def test_a_body_that_does_not_come_is_given_up(redis_url: str) -> None:
         ({"Content-Encoding": "gzip"}, 415, None),
     ],
 )
-async def test_who_may_not_ask_is_told_so(
+async def test_a_client_without_permission_gets_an_error(
     redis_url: str, headers: dict[str, str], status: int, code: str | None
 ) -> None:
     """Before the body is looked at."""
     async with gateway(redis_url) as at:
-        told = await post(at.address, HELLO, headers=headers)
-    assert (told.status, told.error["code"]) == (status, code)
-    assert ("www-authenticate" in told.headers) == (status == 401)
+        result = await post(at.address, HELLO, headers=headers)
+    assert (result.status, result.error["code"]) == (status, code)
+    assert ("www-authenticate" in result.headers) == (status == 401)
 
 
 async def test_a_token_in_the_address_is_none(redis_url: str) -> None:
@@ -204,9 +204,9 @@ async def test_what_is_not_there_is_an_error_in_the_same_form(
 ) -> None:
     """Also what the router refuses; outside of /v1 it is a problem, as before."""
     async with gateway(redis_url) as at:
-        told = await post(at.address, method=method, path=path)
-        assert (told.status, told.error["type"]) == (status, "invalid_request_error")
-        assert ("allow" in told.headers) == (status == 405)
+        result = await post(at.address, method=method, path=path)
+        assert (result.status, result.error["type"]) == (status, "invalid_request_error")
+        assert ("allow" in result.headers) == (status == 405)
         beside = await post(at.address, method="GET", path="/v2/models")
         assert beside.headers["content-type"] == "application/problem+json"
 
@@ -215,17 +215,17 @@ async def test_a_fault_of_ours_is_an_error_in_the_same_form(redis_url: str, clie
     """Without a word of what broke. Here it is a key of Redis that is of another type."""
     await client.command("SET", keys.session(named("a")), "secret detail")
     async with gateway(redis_url) as at:
-        told = await post(at.address, HELLO | {"user": "a"})
-    assert (told.status, told.error["type"]) == (500, "server_error")
-    assert b"secret" not in told.body
-    assert b"WRONGTYPE" not in told.body
+        result = await post(at.address, HELLO | {"user": "a"})
+    assert (result.status, result.error["type"]) == (500, "server_error")
+    assert b"secret" not in result.body
+    assert b"WRONGTYPE" not in result.body
 
 
 async def test_a_nul_in_a_text_is_text(redis_url: str) -> None:
     """As anywhere in Shoal: it harms nothing, and comes back."""
     async with gateway(redis_url) as at, working(redis_url):
-        told = await post(at.address, talk(user("a\0b")))
-    assert told.json["choices"][0]["message"]["content"] == "you said: a\0b"
+        result = await post(at.address, talk(user("a\0b")))
+    assert result.json["choices"][0]["message"]["content"] == "you said: a\0b"
 
 
 async def test_what_means_nothing_is_accepted(redis_url: str) -> None:
@@ -265,8 +265,8 @@ async def test_too_many_requests_at_once_are_refused(redis_url: str) -> None:
     async with gateway(redis_url, api_limits=ApiLimits(at_once_each=2, at_once=3)) as at:
         async with asking_for(at.address, HELLO), asking_for(at.address, HELLO):
             await eventually(lambda: at.channel.facts()["web.requests"] == "2")
-            told = await post(at.address, HELLO)
-            assert (told.status, told.error["code"], told.headers["retry-after"]) == (429, "too_many_open", "1")
+            result = await post(at.address, HELLO)
+            assert (result.status, result.error["code"], result.headers["retry-after"]) == (429, "too_many_open", "1")
             async with asking_for(at.address, HELLO, token="anns-secret"):
                 await eventually(lambda: at.channel.facts()["web.requests"] == "3")
                 assert (await post(at.address, HELLO, token="anns-secret")).status == 429
@@ -275,9 +275,9 @@ async def test_too_many_requests_at_once_are_refused(redis_url: str) -> None:
 async def test_who_asks_faster_than_anybody_may_is_refused_before_anything_is_done(redis_url: str) -> None:
     """Also what would be refused anyway costs something."""
     async with gateway(redis_url, api_limits=ApiLimits(burst=2, per_s=0.1)) as at:
-        told = [await post(at.address, b"no JSON") for _ in range(3)]
-    assert [one.status for one in told] == [400, 400, 429]
-    assert (told[2].error["code"], told[2].headers["retry-after"]) == ("rate_limited", "10")
+        result = [await post(at.address, b"no JSON") for _ in range(3)]
+    assert [one.status for one in result] == [400, 400, 429]
+    assert (result[2].error["code"], result[2].headers["retry-after"]) == ("rate_limited", "10")
 
 
 def test_the_errors_are_json_that_names_four_things() -> None:

@@ -34,15 +34,15 @@ from tests.helpers.wait import eventually
 async def test_an_answer_has_every_field_of_openais(redis_url: str) -> None:
     """The client's own models read it, and nothing in it is beyond them."""
     async with gateway(redis_url) as at, working(redis_url):
-        told = await post(at.address, HELLO)
-    answer = ChatCompletion.model_validate_json(told.body, strict=True)
+        result = await post(at.address, HELLO)
+    answer = ChatCompletion.model_validate_json(result.body, strict=True)
     assert (answer.object, answer.model, answer.model_extra) == ("chat.completion", "shoal", {})
     [choice] = answer.choices
     assert (choice.index, choice.finish_reason, choice.model_extra) == (0, "stop", {})
     assert (choice.message.role, choice.message.content) == ("assistant", "you said: hello")
-    assert answer.id.removeprefix("chatcmpl-") == told.headers["x-request-id"]
-    assert told.headers["cache-control"] == "no-store"
-    assert told.headers["x-content-type-options"] == "nosniff"
+    assert answer.id.removeprefix("chatcmpl-") == result.headers["x-request-id"]
+    assert result.headers["cache-control"] == "no-store"
+    assert result.headers["x-content-type-options"] == "nosniff"
 
 
 async def test_a_stream_says_who_speaks_then_the_text_then_why_it_ends(redis_url: str) -> None:
@@ -64,15 +64,15 @@ async def test_a_stream_says_who_speaks_then_the_text_then_why_it_ends(redis_url
 async def test_the_events_of_a_stream_are_what_the_protocol_says(redis_url: str) -> None:
     """Bytes: an event each, [DONE] at the end, no header that lets a proxy hold them back, no usage unasked."""
     async with gateway(redis_url) as at, working(redis_url):
-        told = await post(at.address, HELLO | {"stream": True})
-    assert told.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert (told.headers["x-accel-buffering"], told.headers["cache-control"]) == ("no", "no-store, no-transform")
-    *events, done, rest = told.body.decode().split("\n\n")
+        result = await post(at.address, HELLO | {"stream": True})
+    assert result.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert (result.headers["x-accel-buffering"], result.headers["cache-control"]) == ("no", "no-store, no-transform")
+    *events, done, rest = result.body.decode().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     for event in events:
         chunk = ChatCompletionChunk.model_validate_json(event.removeprefix("data: "), strict=True)
         assert (chunk.object, chunk.model_extra, chunk.usage) == ("chat.completion.chunk", {}, None)
-    assert b'"usage"' not in told.body
+    assert b'"usage"' not in result.body
 
 
 async def test_the_models_are_the_usual_one_and_the_presets(redis_url: str) -> None:
@@ -157,8 +157,8 @@ async def test_nothing_is_left_of_a_request_without_a_session(redis_url: str, cl
 async def test_a_chat_command_works_in_a_named_session_alone(redis_url: str) -> None:
     """What is asked without a session is material, whatever it begins with: /forget in it forgets nothing."""
     async with gateway(redis_url) as at, working(redis_url) as worker, asker(at.address) as client:
-        told = await client.chat.completions.create(model="shoal", messages=[user("/help")], user="a")
-        assert "/new" in (told.choices[0].message.content or "")
+        result = await client.chat.completions.create(model="shoal", messages=[user("/help")], user="a")
+        assert "/new" in (result.choices[0].message.content or "")
         plain = await client.chat.completions.create(model="shoal", messages=[user("/help")])
         assert plain.choices[0].message.content == "you said: /help"
     assert len(worker.turns) == 1
@@ -194,12 +194,12 @@ async def test_tokens_are_those_that_the_worker_counted(redis_url: str, client: 
     """And a reply that ran into a limit says so as a model that did would."""
     line = {"content": "not all", "unfinished": True, "usage": TokensUsed(prompt=20, completion=3, cached=16)}
     async with gateway(redis_url) as at, asker(at.address) as ask, answering(client, line):
-        told = await ask.chat.completions.create(**HELLO)
-    assert told.choices[0].finish_reason == "length"
-    assert told.usage is not None
-    assert (told.usage.prompt_tokens, told.usage.completion_tokens, told.usage.total_tokens) == (20, 3, 23)
-    assert told.usage.prompt_tokens_details is not None
-    assert told.usage.prompt_tokens_details.cached_tokens == 16
+        result = await ask.chat.completions.create(**HELLO)
+    assert result.choices[0].finish_reason == "length"
+    assert result.usage is not None
+    assert (result.usage.prompt_tokens, result.usage.completion_tokens, result.usage.total_tokens) == (20, 3, 23)
+    assert result.usage.prompt_tokens_details is not None
+    assert result.usage.prompt_tokens_details.cached_tokens == 16
 
 
 async def test_a_busy_session_that_takes_nothing_says_when_to_come_again(redis_url: str, client: RedisClient) -> None:
@@ -209,19 +209,19 @@ async def test_a_busy_session_that_takes_nothing_says_when_to_come_again(redis_u
     async with gateway(redis_url, inbox_limits=limits) as at:
         async with asking(at.address, HELLO | {"user": "a"}):
             await waiting_message(client, named("a"))
-            told = await post(at.address, HELLO | {"user": "a"}, headers=key)
-            assert (told.status, told.error["code"], told.headers["retry-after"]) == (429, "busy", "5")
+            result = await post(at.address, HELLO | {"user": "a"}, headers=key)
+            assert (result.status, result.error["code"], result.headers["retry-after"]) == (429, "busy", "5")
             async with working(redis_url) as worker:
                 await eventually(lambda: worker.turns, within_s=10)
                 again = await post(at.address, HELLO | {"user": "a"}, headers=key)
     assert (again.status, len(worker.turns)) == (200, 2)
 
 
-async def test_who_asks_too_often_is_told_when_to_come_again(redis_url: str) -> None:
+async def test_a_client_over_its_rate_gets_a_time_to_retry(redis_url: str) -> None:
     """The limit of senders holds for the API: 429, the number, Retry-After."""
     async with gateway(redis_url, inbox_limits=InboxLimits(sender_per_minute=2)) as at, working(redis_url):
-        told = [await post(at.address, HELLO) for _ in range(3)]
-    assert [one.status for one in told] == [200, 200, 429]
-    assert told[2].error["type"] == "rate_limit_error"
-    assert (told[2].error["code"], "2 messages" in told[2].error["message"]) == ("sender_limit", True)
-    assert 1 <= int(told[2].headers["retry-after"]) <= 60
+        result = [await post(at.address, HELLO) for _ in range(3)]
+    assert [one.status for one in result] == [200, 200, 429]
+    assert result[2].error["type"] == "rate_limit_error"
+    assert (result[2].error["code"], "2 messages" in result[2].error["message"]) == ("sender_limit", True)
+    assert 1 <= int(result[2].headers["retry-after"]) <= 60

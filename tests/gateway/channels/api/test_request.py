@@ -96,7 +96,7 @@ def test_a_preset_is_that_model_and_shoal_is_none() -> None:
     ]  # fmt: skip
 
 
-def test_system_texts_behind_the_last_message_count_as_said_before_it() -> None:
+def test_system_texts_after_the_last_message_count_as_history() -> None:
     """Some clients put theirs last."""
     messages = [*HELLO["messages"], {"role": "system", "content": "be brief"}]
     spoken = ask(HELLO | {"messages": messages}).prompt
@@ -105,7 +105,7 @@ def test_system_texts_behind_the_last_message_count_as_said_before_it() -> None:
 
 def test_an_answer_of_ours_can_be_sent_back_as_it_came() -> None:
     """With all the empty fields that a client's model of it has."""
-    said: dict[str, Any] = {
+    sent_text: dict[str, Any] = {
         "role": "assistant",
         "content": "hi",
         "refusal": None,
@@ -113,5 +113,5 @@ def test_an_answer_of_ours_can_be_sent_back_as_it_came() -> None:
         "audio": None,
         "annotations": [],
     }
-    spoken = ask(HELLO | {"messages": [*HELLO["messages"], said, *HELLO["messages"]]}).prompt
+    spoken = ask(HELLO | {"messages": [*HELLO["messages"], sent_text, *HELLO["messages"]]}).prompt
     assert [entry.content for entry in spoken.history] == ["hello", "hi"]

@@ -51,7 +51,7 @@ class Heard:
 @contextlib.asynccontextmanager
 async def hearing(address: str, **asked: Any) -> AsyncIterator[Heard]:
     """A stream that is read with OpenAI's client beside the test."""
-    heard = Heard()
+    received = Heard()
 
     async def listen() -> None:
         async with asker(address) as client:
@@ -59,37 +59,37 @@ async def hearing(address: str, **asked: Any) -> AsyncIterator[Heard]:
             try:
                 async for chunk in stream:
                     for choice in chunk.choices:
-                        heard.text += choice.delta.content or ""
-                        heard.ended = choice.finish_reason is not None
+                        received.text += choice.delta.content or ""
+                        received.ended = choice.finish_reason is not None
             except official.APIError as exc:
-                heard.failed = exc
+                received.failed = exc
 
     task = asyncio.create_task(listen())
     try:
-        yield heard
+        yield received
     finally:
-        if not heard.ended and heard.failed is None:
+        if not received.ended and received.failed is None:
             task.cancel()
         await asyncio.wait([task])
 
 
-async def said(heard: Heard, text: str) -> None:
-    await eventually(lambda: heard.text == text, within_s=10, what=f"{text!r}, not {heard.text!r}")
+async def said(received: Heard, text: str) -> None:
+    await eventually(lambda: received.text == text, within_s=10, what=f"{text!r}, not {received.text!r}")
 
 
 async def test_text_comes_while_it_is_written(redis_url: str, client: RedisClient) -> None:
     """Piece by piece, and the last line brings what was not shown."""
-    async with gateway(redis_url) as at, hearing(at.address) as heard, turn_by_hand(client) as turn:
+    async with gateway(redis_url) as at, hearing(at.address) as received, turn_by_hand(client) as turn:
         await turn.show("Once")
-        await said(heard, "Once")
+        await said(received, "Once")
         await turn.show(" upon")
-        await said(heard, "Once upon")
+        await said(received, "Once upon")
         await turn.show("Once upon", full=True)
         await turn.show(" a ")
-        await said(heard, "Once upon a ")
+        await said(received, "Once upon a ")
         await turn.end("Once upon a time")
-        await eventually(lambda: heard.ended)
-        assert heard.text == "Once upon a time"
+        await eventually(lambda: received.ended)
+        assert received.text == "Once upon a time"
 
 
 @pytest.mark.parametrize(
@@ -105,28 +105,28 @@ async def test_a_worker_that_is_replaced_repeats_nothing(
     redis_url: str, client: RedisClient, second: str, whole: str
 ) -> None:
     """What was sent stays; the second attempt is sent from where it goes beyond it, or as a paragraph of its own."""
-    async with gateway(redis_url) as at, hearing(at.address) as heard, turn_by_hand(client) as turn:
+    async with gateway(redis_url) as at, hearing(at.address) as received, turn_by_hand(client) as turn:
         await turn.show("Once upon")
-        await said(heard, "Once upon")
+        await said(received, "Once upon")
         for piece in (second[:2], second[2:]):
             await turn.show(piece, attempt=2)
         await turn.show(" late words of the first", attempt=1)
         await turn.end(second)
-        await eventually(lambda: heard.ended)
-        assert heard.text == whole
+        await eventually(lambda: received.ended)
+        assert received.text == whole
 
 
 async def test_what_the_agent_says_beside_its_reply_is_in_the_answer(redis_url: str, client: RedisClient) -> None:
     """The message tool: said at once in a stream, and part of a whole answer; a turn that spoke ends without text."""
-    async with gateway(redis_url) as at, hearing(at.address, user="a") as heard, turn_by_hand(client) as turn:
+    async with gateway(redis_url) as at, hearing(at.address, user="a") as received, turn_by_hand(client) as turn:
         await turn.show("Let me see")
-        await said(heard, "Let me see")
+        await said(received, "Let me see")
         await turn.say("I found it.", buttons=("more",))
-        await said(heard, "Let me see\n\nI found it.\n[more]")
+        await said(received, "Let me see\n\nI found it.\n[more]")
         await turn.say("It is here.")
         await turn.end("")
-        await eventually(lambda: heard.ended)
-        assert heard.text == "Let me see\n\nI found it.\n[more]\n\nIt is here."
+        await eventually(lambda: received.ended)
+        assert received.text == "Let me see\n\nI found it.\n[more]\n\nIt is here."
         async with asking(at.address, HELLO | {"user": "a"}) as asked, turn_by_hand(client) as turn:
             await turn.say("First.")
             await turn.end("Last.")
@@ -191,7 +191,7 @@ async def test_a_turn_goes_on_without_its_client_when_its_answer_can_be_had(
             assert again.json["choices"][0]["message"]["content"] == "still here"
 
 
-async def test_a_token_that_is_taken_back_ends_its_streams(redis_url: str, client: RedisClient, tmp_path: Path) -> None:
+async def test_a_revoked_token_ends_its_streams(redis_url: str, client: RedisClient, tmp_path: Path) -> None:
     """Checked while the stream runs, and for each request anew."""
     file = tmp_path / "token"
     file.write_text("before")
@@ -199,8 +199,8 @@ async def test_a_token_that_is_taken_back_ends_its_streams(redis_url: str, clien
         async with stream_of(at.address, STREAM, token="before") as reader, turn_by_hand(client):
             await reader.readuntil(b'"assistant"')
             file.write_text("afterwards")
-            told = await asyncio.wait_for(reader.read(), 20)
-        error = error_in(told)
+            result = await asyncio.wait_for(reader.read(), 20)
+        error = error_in(result)
         assert (error["code"], error["type"]) == ("invalid_api_key", "invalid_request_error")
         assert (await post(at.address, HELLO, token="before")).status == 401
         async with working(redis_url):
@@ -208,7 +208,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams(redis_url: str, clien
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_redis_that_stays_away_is_told_in_openais_form(
+async def test_redis_that_stays_away_is_an_error_in_openais_form(
     valkey: EmbeddedValkey, redis_url: str, client: RedisClient, stream: bool
 ) -> None:
     """A short absence is outlived; a long one is a 503, or the error event of a stream that has begun."""
@@ -223,10 +223,10 @@ async def test_redis_that_stays_away_is_told_in_openais_form(
                 rest = await asyncio.wait_for(reader.read(), 30)
                 error = error_in(rest)
             else:
-                told = await read(reader)
-                assert (told.status, told.headers["retry-after"]) == (503, "1")
-                assert told.headers["x-should-retry"] == "true", "nothing is left of a request without a session"
-                error = told.error
+                result = await read(reader)
+                assert (result.status, result.headers["retry-after"]) == (503, "1")
+                assert result.headers["x-should-retry"] == "true", "nothing is left of a request without a session"
+                error = result.error
             assert (error["code"], error["type"]) == ("unavailable", "server_error")
             valkey.restart()
 
@@ -235,9 +235,9 @@ async def test_redis_that_comes_back_costs_a_stream_nothing(
     valkey: EmbeddedValkey, redis_url: str, client: RedisClient
 ) -> None:
     """The log is read when it is there again."""
-    async with gateway(redis_url) as at, hearing(at.address, user="a") as heard, turn_by_hand(client) as turn:
+    async with gateway(redis_url) as at, hearing(at.address, user="a") as received, turn_by_hand(client) as turn:
         await turn.show("Once")
-        await said(heard, "Once")
+        await said(received, "Once")
         valkey.restart()
 
         async def back() -> bool:
@@ -247,8 +247,8 @@ async def test_redis_that_comes_back_costs_a_stream_nothing(
             return False
 
         await eventually(back, within_s=15)
-        await eventually(lambda: heard.ended, within_s=15)
-        assert heard.text == "Once more"
+        await eventually(lambda: received.ended, within_s=15)
+        assert received.text == "Once more"
 
 
 async def test_a_gateway_that_goes_away_ends_what_it_cannot_finish(redis_url: str, client: RedisClient) -> None:
@@ -264,10 +264,10 @@ async def test_a_gateway_that_goes_away_ends_what_it_cannot_finish(redis_url: st
             refused = await post(at.address, HELLO)
             assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (503, "closing", "1")
             rest = await asyncio.wait_for(streamed.read(), 30)
-            told = await whole
+            result = await whole
         assert error_in(rest)["code"] == "closing"
-        assert (told.status, told.error["code"]) == (503, "closing")
-        assert told.headers["x-should-retry"] == "false", "a message in a session, sent again, is another one"
+        assert (result.status, result.error["code"]) == (503, "closing")
+        assert result.headers["x-should-retry"] == "false", "a message in a session, sent again, is another one"
 
 
 async def test_a_question_that_nobody_can_answer_is_a_no(redis_url: str, client: RedisClient) -> None:
@@ -279,9 +279,9 @@ async def test_a_question_that_nobody_can_answer_is_a_no(redis_url: str, client:
             async with turn_by_hand(client) as again:
                 await again.end("then not")
             assert (await asked).status == 200
-        async with hearing(at.address, user="a") as heard, turn_by_hand(client) as turn:
+        async with hearing(at.address, user="a") as received, turn_by_hand(client) as turn:
             await ask_whether(client, turn)
-            await eventually(lambda: "exec" in heard.text, within_s=10)
+            await eventually(lambda: "exec" in received.text, within_s=10)
             assert not await decided(client, turn)
 
 
@@ -303,8 +303,8 @@ async def test_a_session_that_is_forgotten_while_it_answers_says_so(redis_url: s
     async with gateway(redis_url) as at, asking(at.address, HELLO | {"user": "a"}) as asked, turn_by_hand(client):
         new = await post(at.address, {"model": "shoal", "messages": [{"role": "user", "content": "/new"}], "user": "a"})
         assert new.status == 200
-        told = await asked
-    assert (told.status, told.error["code"], told.headers["x-should-retry"]) == (409, "turn_dropped", "false")
+        result = await asked
+    assert (result.status, result.error["code"], result.headers["x-should-retry"]) == (409, "turn_dropped", "false")
 
 
 async def test_one_stream_that_nobody_reads_holds_nobody_up(redis_url: str, client: RedisClient) -> None:
@@ -313,6 +313,6 @@ async def test_one_stream_that_nobody_reads_holds_nobody_up(redis_url: str, clie
         await turn.show("x" * 60_000)
         for _ in range(200):
             await turn.show("y" * 60_000)
-        async with hearing(at.address, user="b") as heard, turn_by_hand(client) as other:
+        async with hearing(at.address, user="b") as received, turn_by_hand(client) as other:
             await other.end("quick")
-            await eventually(lambda: heard.ended, within_s=10)
+            await eventually(lambda: received.ended, within_s=10)

@@ -84,7 +84,7 @@ def test_lines_of_others_are_nobodys_answer() -> None:
     assert (made.end, made.asides, made.seq) == (None, [], 3)
 
 
-def test_files_and_buttons_of_what_is_said_are_named() -> None:
+def test_files_and_buttons_of_an_aside_are_named() -> None:
     """They cannot be had over the API."""
     made = waiting()
     ref = f"media:{'a' * 64}.pdf;10;report.pdf"
