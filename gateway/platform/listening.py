@@ -95,7 +95,7 @@ class PlatformListener:
 
     async def _listen_under(self, lock: ListenerLock, held: ListenerLease, claimed_at: float, inlet: Inlet) -> None:
         """Listen while the lock is safe, then release it."""
-        log.info("listening", channel=self._platform.name, lock=lock.name, taken_over=held.owner_lost)
+        log.info("listening", channel=self._platform.name, lock=lock.name, owner_lost=held.owner_lost)
         self._cursor.bind(lock, held)
         listening = asyncio.create_task(self._listen_until_drained(inlet), name="listener")
         keeping = asyncio.create_task(keep_lock(lock, held, claimed_at, self._clock), name="listener's lock")
