@@ -78,6 +78,7 @@ PROCESS: Final = (
     "tests/worker/documents/test_reader.py",
     "tests/worker/guards/test_shared_folder.py::test_each_side_changes_what_the_other_wrote",
     "tests/worker/llm/test_catalogue.py::test_the_table_that_is_installed_is_understood_without_its_library",
+    "tests/worker/llm/test_litellm_client.py::test_litellm_tells_nobody_of_a_call",
     "tests/worker/llm/test_litellm_offline.py",
     "tests/worker/llm/test_litellm_ways.py::test_the_first_call_loads_nothing_big_and_no_sdk",
     "tests/worker/llm/test_registry.py::test_checking_presets_loads_no_client",
