@@ -42,7 +42,7 @@ class ChatDelivery:
 
     def __init__(self, lease: ChatLease, context: DeliveryContext) -> None:
         self.full = False
-        """Whether other chats wait for a slot in this process."""
+        """True while other chats wait for a slot in this process."""
 
         self._lease = lease
         self._context = context
@@ -139,7 +139,7 @@ class ChatDelivery:
         return target, rates_of(target, self._platform.abilities, group=group)
 
     def _may_leave(self, state: DeliveryState) -> bool:
-        """Whether nothing is to be done before the next line: no turn runs, nothing of it can be
+        """Return whether nothing is to be done before the next line: no turn runs, nothing of it can be
         shown, or other chats wait."""
         abilities = self._platform.abilities
         blind = not abilities.edit_every_s and not abilities.typing_every_s

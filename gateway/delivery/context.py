@@ -1,4 +1,4 @@
-"""What every delivery of one channel works with."""
+"""The parts that all deliveries of one channel share."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all, event_within
 
 FINISH_S: Final = 1.3
-"""How long a call under way may take at the end of the process."""
+"""Seconds that a call under way may take at the end of the process."""
 
 GIVE_BACK_S: Final = 0.5
 POLL_S: Final = 1.0

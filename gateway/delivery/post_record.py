@@ -21,7 +21,7 @@ SHORT_S: Final = 1.0
 given back."""
 
 REPORT_RETRY_S: Final = 30.0
-"""How long to keep trying to write an outcome: if it is lost, another gateway sends the post again."""
+"""Seconds in which writing an outcome is tried: if it is lost, another gateway sends the post again."""
 
 Outcome = Literal["sent", "given up", "gone"]
 """`sent`: the platform has the post. `given up`: the line is a dead letter and the chat is still

@@ -207,7 +207,7 @@ class StreamedMessage:
             self._finished_turn = max(self._finished_turn, line.turn)
 
     def is_cut_by(self, line: LogLine) -> bool:
-        """Whether a command has ended the turn, so that no reply will replace the message."""
+        """Return whether a command has ended the turn, so that no reply will replace the message."""
         return isinstance(line, OutboundMessage) and line.kind == "command" and line.turn >= self._turn > 0
 
     async def mark_stopped(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:

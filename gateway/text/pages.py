@@ -157,7 +157,7 @@ class _Paginator:
 
 
 def _togetherness(one: Leaf, next: Leaf) -> int:
-    """How many quotes, lists and items two leaves are in together."""
+    """Return the number of quotes, lists and items that two leaves share."""
     together = 0
     for a, b in zip(one.path, next.path, strict=False):
         if a.id != b.id:
@@ -167,7 +167,7 @@ def _togetherness(one: Leaf, next: Leaf) -> int:
 
 
 def _simpler(leaf: Leaf) -> Leaf:
-    """Without what cannot be cut: links, and then the marks of lists and quotes."""
+    """Return a leaf without the parts that cannot be cut: links, and then the marks of lists and quotes."""
     if any(run.link is not None for run in leaf.runs):
         return unlinked(leaf)
     return msgspec.structs.replace(leaf, path=())
