@@ -337,7 +337,7 @@ async def test_a_listener_that_shall_end_ends_at_once(fake: FakeMail, listener: 
 
 
 @pytest.mark.parametrize(
-    ("more", "refusal", "kind", "told"),
+    ("more", "refusal", "kind", "reason"),
     [
         ({"password": "wrong"}, "", ChannelBroken, "user and"),
         ({}, "NO [UNAVAILABLE] Later", NotAccepted, "at the moment"),
@@ -348,11 +348,11 @@ async def test_a_listener_that_shall_end_ends_at_once(fake: FakeMail, listener: 
     ],
 )
 async def test_each_problem_has_its_error(
-    fake: FakeMail, listener: Listener, more: dict[str, Any], refusal: str, kind: type[Exception], parsed_mail: str
+    fake: FakeMail, listener: Listener, more: dict[str, Any], refusal: str, kind: type[Exception], reason: str
 ) -> None:
     """What a person must mend apart from what passes; never with the password."""
     fake.imap.refuses_login = refusal
-    with pytest.raises(kind, match=parsed_mail) as caught:
+    with pytest.raises(kind, match=reason) as caught:
         await listener._made(fake, **more).listen(listener, asyncio.Event())
     assert "wrong" not in str(caught.value)
     assert PASSWORD not in str(caught.value)
