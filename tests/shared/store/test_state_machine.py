@@ -97,8 +97,8 @@ class Sessions(Stage):
         known = known and bool(ids)
         self.ids += not known
         id = ids[0] if known else f"tick{self.ids}"
-        writes = msgspec.structs.replace(message(chat=name.removeprefix("web:"), id=id), metadata={BACKGROUND: "1"})
-        answer = self.run(self.inbox.ingest(writes, internal=True))
+        tick = msgspec.structs.replace(message(chat=name.removeprefix("web:"), id=id), metadata={BACKGROUND: "1"})
+        answer = self.run(self.inbox.ingest(tick, internal=True))
         if not known:
             self.world.wake = self.world.wake or now.queue is None
             now.queue = now.queue or "due"
@@ -135,30 +135,30 @@ class Sessions(Stage):
     # --- leases ---
 
     @when(Chat.is_due)
-    @rule(owner=owners, count=st.integers(1, 2), grace=st.booleans(), announced=st.sampled_from([True] * 3 + [False]))
-    def a_worker_acquires(self, owner: int, count: int, grace: bool, announced: bool) -> None:
+    @rule(owner=owners, count=st.integers(1, 2), grace=st.booleans(), replied=st.sampled_from([True] * 3 + [False]))
+    def a_worker_acquires(self, owner: int, count: int, grace: bool, replied: bool) -> None:
         """Whatever it hears of it: the answer may be lost."""
-        self._acquire(owner, count, grace, announced)
+        self._acquire(owner, count, grace, replied)
 
     @when(Chat.is_due)
     @rule(owner=owners, what=st.sampled_from(WRITES), again=st.booleans())
     def a_worker_acquires_and_goes_on(self, owner: int, what: str, again: bool) -> None:
         """Both at once, or most runs would not come far."""
-        for name in self._acquire(owner, 1, grace=False, announced=True):
+        for name in self._acquire(owner, 1, grace=False, replied=True):
             self._go_on(self.held[name][-1], what, again)
 
     @when(Chat.is_due)
     @rule(owner=owners, busy=policies, more=st.integers(1, 2), what=st.sampled_from(WRITES), again=st.booleans())
     def people_keep_typing_while_a_turn_begins(self, owner: int, busy: Busy, more: int, what: str, again: bool) -> None:
         """What comes joins, if it may, before the turn goes on."""
-        for name in self._acquire(owner, 1, grace=False, announced=True):
+        for name in self._acquire(owner, 1, grace=False, replied=True):
             for _ in range(more):
                 self.ids += 1
                 self._say(name, f"m{self.ids}", busy)
             self._go_on(self.held[name][-1], "take", again)
             self._go_on(self.held[name][-1], what, again)
 
-    def _acquire(self, owner: int, count: int, grace: bool, announced: bool) -> list[str]:
+    def _acquire(self, owner: int, count: int, grace: bool, replied: bool) -> list[str]:
         due = {name for name, chat in self.world.chats.items() if chat.queue == "due"}
         due -= {name for name in due if grace and self.world.chats[name].lease and self.world.chats[name].late}
         self.run(self._a_moment())
@@ -166,18 +166,18 @@ class Sessions(Stage):
         self.run(self._a_moment())
         assert set(claims) <= due, "what is not due was acquired"
         assert len(claims) == min(count, len(due)), "a slot stays free only when nothing is due"
-        joined = []
+        acquired = []
         for name, claim in claims.items():
             chat = self.world.chats[name]
             lost = chat.lease is not None
             chat.acquire(claim.lease_id)
             self.check_handed_over(claim, lost=lost)
-            if announced:
+            if replied:
                 self.held[name].append(Held(claim, len(chat.ledger)))
-            joined.append(name)
+            acquired.append(name)
         left = any(map(Chat.is_due, self.world.chats.values()))
-        self.world.wake = self.world.wake or (bool(joined) and left)
-        return joined
+        self.world.wake = self.world.wake or (bool(acquired) and left)
+        return acquired
 
     @when(Chat.is_leased)
     @rule(owner=owners, what=st.sampled_from(["renews", "renews", "reclaims", "dies"]))
