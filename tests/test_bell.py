@@ -105,7 +105,7 @@ def test_a_connection_that_is_not_closed_is_named(left: LeftOpen) -> None:
     assert any(found.startswith("the connection") and str(port) in found for found in left.end())
 
 
-def test_a_finalizer_that_complains_is_told_of_the_test_that_made_it(left: LeftOpen) -> None:
+def test_a_finalizer_that_complains_fails_the_test_that_made_it(left: LeftOpen) -> None:
     """Also of what only the collector would find."""
 
     class Unhappy:

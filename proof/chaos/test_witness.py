@@ -61,7 +61,7 @@ async def kinds(witness: Witness, last: str) -> list[str]:
     return [event.kind for event in witness.events[SESSION]]
 
 
-async def test_a_turn_that_is_taken_over_properly_is_no_wrong(client: RedisClient, witness: Witness) -> None:
+async def test_a_turn_that_is_recovered_properly_is_no_wrong(client: RedisClient, witness: Witness) -> None:
     """Two leases one behind the other, each write from the one that holds it: three zeros, and the events in order."""
     _, second = await taken_over(client)
     await Turns(client).commit(second, history=[step(2)], lines=[reply("done", 1)], event=TurnEvent(1, "done"))
@@ -80,7 +80,7 @@ async def test_a_late_write_that_is_turned_away_is_counted_as_refused(client: Re
     assert (witness.stale_accepted, witness.overlaps) == (0, 0)
 
 
-async def test_a_late_write_that_is_taken_is_counted_as_stale_and_as_an_overlap(
+async def test_a_late_write_that_is_accepted_is_counted_as_stale_and_as_an_overlap(
     client: RedisClient, witness: Witness
 ) -> None:
     """With a ledger script that does not ask for the lease both counts of wrongs show it."""

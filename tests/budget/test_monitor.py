@@ -8,7 +8,7 @@ from tests.helpers.build import say
 from tests.helpers.monitor import counted, monitoring
 
 
-async def test_commands_are_told_by_client_and_scripts_by_name(client: RedisClient, redis_url: str) -> None:
+async def test_commands_are_grouped_by_client_and_scripts_by_name(client: RedisClient, redis_url: str) -> None:
     """What a script calls is left out; one whose source is sent has its name all the same."""
     other = RedisClient(redis_url, name="another")
     async with monitoring(redis_url, client) as monitor:

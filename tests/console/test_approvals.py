@@ -58,7 +58,7 @@ def test_a_person_at_a_terminal_is_asked(
     assert ("/yes 0123 or /no 0123" in err) == (said is None)
 
 
-def test_without_a_terminal_it_is_told_that_the_turn_waits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_it_says_that_the_turn_waits(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is answered by itself, and no control code gets out; the last word is that of the turn."""
     script = Script(AcceptedFrame("m1", "a", 0, 5), ApprovalEvent(OPEN), ReplyEvent(END, ("m1",)))
     assert ChatDialog(script, Screen(), own_only=True).ask("go") == END

@@ -320,7 +320,7 @@ def test_doctor_stops_where_it_cannot_go_on() -> None:
     assert "start `make up`" in checks["redis reachable"][1]
 
 
-def test_a_probe_that_nobody_takes_is_taken_back(durable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_no_worker_takes_is_withdrawn(durable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that says it is there and does nothing: the check fails in time and leaves nothing behind."""
     monkeypatch.setattr("console.doctor.checks.PROBE_WITHIN_S", 0.1)
     appear(durable, one())

@@ -299,7 +299,7 @@ async def undelivered(client: RedisClient) -> None:
     assert await second.give_up_line(await lease_one(second), 1, "400: too\x1b[2J long")
 
 
-def test_a_reply_that_a_platform_did_not_take_is_found_with_what_was_said_of_it(shoal: Shoal, store: Store) -> None:
+def test_a_reply_that_a_platform_did_not_take_is_found_with_what_was_written_of_it(shoal: Shoal, store: Store) -> None:
     """Its text only when it is asked for, and its chat. It goes by its place: nobody was shown a reference."""
     store(undelivered)
     [row] = shoal("list").output.splitlines()[1:]
@@ -378,7 +378,7 @@ def test_nothing_is_dropped_unasked(shoal: Shoal, store: Store) -> None:
 
 
 @pytest.mark.parametrize("command", ["replay", "drop"])
-def test_one_or_all_must_be_said(shoal: Shoal, command: str) -> None:
+def test_one_or_all_must_be_given(shoal: Shoal, command: str) -> None:
     """Neither is a slip, both are a riddle: usage, exit code 2."""
     assert shoal(command).exit_code == 2
     assert shoal(command, "ab12cd34", "--all").exit_code == 2

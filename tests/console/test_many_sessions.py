@@ -144,7 +144,7 @@ async def test_ctrl_c_during_the_last_thing_changes_nothing() -> None:
     assert await run_each(as_async([1]), work, what="counting", total=1, shown=False)
 
 
-async def test_a_redis_that_goes_meanwhile_is_told_with_how_far_it_came() -> None:
+async def test_a_redis_that_goes_meanwhile_is_reported_with_how_far_it_came() -> None:
     """Whoever does it again knows what is left."""
 
     async def work(n: int) -> None:

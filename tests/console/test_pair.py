@@ -64,7 +64,7 @@ async def said(client: RedisClient, person: PairedPerson = ADA) -> list[str]:
     return [line.content for line in lines if isinstance(line, OutboundMessage)]
 
 
-def test_a_person_is_let_in_listed_and_taken_out(shoal: Shoal, redis_url: str) -> None:
+def test_a_person_is_let_in_listed_and_removed(shoal: Shoal, redis_url: str) -> None:
     """The way of an operator, from the code to the end."""
     assert shoal("pair", "list").stdout == "Nobody was let in by a code.\n"
     code = asked(redis_url)
@@ -114,7 +114,7 @@ def test_a_wrong_code_is_refused_and_the_sixth_guess_is(shoal: Shoal, redis_url:
 
 
 @pytest.mark.parametrize("person", ["telegram", ":7", "telegram:"])
-def test_who_is_to_be_taken_out_must_be_named(shoal: Shoal, person: str) -> None:
+def test_who_is_to_be_removed_must_be_named(shoal: Shoal, person: str) -> None:
     """Channel and id; an id may have a colon."""
     refused = shoal("pair", "revoke", person)
     assert refused.exit_code == 1

@@ -51,7 +51,7 @@ def test_files_are_named_and_buttons_numbered() -> None:
 
 
 @pytest.mark.parametrize("screen", [PlainScreen(), Screen()])
-def test_who_asks_one_thing_reads_what_was_said_for_it(capsys: pytest.CaptureFixture[str], screen: Screen) -> None:
+def test_who_asks_one_thing_reads_what_was_written_for_it(capsys: pytest.CaptureFixture[str], screen: Screen) -> None:
     """Once, and no empty line for the reply that ends the turn; what was said in another turn is not ours."""
     other = reply_frame("a", 2, 4, "not ours", kind="notice", sent_by_tool=True)
     script = Script(

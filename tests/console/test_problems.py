@@ -24,7 +24,7 @@ def test_nothing_is_wrong_with_a_fleet_that_works() -> None:
     assert problems(IDLE) == problems(BUSY) == []
 
 
-def test_everything_that_is_wrong_is_told_the_worst_first() -> None:
+def test_everything_that_is_wrong_is_reported_the_worst_first() -> None:
     """One line each, and what to do in it."""
     found = problems(BROKEN)
     assert [one.code for one in found] == [
@@ -47,7 +47,7 @@ def test_a_queue_is_late_when_somebody_would_be_called(name: str, limit_s: float
     assert [one.code for one in nobody] == ["no_worker"] * 3
 
 
-def test_who_is_late_is_told_why() -> None:
+def test_who_is_late_is_given_a_reason() -> None:
     """Too few slots, or workers that do not take what they could."""
     late = (queue("turns", 5, 100, 31.0), queue("background"), queue("jobs"))
     [full] = wrong(IDLE, queues=late, processes=(gateway(), worker(running=100), worker("w2", draining=True)))
@@ -81,7 +81,7 @@ def test_processes_that_stood_still_are_one_problem() -> None:
     assert "worker w0 on host-of-w0, worker w1 on host-of-w1, worker w2 on host-of-w2 and 2 more" in told.text
 
 
-def test_a_replica_that_is_taken_for_the_master_is_told() -> None:
+def test_a_replica_that_is_mistaken_for_the_master_is_reported() -> None:
     """Everything looks idle there, and nothing can be written."""
     [told] = wrong(IDLE, redis=msgspec.structs.replace(REDIS, role="slave"))
     assert told.code == "replica"

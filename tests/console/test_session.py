@@ -403,7 +403,7 @@ async def test_a_name_with_signs_of_patterns_means_itself(client: RedisClient) -
         assert not (await inbox.ingest(message(chat=chat, id="m"))).duplicate
 
 
-async def test_whoever_runs_an_erased_turn_is_told_to_stop(client: RedisClient) -> None:
+async def test_whoever_runs_an_erased_turn_is_asked_to_stop(client: RedisClient) -> None:
     """Worker and page hear it at once."""
     heard: list[bytes] = []
     shown: list[ChatNews] = []
@@ -437,7 +437,7 @@ def test_every_key_of_a_session_is_erased() -> None:
     assert {key.__name__ for key in erase.OWN_KEYS} == of_sessions - no_keys_or_elsewhere
 
 
-async def test_forgetting_is_told_in_the_chat(client: RedisClient) -> None:
+async def test_forgetting_is_reported_in_the_chat(client: RedisClient) -> None:
     """As `/forget` does it: memory and conversation go, what waits is dropped, the log stays."""
     await lived(client)
     await say(Inbox(client), "four")

@@ -145,7 +145,7 @@ def test_a_rollout_shows_which_releases_there_are() -> None:
     assert "releases" not in "\n".join(drawn(look(BUSY), None, 120, 40))
 
 
-def test_servers_of_tools_are_told_once_for_all_workers() -> None:
+def test_servers_of_tools_are_reported_once_for_all_workers() -> None:
     """And those that some workers do not reach."""
     one = worker("a", details={"model": MODEL, "mcp.files": "12 tools", "mcp.search": "3 tools"})
     other = worker("b", details={"model": MODEL, "mcp.files": "12 tools", "mcp.search": "away (refused)"})

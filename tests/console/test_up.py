@@ -190,7 +190,7 @@ def test_a_second_start_finds_data_address_and_token_of_the_first(start: Start) 
     assert command((second.folder / ".shoal/valkey.url").read_text().strip(), "GET", "a") == "1"
 
 
-def test_a_child_that_dies_is_started_again_and_that_is_said(start: Start) -> None:
+def test_a_child_that_dies_is_started_again_and_that_is_reported(start: Start) -> None:
     """A killed worker unnoticed, but not unreported."""
     up = start()
     os.kill(up.pid("worker"), signal.SIGKILL)
@@ -267,7 +267,7 @@ def test_a_worker_that_does_not_end_in_time_is_killed(start: Start) -> None:
     assert gone(worker)
 
 
-def test_a_taken_page_port_ends_the_start_with_one_line(start: Start) -> None:
+def test_a_page_port_in_use_ends_the_start_with_one_line(start: Start) -> None:
     """Before anything was started."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

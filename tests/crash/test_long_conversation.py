@@ -81,7 +81,7 @@ def chats(model: ScriptedOpenAI) -> list[list[Message]]:
 
 
 @pytest.mark.slow
-async def test_two_hundred_messages_and_what_was_said_first_is_still_known(
+async def test_two_hundred_messages_and_what_was_written_first_is_still_known(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """History stays near its size all the time, calls stay with their results, and early facts come back in the

@@ -37,7 +37,7 @@ async def put_apart(client: RedisClient, spawn: Spawn) -> int:
     return port
 
 
-async def test_what_a_turn_counts_apart_is_on_the_page_of_its_worker(
+async def test_what_a_turn_counts_in_a_child_is_on_the_page_of_its_worker(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """Its end, its calls of models and tools, its tokens, how long its person waited: once."""

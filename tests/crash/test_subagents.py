@@ -152,7 +152,7 @@ async def test_a_stop_reaches_a_turn_that_waits_and_its_subagent_elsewhere(
     assert await told(client) == []
 
 
-async def test_one_that_stood_in_two_crashes_runs_apart_and_reports(
+async def test_one_that_stood_in_two_crashes_runs_isolated_and_reports(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """In a process of its own, under the lease of its worker, as a turn would."""

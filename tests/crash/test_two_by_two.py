@@ -81,7 +81,7 @@ async def test_a_client_of_a_killed_gateway_resumes_on_the_other_in_the_middle_o
         assert before + person.seqs("a") == [1, 2]
 
 
-async def test_a_killed_worker_goes_unnoticed_in_the_same_bubble(
+async def test_a_killed_worker_goes_unnoticed_in_the_same_message(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """Frames of one turn number only, attempt 2 begins with a full text, one reply."""

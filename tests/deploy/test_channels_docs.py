@@ -59,7 +59,7 @@ def test_every_link_leads_to_a_file() -> None:
     assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
 
 
-def test_every_error_of_a_platform_is_told() -> None:
+def test_every_error_of_a_platform_is_reported() -> None:
     """And what Python calls them."""
     kinds = [
         name
@@ -78,7 +78,7 @@ def test_every_metric_that_is_named_exists() -> None:
             assert f"# TYPE {name}" in known, name
 
 
-def test_the_files_of_the_example_are_told() -> None:
+def test_the_files_of_the_example_are_reported() -> None:
     """All of them."""
     example = ROOT / "docs" / "examples" / "shoal-pond"
     files = {

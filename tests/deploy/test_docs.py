@@ -127,7 +127,7 @@ def test_every_tool_and_command_is_named() -> None:
     assert {f"/{name}" for name in OWN} <= set(spans(README))
 
 
-def test_what_people_are_told_is_told_here_word_for_word() -> None:
+def test_texts_for_people_are_listed_here_word_for_word() -> None:
     """Every apology, beside its kind; every kind of fault that may pass; every way a turn ends."""
     told: dict[str, str] = {}
     last = ""

@@ -77,7 +77,7 @@ def test_nothing_that_holds_a_text_has_a_name() -> None:
     assert [name for one in ALL for name in one.attributes for word in texts if word in name] == []
 
 
-def test_every_setting_is_told_with_its_default() -> None:
+def test_every_setting_is_reported_with_its_default() -> None:
     """Of the section, and the one of the model that belongs to it."""
     [rows] = [rows for head, rows in tables(DOC) if head[0] == "setting"]
     told = {spans(row[0])[0] for row in rows}

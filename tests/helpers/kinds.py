@@ -150,7 +150,7 @@ AGAINST_THE_CLOCK: Final = ("tests/contracts/channels/",)
 """Servers in this process die and come back against the clock of the machine: repeated once, like processes."""
 
 SCENERY: Final = (
-    "tests/console/test_dead.py::test_one_or_all_must_be_said",
+    "tests/console/test_dead.py::test_one_or_all_must_be_given",
     "tests/console/test_jobs.py::test_nothing_is_there",
     "tests/console/test_session.py::test_a_file_that_is_not_whole_changes_nothing",
     "tests/gateway/channels/api/test_bad_input.py::test_a_body_that_does_not_come_is_given_up",

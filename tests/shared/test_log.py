@@ -138,7 +138,7 @@ def test_lines_of_libraries_go_the_same_way() -> None:
     assert (line["logger"], line["level"], line["process"]) == ("some.library", "warning", "worker")
 
 
-def test_libraries_that_repeat_us_are_heard_only_when_something_is_wrong() -> None:
+def test_libraries_that_repeat_us_are_logged_only_when_something_is_wrong() -> None:
     """arq's lines at info hold the arguments of jobs, which can be a person's words."""
 
     def write() -> None:

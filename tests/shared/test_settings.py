@@ -162,7 +162,7 @@ def test_a_doubled_dollar_is_a_plain_one() -> None:
     assert toml('[model]\nname = "a$${B}"\n').model.name == "a${B}"
 
 
-def test_a_variable_is_taken_as_it_is() -> None:
+def test_a_variable_is_accepted_as_it_is() -> None:
     """A password with `${` in it is a password."""
     token = load({"SHOAL_WEB__TOKEN": "a${B}"}).web.token
     assert token is not None
@@ -361,7 +361,7 @@ def test_a_wrong_secret_is_not_repeated_in_the_complaint() -> None:
     assert CANARY not in "\n".join(said)
 
 
-def test_the_log_can_be_told_every_secret() -> None:
+def test_the_log_can_be_given_every_secret() -> None:
     """Whatever the mask would hide, secrets_of() hands out, for the redaction of logs."""
     assert set(secrets_of(with_canaries())) == {CANARY, f"{CANARY}-1", f"{CANARY}-2", f"{CANARY}-3"}
 

@@ -57,7 +57,7 @@ def free_port() -> int:
         return int(made.getsockname()[1])
 
 
-async def test_a_collector_gets_what_was_told(there: Collector) -> None:
+async def test_a_collector_gets_what_was_reported(there: Collector) -> None:
     """Names, kinds, ids, parents, values of each kind, events, links, errors by kind, and who sent it."""
     process.start(TracingSettings(endpoint=there.address, service_name="ours"), process="worker")
     came, joined = fresh(sampled=True), fresh(sampled=True)
@@ -176,7 +176,7 @@ async def test_nobody_waits_for_a_collector_that_answers_nobody(there: Collector
     assert not is_on()
 
 
-async def test_a_collector_that_is_away_is_said_once_and_noticed_when_it_is_back(
+async def test_a_collector_that_is_away_is_reported_once_and_noticed_when_it_is_back(
     there: Collector, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it did not get is counted; the library does not fill the log."""

@@ -121,7 +121,7 @@ def test_a_traceparent_that_says_nothing_changes_nothing(traceparent: str | None
         (Refused("inbox_full", SECRET, 1.0), "inbox_full"),
     ],
 )
-def test_of_an_error_only_its_kind_is_told(error: Exception, kind: str) -> None:
+def test_of_an_error_only_its_kind_is_reported(error: Exception, kind: str) -> None:
     """Its text may quote what a person wrote."""
     with recording() as kept, pytest.raises(type(error)), span(TURN):
         raise error
@@ -147,7 +147,7 @@ def test_an_end_that_somebody_wanted_is_no_error(end: BaseException) -> None:
     assert (tool.error, tool.attributes) == ("", {"shoal.ended_by": type(end).__name__})
 
 
-def test_links_are_places_in_traces_and_each_is_told_once() -> None:
+def test_links_are_places_in_traces_and_each_is_reported_once() -> None:
     """Neither nonsense, nor what is its parent already."""
     came, other = fresh(sampled=True), fresh(sampled=True)
     with recording() as kept, continued(came.traceparent), span(TURN) as now:
