@@ -114,12 +114,12 @@ def noticed(copy: Path, mutant: Mutant) -> str:
         for tests in (*([(f"tests/shared/store/{likely}.py",)] if likely else ()), *TESTS):
             command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider", *tests]
             try:
-                told = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+                result = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=LIMIT_S, check=False)
             except subprocess.TimeoutExpired:
                 return "(no end)"
-            if told.returncode != 0:
-                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", told.stdout, re.MULTILINE)
-                return failed[1].rpartition("::")[2] if failed else f"(exit code {told.returncode})"
+            if result.returncode != 0:
+                failed = re.search(r"^(?:FAILED|ERROR) (\S+)", result.stdout, re.MULTILINE)
+                return failed[1].rpartition("::")[2] if failed else f"(exit code {result.returncode})"
     finally:
         path.write_text(whole)
     return ""

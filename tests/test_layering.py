@@ -126,9 +126,9 @@ def imported(path: Path) -> set[str]:
 def loaded_by(module: str) -> set[str]:
     """Every module that is there after importing this one in a process of its own."""
     script = f"import sys, {module}; print(*sys.modules)"
-    told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    return set(told.stdout.split())
+    result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return set(result.stdout.split())
 
 
 def allowed(module: str, doors: tuple[str, ...]) -> bool:
@@ -239,11 +239,11 @@ def test_the_contracts_are_checked_by_import_linter_too() -> None:
     """`make lint` runs them; here is only that none of them got lost."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     assert {contract["type"] for contract in contracts} == {"layers", "forbidden"}
-    told = subprocess.run(
+    result = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stdout
+    assert result.returncode == 0, result.stdout

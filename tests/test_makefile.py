@@ -43,27 +43,27 @@ def python(folder: Path, body: str) -> Path:
 @pytest.mark.parametrize("target", ["up", "test"])
 def test_a_python_that_is_too_old_is_named_with_the_way_out(folder: Path, target: str) -> None:
     """Not a syntax error three minutes later."""
-    told = make(folder, f"PYTHON={python(folder, 'exit 1')}", target)
-    assert told.returncode != 0
-    assert "Shoal needs Python 3.11 or newer; none of these is one:" in told.stdout
-    assert f"make PYTHON=/path/to/python3.12 {target}" in told.stdout
+    result = make(folder, f"PYTHON={python(folder, 'exit 1')}", target)
+    assert result.returncode != 0
+    assert "Shoal needs Python 3.11 or newer; none of these is one:" in result.stdout
+    assert f"make PYTHON=/path/to/python3.12 {target}" in result.stdout
     assert not (folder / ".venv").exists()
 
 
 def test_a_python_without_venv_is_named_with_the_way_out(folder: Path) -> None:
     """Debian ships Python without it."""
-    told = make(folder, f"PYTHON={python(folder, 'case $2 in *ensurepip*) exit 1;; esac; exit 0')}", "up")
-    assert told.returncode != 0
-    assert "its venv module is missing" in told.stdout
-    assert "apt-get install python3-venv" in told.stdout
+    result = make(folder, f"PYTHON={python(folder, 'case $2 in *ensurepip*) exit 1;; esac; exit 0')}", "up")
+    assert result.returncode != 0
+    assert "its venv module is missing" in result.stdout
+    assert "apt-get install python3-venv" in result.stdout
     assert not (folder / ".venv").exists()
 
 
 def test_nothing_runs_when_the_packages_fail_their_check(folder: Path) -> None:
     """An environment without the locked litellm leaves no stamp, so the next try checks again."""
-    told = make(folder, f"PYTHON={sys.executable}", "up")
-    assert told.returncode != 0
-    assert "supply chain: litellm is not installed" in told.stderr
+    result = make(folder, f"PYTHON={sys.executable}", "up")
+    assert result.returncode != 0
+    assert "supply chain: litellm is not installed" in result.stderr
     assert (folder / ".venv/bin/python").exists()
     assert not (folder / ".venv/.stamp-base").exists()
 
@@ -86,7 +86,7 @@ def test_the_shoal_command_finds_its_checkout_from_anywhere(folder: Path, tmp_pa
     package = folder / "console"
     package.mkdir(parents=True)
     (package / "__main__.py").write_text("import sys; print('console', *sys.argv[1:])")
-    told = subprocess.run(
+    result = subprocess.run(
         [folder / ".venv/bin/shoal", "status", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert told.stdout == "console status --json\n"
+    assert result.stdout == "console status --json\n"

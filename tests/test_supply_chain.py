@@ -166,10 +166,10 @@ def install_litellm(venv: Path, version: str) -> None:
 def check(venv: Path, *locks: Path) -> tuple[int, str]:
     """Run the check as the Makefile does."""
     names = [str(lock) for lock in locks or [ROOT / lock for lock in LOCKS]]
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-I", "-S", str(CHECK), str(venv), *names], capture_output=True, text=True, check=False
     )
-    return told.returncode, told.stderr
+    return result.returncode, result.stderr
 
 
 def test_a_clean_environment_passes(venv: Path) -> None:
@@ -195,9 +195,9 @@ def test_the_environment_of_this_run_passes() -> None:
 def test_an_unknown_file_that_runs_at_every_start_fails_the_build(venv: Path, name: str, content: str) -> None:
     """This is how the compromised releases got hold of machines."""
     (venv / "lib/python3.11/site-packages" / name).write_text(content)
-    code, said = check(venv)
+    code, message = check(venv)
     assert code == 1
-    assert name in said
+    assert name in message
 
 
 @pytest.mark.parametrize("bad", COMPROMISED)
@@ -206,17 +206,17 @@ def test_a_compromised_litellm_fails_the_build_whatever_the_lock_says(venv: Path
     install_litellm(venv, bad)
     lock = tmp_path / "lock.txt"
     lock.write_text(f"litellm=={bad} \\\n    --hash=sha256:{'0' * 64}\n")
-    code, said = check(venv, lock)
+    code, message = check(venv, lock)
     assert code == 1
-    assert f"litellm {bad} was reported as compromised" in said
+    assert f"litellm {bad} was reported as compromised" in message
 
 
 def test_a_litellm_that_the_lock_does_not_name_fails_the_build(venv: Path) -> None:
     """Installed by hand, or left from another branch."""
     install_litellm(venv, "1.0.0")
-    code, said = check(venv)
+    code, message = check(venv)
     assert code == 1
-    assert "litellm 1.0.0 is installed, but" in said
+    assert "litellm 1.0.0 is installed, but" in message
 
 
 def test_a_missing_litellm_or_environment_fails_the_build(venv: Path, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def stoppable() -> Iterator[asyncio.Event]:
             restore()
 
 
-def end_interrupted(told: str) -> NoReturn:
+def end_interrupted(result: str) -> NoReturn:
     """Say how far it came, and end with the exit code of Ctrl-C."""
-    click.echo(f"Interrupted: {told}", err=True)
+    click.echo(f"Interrupted: {result}", err=True)
     sys.exit(INTERRUPTED)

@@ -158,13 +158,13 @@ async def _measure(found: Rounds, plan: Plan) -> None:
         with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
             async with stage(Path(folder)) as on:
                 idle = {name: held(one) / 2**20 for name, one in (("gateway", on.gateway), ("worker", on.worker))}
-                told = await turns(on, plan.of(TURNS_EACH, 2)) | {
+                result = await turns(on, plan.of(TURNS_EACH, 2)) | {
                     "memory of the gateway": idle["gateway"],
                     "memory of the worker": idle["worker"],
                     "memory of an open page": await sockets(on, plan.of(SOCKETS, 20)),
                     "memory of a waiting turn": await waiting(on),
                 }
-        for name, value in told.items():
+        for name, value in result.items():
             found.add(name, next(unit for start, unit in units.items() if name.startswith(start)), value)
 
 

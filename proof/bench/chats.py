@@ -32,8 +32,8 @@ _frame: Final = msgspec.json.Decoder(Frame)
 class Person:
     """One page. Not for two conversations at once."""
 
-    def __init__(self, page: Page, awaited: asyncio.Queue[Frame], heard: dict[str, int]) -> None:
-        self.heard = heard
+    def __init__(self, page: Page, awaited: asyncio.Queue[Frame], events: dict[str, int]) -> None:
+        self.received = events
         """How many frames of each type came."""
         self._page = page
         self._awaited = awaited
@@ -42,15 +42,15 @@ class Person:
     async def come(cls, address: str) -> Person:
         """Log in."""
         awaited: asyncio.Queue[Frame] = asyncio.Queue()
-        heard: dict[str, int] = {}
+        events: dict[str, int] = {}
 
         def hear(raw: bytes) -> None:
             frame = _frame.decode(raw)
-            heard[frame.type] = heard.get(frame.type, 0) + 1
+            events[frame.type] = events.get(frame.type, 0) + 1
             if frame.type in ("welcome", "resumed", "reply", "error"):
                 awaited.put_nowait(frame)
 
-        person = cls(await open_page(address, TOKEN, hear), awaited, heard)
+        person = cls(await open_page(address, TOKEN, hear), awaited, events)
         await person._next("welcome", "")
         return person
 

@@ -96,11 +96,11 @@ async def drain(client: RedisClient, url: str, kind: str, number: float, many: i
 async def _fill(client: RedisClient, turns: int, sessions: int) -> None:
     inbox = Inbox(client, InboxLimits(cap=turns, sender_per_minute=0))
     for start in range(0, turns, 100):
-        said = [
+        sent = [
             msgspec.structs.replace(message(chat=f"p{n % sessions}/a"), sender_id=f"p{n % sessions}")
             for n in range(start, start + 100)
         ]
-        await asyncio.gather(*(inbox.ingest(one) for one in said))
+        await asyncio.gather(*(inbox.ingest(one) for one in sent))
 
 
 async def _fill_arq(url: str, turns: int, sessions: int) -> None:

@@ -47,9 +47,9 @@ def tell(folder: Path, page: Path | None) -> None:
     rows = list(targets.rows(reports))
     width = max(len(row.target) for row in rows), max(len(row.wanted) for row in rows)
     for row in rows:
-        said = "not measured" if row.reached is None else "reached" if row.met else "MISSED"
+        message = "not measured" if row.reached is None else "reached" if row.met else "MISSED"
         reached = row.reached or "-"
-        print(f"{row.target:{width[0]}}  {row.wanted:{width[1]}}  {reached:>9}  {said:12}  {row.bench}")
+        print(f"{row.target:{width[0]}}  {row.wanted:{width[1]}}  {reached:>9}  {message:12}  {row.bench}")
     if page is not None:
         page.write_text(pages.filled(page.read_text(), reports))
 

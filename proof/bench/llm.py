@@ -31,14 +31,14 @@ ROUNDS: Final = 6
 TURN_ROUNDS: Final = 4
 DELTAS: Final = 100
 PEOPLE: Final = 8
-ONE, TOGETHER, APART = model_name(1), model_name(DELTAS), model_name(DELTAS, gap_ms=5)
+ONE, TOGETHER, ISOLATED = model_name(1), model_name(DELTAS), model_name(DELTAS, gap_ms=5)
 WAYS: Final = {
     "whole": f"{TOGETHER} whole",
     "stream of 1": f"{ONE} stream",
     "stream, together": f"{TOGETHER} stream",
-    "stream, 5 ms apart": f"{APART} stream",
+    "stream, 5 ms apart": f"{ISOLATED} stream",
 }
-TURNS: Final = {"one": ONE, "together": TOGETHER, "5 ms apart": APART}
+TURNS: Final = {"one": ONE, "together": TOGETHER, "5 ms apart": ISOLATED}
 
 
 def measure(plan: Plan) -> Report:

@@ -121,18 +121,18 @@ def _be(kind: str, url: str, number: float, ready: int) -> None:
 
 
 def main(kind: str, url: str, number: float, many: int) -> None:
-    told, ready = os.pipe()
+    result, ready = os.pipe()
     pids = []
     for _ in range(many):
         pid = os.fork()
         if not pid:
-            os.close(told)
+            os.close(result)
             _be(kind, url, number, ready)
             os._exit(0)
         pids.append(pid)
     os.close(ready)
     while many:
-        many -= len(os.read(told, many))
+        many -= len(os.read(result, many))
     print("ready", *pids, flush=True)
     sys.stdin.read()
     for pid in pids:

@@ -37,11 +37,11 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def machine(reports: Reports) -> list[str]:
     """Where the figures are from."""
-    told = {report.machine for report in reports.values()}
+    result = {report.machine for report in reports.values()}
     quick = " These are from a quick look and mean little." if any(one.quick for one in reports.values()) else ""
     most = max((report.load for report in reports.values()), default=0.0)
     busy = f" Other work was on the machine (load up to {most:.1f}): nothing here is final." if most > BUSY else ""
-    return [f"Measured on: {one}.{quick}{busy}" for one in sorted(told)]
+    return [f"Measured on: {one}.{quick}{busy}" for one in sorted(result)]
 
 
 def reached(reports: Reports) -> list[str]:

@@ -84,9 +84,9 @@ async def _side(
         return pool.cpu_s * 1000, await cpu_s(client) * 1000, await calls(client)
 
     say = _shoal(client) if name.startswith("shoal") else _arq(client, url)
-    async with say as (push, heard):
+    async with say as (push, events):
         before, began = await used(), time.perf_counter()
-        times = await _times(*pace, push, heard)
+        times = await _times(*pace, push, events)
         after, lasted_s = await used(), time.perf_counter() - began
     rest_s = plan.of(4.0, 0.5)
     rest = [await used()]
@@ -107,11 +107,11 @@ async def _side(
 
 @contextlib.asynccontextmanager
 async def _shoal(client: RedisClient) -> AsyncIterator[tuple[Say, asyncio.Event]]:
-    inbox, heard, there = Inbox(client, InboxLimits()), asyncio.Event(), asyncio.Event()
+    inbox, events, there = Inbox(client, InboxLimits()), asyncio.Event(), asyncio.Event()
 
     def hear(news: ChatNews) -> None:
         if isinstance(news, NumberedLine | TurnEvent) and not (isinstance(news, TurnEvent) and news.state == "started"):
-            heard.set()
+            events.set()
 
     async def connected() -> None:
         there.set()
@@ -125,7 +125,7 @@ async def _shoal(client: RedisClient) -> AsyncIterator[tuple[Say, asyncio.Event]
     listening = asyncio.create_task(fanout.run())
     await there.wait()
     try:
-        yield push, heard
+        yield push, events
     finally:
         await cancel_all([listening])
 
@@ -133,7 +133,7 @@ async def _shoal(client: RedisClient) -> AsyncIterator[tuple[Say, asyncio.Event]
 @contextlib.asynccontextmanager
 async def _arq(client: RedisClient, url: str) -> AsyncIterator[tuple[Say, asyncio.Event]]:
     pool = await arq.connections.create_pool(arq.connections.RedisSettings.from_dsn(url))
-    heard, there = asyncio.Event(), asyncio.Event()
+    events, there = asyncio.Event(), asyncio.Event()
 
     async def connected() -> None:
         there.set()
@@ -142,28 +142,28 @@ async def _arq(client: RedisClient, url: str) -> AsyncIterator[tuple[Say, asynci
         await pool.enqueue_job("turn_of_arq", "owner/a", str(n))
 
     fanout = Fanout(client, on_gap=connected)
-    await fanout.subscribe(noop.REPLIES, lambda _data: heard.set())
+    await fanout.subscribe(noop.REPLIES, lambda _data: events.set())
     listening = asyncio.create_task(fanout.run())
     await there.wait()
     try:
-        yield push, heard
+        yield push, events
     finally:
         await cancel_all([listening])
         await pool.aclose()
 
 
-async def _times(many: int, pause_s: float, push: Say, heard: asyncio.Event) -> list[float]:
+async def _times(many: int, pause_s: float, push: Say, events: asyncio.Event) -> list[float]:
     """Milliseconds of each message. Pauses are spread evenly, in any order, so that a few meet a poll as many do."""
     found: list[float] = []
     pauses = [pause_s * (n + random.random()) / (many + WARM) for n in range(many + WARM)]
     random.shuffle(pauses)
     for n, pause in enumerate(pauses):
         await asyncio.sleep(pause)
-        heard.clear()
+        events.clear()
         started = time.perf_counter()
         await push(n)
         async with asyncio.timeout(30):
-            await heard.wait()
+            await events.wait()
         if n >= WARM:
             found.append((time.perf_counter() - started) * 1000)
     return found

@@ -39,25 +39,25 @@ async def emptied(url: str) -> AsyncIterator[RedisClient]:
 
 async def cpu_s(client: RedisClient) -> float:
     """CPU seconds of the server until now."""
-    told = (await client.command("INFO", "cpu")).decode()
-    found = dict(line.split(":", 1) for line in told.splitlines() if ":" in line)
+    result = (await client.command("INFO", "cpu")).decode()
+    found = dict(line.split(":", 1) for line in result.splitlines() if ":" in line)
     return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
 
 
 async def used_memory(client: RedisClient) -> float:
     """Bytes that the server has allocated for data and all else."""
-    told = (await client.command("INFO", "memory")).decode()
-    return float(told.partition("used_memory:")[2].split()[0])
+    result = (await client.command("INFO", "memory")).decode()
+    return float(result.partition("used_memory:")[2].split()[0])
 
 
 async def at_rest(client: RedisClient) -> bool:
     """Whether it writes neither a snapshot nor its log anew, for which it has a child that copies its memory."""
-    told = (await client.command("INFO", "persistence")).decode()
-    return "rdb_bgsave_in_progress:0" in told and "aof_rewrite_in_progress:0" in told
+    result = (await client.command("INFO", "persistence")).decode()
+    return "rdb_bgsave_in_progress:0" in result and "aof_rewrite_in_progress:0" in result
 
 
 async def calls(client: RedisClient) -> int:
     """Commands until now, those that scripts call included."""
-    told = (await client.command("INFO", "commandstats")).decode()
-    rows = [line.split(":", 1)[1] for line in told.splitlines() if line.startswith("cmdstat_")]
+    result = (await client.command("INFO", "commandstats")).decode()
+    rows = [line.split(":", 1)[1] for line in result.splitlines() if line.startswith("cmdstat_")]
     return sum(int(row.split(",")[0].partition("=")[2]) for row in rows)

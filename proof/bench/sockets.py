@@ -46,8 +46,8 @@ async def _gateway(found: Rounds, plan: Plan, folder: Path) -> None:
 
     def hear(frame: bytes) -> None:
         if b'"delta"' in frame[:40]:
-            said = frame.find(mark)
-            late.append((time.monotonic_ns() - int(frame[said + 1 : frame.find(mark, said + 1)])) / 1e6)
+            message = frame.find(mark)
+            late.append((time.monotonic_ns() - int(frame[message + 1 : frame.find(mark, message + 1)])) / 1e6)
 
     async with stage(folder, Want(workers=0, fsync=NO_FSYNC)) as on, crowd(on.address, hear) as people:
         with Children() as start:

@@ -69,10 +69,10 @@ def answer_of(name: str) -> Answer:
         choices = [{"index": 0, "delta": delta, "finish_reason": finish}]
         return _chunk(msgspec.json.encode(chunk | {"choices": choices}))
 
-    said = [event({"content": word}) for word in words] or [b""]
+    sent = [event({"content": word}) for word in words] or [b""]
     end = event({}, "stop") + _chunk(msgspec.json.encode(chunk | {"choices": [], "usage": _USAGE})) + _chunk(b"[DONE]")
-    first_part = _BEGIN + event({"role": "assistant", "content": ""}) + said[0]
-    parts = (first_part, *said[1:-1], (said[-1] if len(said) > 1 else b"") + end + b"0\r\n\r\n")
+    first_part = _BEGIN + event({"role": "assistant", "content": ""}) + sent[0]
+    parts = (first_part, *sent[1:-1], (sent[-1] if len(sent) > 1 else b"") + end + b"0\r\n\r\n")
     return Answer(first / 1000, gap / 1000, whole, parts if gap else (b"".join(parts),))
 
 
@@ -163,8 +163,8 @@ class Stub:
     def stats(self) -> Stats:
         """What it has done."""
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with direct.open(f"http://127.0.0.1:{self._port}/stats", timeout=30) as told:
-            return msgspec.json.decode(told.read(), type=Stats)
+        with direct.open(f"http://127.0.0.1:{self._port}/stats", timeout=30) as result:
+            return msgspec.json.decode(result.read(), type=Stats)
 
 
 async def _main() -> None:

@@ -135,11 +135,11 @@ def show(report: Report) -> None:
 
 def to_json(report: Report) -> bytes:
     """The figures for programs, medians and extremes included."""
-    told = msgspec.to_builtins(report)
-    for figure, raw in zip(report.figures, told["figures"], strict=True):
+    result = msgspec.to_builtins(report)
+    for figure, raw in zip(report.figures, result["figures"], strict=True):
         low, high = figure.extremes
         raw |= {"median": figure.median, "min": low, "max": high}
-    return msgspec.json.format(msgspec.json.encode(told)) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(result)) + b"\n"
 
 
 def from_json(data: bytes) -> Report:

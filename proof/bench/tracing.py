@@ -104,9 +104,9 @@ def _messages(name: str, rounds: int) -> Figure:
 
 async def _message() -> None:
     """One message as gateway and worker treat it: two model calls, a tool, a delivery; nothing leaves the process."""
-    with receive_span(message("6*7")) as (said, now):
+    with receive_span(message("6*7")) as (sent, now):
         record_accepted(now, Accepted(1, 0, 1, duplicate=False))
-    work = TurnWork(1, encode(said), 0, 0, 0, 1, 0, (), ())
+    work = TurnWork(1, encode(sent), 0, 0, 0, 1, 0, (), ())
     claim = Claim("turn:web:owner/a", "0" * 32, "1", 3, False, work)
     with continued(claim.traceparent), turn_span(claim, "turns") as now:
         model = traced(ScriptedModel([calls(call("calculate")), "42"]), asked="m", provider="openai")

@@ -88,9 +88,9 @@ class Waves:
             self._again = None
 
     async def _say(self, chat: str) -> None:
-        said: InboundMessage = message("And what does the next one say?", chat=f"owner/{chat}")
+        sent: InboundMessage = message("And what does the next one say?", chat=f"owner/{chat}")
         self._pushed[chat] = time.perf_counter()
-        await self._inbox.ingest(said)
+        await self._inbox.ingest(sent)
 
 
 @asynccontextmanager

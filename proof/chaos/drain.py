@@ -37,7 +37,7 @@ CUT_AFTER_S = DRAIN_S - 5
 """A worker cuts what is left so long after the signal, to be gone in time."""
 
 LONG_S = DRAIN_S + 4
-TAKEN_WITHIN_S = 1.0
+ACCEPTED_WITHIN_S = 1.0
 CALLS_A_TURN = 2
 
 
@@ -142,13 +142,13 @@ def handed_over(
     for blow in blows:
         for session, own in events.items():
             given = _given_back(own, blow)
-            taken = next((e for e in own if given and e.kind == "acquired" and e.at > given.at), None)
-            if given is None or taken is None:
+            accepted = next((e for e in own if given and e.kind == "acquired" and e.at > given.at), None)
+            if given is None or accepted is None:
                 continue
             call = [call for call in calls[session] if call.at < given.at][-1]
             ended = call.at + call.lasts_s
             cut = ended > given.at
-            found.append(HandedOver(call.message, taken.at - (given.at if cut else max(ended, blow.at)), cut))
+            found.append(HandedOver(call.message, accepted.at - (given.at if cut else max(ended, blow.at)), cut))
     return found
 
 
@@ -176,7 +176,7 @@ def _judged(handed: Sequence[HandedOver], asked: Sequence[Asked], rounds: int) -
         Row("turns handed over at a border", times.many, times.many > 0),
         Row("from the border to the next worker, p50 s", times.p50),
         Row("p99 s", times.p99),
-        Row("max s", times.worst, times.worst <= TAKEN_WITHIN_S),
+        Row("max s", times.worst, times.worst <= ACCEPTED_WITHIN_S),
         Row("model calls", len(asked)),
         Row("model calls made again", again, again == 0),
         Row(f"not at a border after {CUT_AFTER_S:g} s: cut, call made again", len(cut)),

@@ -57,7 +57,7 @@ async def nobody(_: Inbox) -> list[str]:
 async def one_chat(inbox: Inbox, *, messages: int) -> list[str]:
     """One chat with many messages."""
     for _ in range(messages):
-        await inbox.ingest(_said("busy", "busy/a"))
+        await inbox.ingest(_sent("busy", "busy/a"))
     return ["web:busy/a"]
 
 
@@ -65,7 +65,7 @@ async def many_chats(inbox: Inbox, *, chats: int) -> list[str]:
     """One person with a message in each of many chats."""
     names = [f"busy/{i}" for i in range(chats)]
     for name in names:
-        await inbox.ingest(_said("busy", name))
+        await inbox.ingest(_sent("busy", name))
     return [f"web:{name}" for name in names]
 
 
@@ -73,12 +73,12 @@ async def many_ticks(inbox: Inbox, *, ticks: int) -> list[str]:
     """Schedules of as many chats that are due at once."""
     names = [f"owner{i}/a" for i in range(ticks)]
     for i, name in enumerate(names):
-        said = _said(f"owner{i}", name)
-        await inbox.ingest(msgspec.structs.replace(said, metadata={BACKGROUND: "1"}), internal=True)
+        message = _sent(f"owner{i}", name)
+        await inbox.ingest(msgspec.structs.replace(message, metadata={BACKGROUND: "1"}), internal=True)
     return [f"web:{name}" for name in names]
 
 
-def _said(who: str, chat: str) -> InboundMessage:
+def _sent(who: str, chat: str) -> InboundMessage:
     return msgspec.structs.replace(message(WORDS, chat=chat), sender_id=who)
 
 
@@ -106,8 +106,8 @@ async def beside(on: Stage, name: str, crowd: Crowd, *, messages: int) -> list[R
     there = await crowd(inbox)
     held_up = 0
     for nth in range(messages):
-        said = _said("quiet", "quiet/a")
-        await inbox.ingest(said)
+        message = _sent("quiet", "quiet/a")
+        await inbox.ingest(message)
         await eventually(partial(_answered, on.client, "web:quiet/a", nth + 1), within_s=120)
         held_up += await _due(on.client) > 0
     turns = _turns(on)
@@ -150,8 +150,8 @@ def _turns(on: Stage) -> list[Turn]:
     for worker in on.fleet.workers:
         for line in worker.log.splitlines():
             if '"turn ended"' in line:
-                said = msgspec.json.decode(line)
-                found.append(Turn(said["session"], said["waited_ms"] / 1000, said["seconds"]))
+                message = msgspec.json.decode(line)
+                found.append(Turn(message["session"], message["waited_ms"] / 1000, message["seconds"]))
     return found
 
 

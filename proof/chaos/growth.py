@@ -128,8 +128,8 @@ async def _settled(client: RedisClient) -> int:
             with contextlib.suppress(ShoalError, ReplyError):  # only some allocators can be purged
                 await client.command("MEMORY", "PURGE")
             await client.command("EVAL", "collectgarbage() return 1", 0)
-            told = await client.command("MEMORY", "STATS")
-            stats = dict(zip(told[::2], told[1::2], strict=True))
+            result = await client.command("MEMORY", "STATS")
+            stats = dict(zip(result[::2], result[1::2], strict=True))
             looks.append(stats[b"total.allocated"] - stats[b"clients.normal"] - stats[b"aof.buffer"])
             await asyncio.sleep(0.2)
         return int(min(looks))

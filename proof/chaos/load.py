@@ -46,12 +46,12 @@ class Chat:
         """One message, and its answer."""
         n = len(self.sent)
         id = f"{self.name}-{n}"
-        said = message(self._words(self.name, n), chat=f"owner/{self.name}", id=id)
+        sent = message(self._words(self.name, n), chat=f"owner/{self.name}", id=id)
         inbox = Inbox(self._client)
         began = time.monotonic()
         while True:
             try:
-                await inbox.ingest(said, log_line=UserLine(id=id, text=said.content), principal="owner", retry_for_s=60)
+                await inbox.ingest(sent, log_line=UserLine(id=id, text=sent.content), principal="owner", retry_for_s=60)
                 break
             except (RedisAway, Refused):
                 await asyncio.sleep(POLL_S)

@@ -113,7 +113,7 @@ async def _stop(client: ClientConnection, fleet: Fleet, model: ScriptedOpenAI, s
     """Say the name of the state in a new chat, wait until the turn is in it, and stop it; the seconds that took."""
     asked = len(model.requests())
     await _send(client, "message", id=f"m-{chat}", chat=chat, text=state)
-    turn = (await _heard(client, chat, lambda frame: frame["type"] == "accepted"))["turn"]
+    turn = (await _received(client, chat, lambda frame: frame["type"] == "accepted"))["turn"]
 
     async def model_asked(times: int) -> None:
         await eventually(lambda: len(model.requests()) >= asked + times, within_s=PATIENCE_S, what=state)
@@ -123,7 +123,7 @@ async def _stop(client: ClientConnection, fleet: Fleet, model: ScriptedOpenAI, s
         await eventually(mark.exists, within_s=PATIENCE_S, what="the command")
 
     async def text_came() -> None:
-        await _heard(client, chat, lambda frame: frame["type"] == "delta")
+        await _received(client, chat, lambda frame: frame["type"] == "delta")
 
     at_work: dict[str, Callable[[], Awaitable[None]]] = {
         STREAM: text_came,
@@ -134,14 +134,14 @@ async def _stop(client: ClientConnection, fleet: Fleet, model: ScriptedOpenAI, s
     await at_work[state]()
     began = time.monotonic()
     await _send(client, "stop", chat=chat, turn=turn)
-    line = await _heard(client, chat, lambda frame: frame["type"] == "reply")
+    line = await _received(client, chat, lambda frame: frame["type"] == "reply")
     took = time.monotonic() - began
     if line["kind"] != "stopped":
         raise AssertionError(f"the turn in {state!r} ended with {line!r}, and not by the stop")
     return took
 
 
-async def _heard(client: ClientConnection, chat: str, wanted: Callable[[Frame], bool]) -> Frame:
+async def _received(client: ClientConnection, chat: str, wanted: Callable[[Frame], bool]) -> Frame:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             frame: Frame = json.loads(await client.recv())

@@ -42,7 +42,7 @@ from tests.helpers.wait import eventually
 WORKERS = 3
 EACH = 3
 PROBES_AT_ONCE = 4
-STARTED, TOLD, HELLO = "started", "told", "hi"
+STARTED, REPORTED, HELLO = "started", "told", "hi"
 
 
 class Found(msgspec.Struct):
@@ -67,7 +67,7 @@ class Found(msgspec.Struct):
 def script(model: ScriptedOpenAI, turns: int, model_s: float) -> None:
     """Every call of the model takes `model_s`."""
     answers = [
-        Answer(match=r"^\[Subagent", text=TOLD, first_s=model_s, times=0),
+        Answer(match=r"^\[Subagent", text=REPORTED, first_s=model_s, times=0),
         Answer(match="^dig", text="gold", first_s=model_s, times=0),
         Answer(match="^hello", text=HELLO, first_s=model_s, times=0),
         Answer(match="^please", role="tool", text=STARTED, first_s=model_s, times=0),
@@ -181,17 +181,19 @@ async def _judge(client: RedisClient, turns: int, found: Found) -> None:
     for number in range(turns):
         session = f"web:owner/p{number}"
         entries = await history(client, session)
-        told = Counter(
+        result = Counter(
             named[0]
             for entry in entries
             if isinstance(entry, UserEntry) and (named := re.findall(r"Task: (dig \S+)", entry.content))
         )
         wanted = {f"dig {number}-{at}" for at in range(EACH)}
-        found.results += sum(told.values())
-        found.lost += len(wanted - told.keys())
-        found.doubled += sum(times - 1 for times in told.values())
-        said = await replies(client, session)
-        found.unanswered += said.count(STARTED) != 1 or TOLD not in said or set(said) != {STARTED, TOLD}
+        found.results += sum(result.values())
+        found.lost += len(wanted - result.keys())
+        found.doubled += sum(times - 1 for times in result.values())
+        message = await replies(client, session)
+        found.unanswered += (
+            message.count(STARTED) != 1 or REPORTED not in message or set(message) != {STARTED, REPORTED}
+        )
         found.torn += _torn(entries)
     found.dead = await client.command("XLEN", keys.DEAD)
     await eventually(lambda: _idle(client), within_s=60)

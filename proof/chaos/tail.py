@@ -75,11 +75,11 @@ class Talker:
     async def _ingest(self, id: str) -> bool:
         """Whether the server knew the message already."""
         text = f"Calculate {len(self.sent)} * 7 for {id}"
-        said = message(text, chat=f"owner/{self._name}", id=id)
+        sent = message(text, chat=f"owner/{self._name}", id=id)
         while True:
             try:
                 show = UserLine(id=id, text=text)
-                done = await Inbox(self._client).ingest(said, log_line=show, principal="owner", retry_for_s=60)
+                done = await Inbox(self._client).ingest(sent, log_line=show, principal="owner", retry_for_s=60)
             except (RedisAway, Refused):
                 await asyncio.sleep(POLL_S)
             else:

@@ -36,12 +36,12 @@ async def witness(client: RedisClient, redis_url: str) -> AsyncIterator[Witness]
 async def claim(client: RedisClient, owner: str) -> Claim:
     """The turn of the session in the hands of `owner`."""
     queue = LeaseQueue(client, TURNS, owner=owner, lease_s=30)
-    [taken] = await queue.acquire(1)
+    [accepted] = await queue.acquire(1)
     await queue.close()
-    return taken
+    return accepted
 
 
-async def taken_over(client: RedisClient) -> tuple[Claim, Claim]:
+async def accepted_over(client: RedisClient) -> tuple[Claim, Claim]:
     """A turn whose first owner wrote a step and then lost its lease to a second one, which wrote one, too."""
     await say(Inbox(client))
     first = await claim(client, "a" * 32)
@@ -63,7 +63,7 @@ async def kinds(witness: Witness, last: str) -> list[str]:
 
 async def test_a_turn_that_is_recovered_properly_is_no_wrong(client: RedisClient, witness: Witness) -> None:
     """Two leases one behind the other, each write from the one that holds it: three zeros, and the events in order."""
-    _, second = await taken_over(client)
+    _, second = await accepted_over(client)
     await Turns(client).commit(second, history=[step(2)], lines=[reply("done", 1)], event=TurnEvent(1, "done"))
     expected = ["acquired", "ledger", "acquired", "ledger", "commit", "given back"]
     assert await kinds(witness, "given back") == expected
@@ -72,7 +72,7 @@ async def test_a_turn_that_is_recovered_properly_is_no_wrong(client: RedisClient
 
 async def test_a_late_write_that_is_turned_away_is_counted_as_refused(client: RedisClient, witness: Witness) -> None:
     """The fence holds: the older lease wrote nothing."""
-    first, _ = await taken_over(client)
+    first, _ = await accepted_over(client)
     with pytest.raises(Exception, match="lost"):
         await Turns(client).append_step(first, 3, step(3))
     await client.run(load("turns/wake"), [keys.wake(TURNS)])  # whatever comes next ends the script before
@@ -84,7 +84,7 @@ async def test_a_late_write_that_is_accepted_is_counted_as_stale_and_as_an_overl
     client: RedisClient, witness: Witness
 ) -> None:
     """With a ledger script that does not ask for the lease both counts of wrongs show it."""
-    first, _ = await taken_over(client)
+    first, _ = await accepted_over(client)
     true = load("turns/ledger")
     fence = "if not holds(KEYS[1], ARGV[1], ARGV[2]) then return -1 end"
     assert fence in true.source

@@ -15,7 +15,7 @@ from shared.messages.web import AcceptedFrame, ResumedFrame
 from tests.helpers.web_frames import approval_frame, reply_frame
 
 OPEN = approval_frame("a", 2, 5, "0123", "open", "exec", "May I run `exec`?", '{\n  "command": "l\x1bs"\n}')
-SAID_YES = approval_frame("a", 3, 5, "0123", "yes", "exec", "Yes.", by="owner")
+SENT_YES = approval_frame("a", 3, 5, "0123", "yes", "exec", "Yes.", by="owner")
 COMMAND = reply_frame("a", 4, 0, "I run `exec` now.", ("m2",), kind="command")
 END = reply_frame("a", 5, 5, "done", ("m1",))
 
@@ -34,28 +34,28 @@ class Script(ChatThread):
         return f"m{len(self.texts)}"
 
 
-def answers(said: bool | None) -> Callable[[str], bool | None]:
-    return lambda prompt: said
+def answers(message: bool | None) -> Callable[[str], bool | None]:
+    return lambda prompt: message
 
 
 @pytest.mark.parametrize(("said", "texts"), [(True, ["go", "/yes 0123"]), (False, ["go", "/no 0123"]), (None, ["go"])])
 def test_a_person_at_a_terminal_is_asked(
-    capsys: pytest.CaptureFixture[str], said: bool | None, texts: list[str]
+    capsys: pytest.CaptureFixture[str], message: bool | None, texts: list[str]
 ) -> None:
     """The answer is a command, so that it survives a lost connection; who says nothing may say it later."""
     script = Script(
         AcceptedFrame("m1", "a", 0, 5),
         ApprovalEvent(OPEN),
-        ApprovalEvent(SAID_YES),
+        ApprovalEvent(SENT_YES),
         ReplyEvent(COMMAND, ("m2",)),
         ReplyEvent(END, ("m1",)),
     )
-    assert ChatDialog(script, PlainScreen(), own_only=True, decide=answers(said)).ask("go") == END
+    assert ChatDialog(script, PlainScreen(), own_only=True, decide=answers(message)).ask("go") == END
     assert script.texts == texts
     out, err = capsys.readouterr()
     assert "May I run `exec`?" in out
     assert out.strip().endswith("done")
-    assert ("/yes 0123 or /no 0123" in err) == (said is None)
+    assert ("/yes 0123 or /no 0123" in err) == (message is None)
 
 
 def test_without_a_terminal_it_says_that_the_turn_waits(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,7 +82,7 @@ def test_a_chat_that_is_opened_while_its_turn_waits_asks_at_once() -> None:
     waits = Script(OpeningLines((OPEN,)), ResumedFrame("a", 2, 5), ReplyEvent(END, ()))
     ChatDialog(waits, PlainScreen(), own_only=False, decide=answers(False)).open(10)
     assert waits.texts == ["/no 0123"]
-    answered = Script(OpeningLines((OPEN, SAID_YES)), ResumedFrame("a", 3, 5), ReplyEvent(END, ()))
+    answered = Script(OpeningLines((OPEN, SENT_YES)), ResumedFrame("a", 3, 5), ReplyEvent(END, ()))
     ChatDialog(answered, PlainScreen(), own_only=False, decide=answers(False)).open(10)
     assert answered.texts == []
 

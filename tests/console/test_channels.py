@@ -66,8 +66,8 @@ def test_doctor_says_which_channel_does_not_work_and_why(redis_url: str) -> None
         await client.close()
 
     asyncio.run(appear())
-    told = json.loads(shoal("doctor", "--json", SHOAL_REDIS__URL=redis_url).output)
-    checks = {check["name"]: (check["outcome"], check["found"]) for check in told["checks"]}
+    result = json.loads(shoal("doctor", "--json", SHOAL_REDIS__URL=redis_url).output)
+    checks = {check["name"]: (check["outcome"], check["found"]) for check in result["checks"]}
     assert checks["channels"] == ("ok", "pond (2 gateways), web")
     assert checks["channel pond"] == ("failed", "off on g1: the token is wrong")
     assert "the token" not in checks["gateways"][1]

@@ -347,8 +347,8 @@ async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
     async def away_once(socket: ServerConnection) -> None:
         for _ in range(2):
             assert json.loads(await socket.recv())["type"] == "history"
-            if not heard_history:
-                heard_history.append(True)
+            if not received_history:
+                received_history.append(True)
                 await socket.send(
                     '{"type":"error","code":"unavailable","message":"away","chat":"a","retry_after":0.01}'
                 )
@@ -363,7 +363,7 @@ async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
         await socket.send('{"type":"accepted","id":"m1","chat":"a","ahead":0,"turn":1}')
         await socket.wait_closed()
 
-    heard_history: list[bool] = []
+    received_history: list[bool] = []
     async with server(away_once) as url, chatting(url) as (client, received):
         client.send_message("m1", "hello")
         await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in received))

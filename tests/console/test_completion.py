@@ -36,7 +36,7 @@ def environment(url: str, **more: str) -> dict[str, str]:
 
 def offered(*words: str, url: str = AWAY, shell: str = "bash") -> list[str]:
     """What is offered for the last of the words, as the shell's function is told it."""
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "console"],
         env=environment(
             url, _SHOAL_COMPLETE=f"{shell}_complete", COMP_WORDS="\n".join(words), COMP_CWORD=str(len(words) - 1)
@@ -46,8 +46,8 @@ def offered(*words: str, url: str = AWAY, shell: str = "bash") -> list[str]:
         check=True,
         cwd="/",
     )
-    assert told.stderr == ""
-    return [line for line in told.stdout.splitlines() if line]
+    assert result.stderr == ""
+    return [line for line in result.stdout.splitlines() if line]
 
 
 @pytest.fixture
@@ -114,12 +114,12 @@ def test_a_letter_says_why_it_is_one(filled: str) -> None:
     """In shells that show words about a value."""
     assert offered("shoal", "dead", "show", "a", url=filled, shell="zsh") == ["plain", "ab12cd34", "error"]
     assert offered("shoal", "cron", "show", "x", url=filled, shell="fish") == []
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "console"],
         env=environment(filled, _SHOAL_COMPLETE="fish_complete", COMP_WORDS="shoal cron show x", COMP_CWORD="x"),
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert told.stdout == "plain,x8r2\tweb:owner/one\n"
+    assert result.stdout == "plain,x8r2\tweb:owner/one\n"
 
 
 def test_a_name_that_a_shell_would_run_is_not_offered(redis_url: str) -> None:
@@ -190,7 +190,7 @@ EOF
         $(complete -p shoal | sed 's/.*-F \\([^ ]*\\) .*/\\1/') shoal
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    told = subprocess.run(
+    result = subprocess.run(
         ["bash", "--norc", "-c", script],
         env=environment(url, PATH=f"{folder}:{os.environ['PATH']}"),
         capture_output=True,
@@ -198,8 +198,8 @@ EOF
         check=True,
         cwd=folder,
     )
-    assert told.stderr == ""
-    return told.stdout.split()
+    assert result.stderr == ""
+    return result.stdout.split()
 
 
 def test_a_real_bash_completes_commands_and_names_with_colons(filled: str, tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ def test_a_bash_without_colons_as_breaks_gets_the_whole_name(filled: str, tmp_pa
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_the_scripts_of_other_shells_are_clicks(shell: str) -> None:
     """They name our command, and the variable by which it knows that it is asked."""
-    told = CliRunner().invoke(cli, ["completion", shell])
-    assert told.exit_code == 0
-    assert f"_SHOAL_COMPLETE={shell}_complete" in told.output
-    assert "shoal" in told.output
+    result = CliRunner().invoke(cli, ["completion", shell])
+    assert result.exit_code == 0
+    assert f"_SHOAL_COMPLETE={shell}_complete" in result.output
+    assert "shoal" in result.output
     assert CliRunner().invoke(cli, ["completion", "cmd"]).exit_code == 2

@@ -57,14 +57,14 @@ def test_the_release_is_the_same_everywhere() -> None:
 
 def test_it_runs_as_a_module_too() -> None:
     """`python -m console`, where no script is installed."""
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "console", "config", "check"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout == "The settings are fine.\n"
+    assert result.stdout == "The settings are fine.\n"
 
 
 def test_config_check_lists_every_problem_and_fails() -> None:
@@ -135,15 +135,15 @@ def test_status_shows_queues_and_processes(durable: str) -> None:
         durable, "ZADD", "shoal:queue:turns", str(now - 9000), "turn:web:a", str(now), "turn:web:b", "9e15", "turn:c"
     )
     appear(durable, one(running=2, slots=100), one("gateway", name="g1"))
-    told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
-    turns, background, jobs = told["queues"]
+    outcome = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
+    turns, background, jobs = outcome["queues"]
     assert 9 <= turns.pop("oldest_due_s") < 30
     assert turns == {"name": "turns", "due": 2, "running": 0, "delayed": 1}
     assert (background["name"], background["due"], jobs["due"]) == ("background", 0, 0)
-    gateway, worker = told["processes"]
+    gateway, worker = outcome["processes"]
     assert (worker["name"], worker["running"], worker["draining"], worker["details"]["model"]) == ("w1", 2, False, "m")
     assert gateway["kind"] == "gateway"
-    assert (told["problems"], told["dead_letters"], told["newest_dead_letter"]) == ([], 0, None)
+    assert (outcome["problems"], outcome["dead_letters"], outcome["newest_dead_letter"]) == ([], 0, None)
     result = shoal("status", SHOAL_REDIS__URL=durable)
     assert result.exit_code == 0
     lines = result.output.splitlines()
@@ -160,18 +160,18 @@ def test_status_shows_queues_and_processes(durable: str) -> None:
 def test_the_keys_of_status_are_always_there(durable: str) -> None:
     """Whoever reads the JSON needs no `if`: a process that said nothing of a thing has its default."""
     appear(durable, Presence(kind="worker", name="w", host="h", pid=1, started_at=0, version="0"))
-    told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
-    assert set(told) == {
+    result = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
+    assert set(result) == {
         "at_ms", "problems", "figures", "queues", "processes", "models", "deliveries", "dead_letters",
         "newest_dead_letter", "redis",
     }  # fmt: skip
-    assert set(told["processes"][0]) == {
+    assert set(result["processes"][0]) == {
         "kind", "name", "host", "pid", "started_at", "version", "running", "slots", "draining", "details", "ways",
         "vitals",
     }  # fmt: skip
-    assert told["processes"][0]["vitals"] is None
-    assert {"product", "version", "policy", "append_only", "fsync", "used_bytes", "limit_bytes"} <= set(told["redis"])
-    assert set(told["figures"]) == {
+    assert result["processes"][0]["vitals"] is None
+    assert {"product", "version", "policy", "append_only", "fsync", "used_bytes", "limit_bytes"} <= set(result["redis"])
+    assert set(result["figures"]) == {
         "accepted_per_s", "refused_per_s", "ended_per_s", "failed_per_s", "first_token", "turn", "answer",
     }  # fmt: skip
 
@@ -185,8 +185,8 @@ def test_status_counts_dead_letters(durable: str) -> None:
     assert "ago (error)" in result.output
     assert "owner" not in result.output
     assert result.exit_code == 0
-    told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
-    assert (told["newest_dead_letter"]["reference"], told["newest_dead_letter"]["reason"]) == ("00", "error")
+    outcome = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
+    assert (outcome["newest_dead_letter"]["reference"], outcome["newest_dead_letter"]["reason"]) == ("00", "error")
 
 
 def codes(url: str) -> list[str]:
@@ -244,8 +244,8 @@ def test_status_lives_with_a_server_that_hides_its_settings(durable: str) -> Non
     command(durable, "ACL", "SETUSER", "guest", "on", ">pw", "~*", "&*", "+@all", "-config", "-info")
     try:
         url = urlsplit(durable)._replace(netloc=f"guest:pw@127.0.0.1:{urlsplit(durable).port}").geturl()
-        told = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=url).output)
-        assert (told["redis"]["policy"], told["redis"]["fsync"], told["problems"]) == (None, None, [])
+        result = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=url).output)
+        assert (result["redis"]["policy"], result["redis"]["fsync"], result["problems"]) == (None, None, [])
         assert "policy unknown   persistence unknown" in shoal("status", SHOAL_REDIS__URL=url).output
         checks = {
             check["name"]: check
@@ -264,9 +264,9 @@ def test_status_with_no_process_says_what_to_start(redis_url: str) -> None:
 def diagnosis(url: str, *arguments: str, **environ: str) -> tuple[int, dict[str, tuple[str, str]]]:
     """The doctor's exit code, and its checks by name."""
     result = shoal("doctor", "--json", *arguments, SHOAL_REDIS__URL=url, **environ)
-    told = json.loads(result.output)
-    assert told["ok"] is (result.exit_code == 0)
-    return result.exit_code, {check["name"]: (check["outcome"], check["found"]) for check in told["checks"]}
+    outcome = json.loads(result.output)
+    assert outcome["ok"] is (result.exit_code == 0)
+    return result.exit_code, {check["name"]: (check["outcome"], check["found"]) for check in outcome["checks"]}
 
 
 def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Path) -> None:
@@ -364,13 +364,13 @@ def test_a_command_is_described_in_help_without_being_imported(name: str) -> Non
 def test_help_comes_at_once() -> None:
     """Nothing heavy is imported on the way; the time has room for a slow machine."""
     started = time.monotonic()
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "console", "--help"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert time.monotonic() - started < 3
     assert not {"asyncio", "msgspec", "redis", "rich", "websockets"} & {
-        line.rpartition("|")[2].strip() for line in told.stderr.splitlines()
+        line.rpartition("|")[2].strip() for line in result.stderr.splitlines()
     }
 
 

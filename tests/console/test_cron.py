@@ -69,11 +69,11 @@ def test_list_shows_all_the_next_one_first_and_no_text(shoal: Shoal, redis_url: 
     assert "secret" not in shown.stdout
     assert len(shoal("list", "--chat", "web:owner/b").stdout.splitlines()) == 2
     assert "4 in all" in shoal("list", "--limit", "1").stdout
-    told = json.loads(shoal("list", "--json").stdout)
-    assert told["total"] == 4
-    assert [one["id"] for one in told["schedules"][:2]] == ["aa", "bb"]
-    assert told["schedules"][0] == {
-        "id": "aa", "session": "web:owner/a", "in_logs": told["schedules"][0]["in_logs"], "plan": "every 1 min",
+    result = json.loads(shoal("list", "--json").stdout)
+    assert result["total"] == 4
+    assert [one["id"] for one in result["schedules"][:2]] == ["aa", "bb"]
+    assert result["schedules"][0] == {
+        "id": "aa", "session": "web:owner/a", "in_logs": result["schedules"][0]["in_logs"], "plan": "every 1 min",
         "next": "2026-11-21 12:00 (Saturday, UTC)", "next_ms": NOW, "missed_ticks": "skip", "timezone": "UTC",
         "owner": "owner", "created_ms": 0, "paused": False, "runs": 0, "missed": 0, "last_ms": None,
     }  # fmt: skip
@@ -105,14 +105,14 @@ def test_remove_asks_and_takes_one_out(shoal: Shoal, redis_url: str) -> None:
 def test_what_is_not_clear_is_one_line_that_says_what_to_do(shoal: Shoal, redis_url: str) -> None:
     """Exit code 1."""
     on(redis_url, planned)
-    for arguments, said in [
+    for arguments, message in [
         (("show", "zz"), "there is no schedule 'zz'; `shoal cron list` shows all"),
         (("remove", HEARTBEAT, "--yes"), "2 chats have a schedule 'heartbeat'; say which by --chat NAME"),
         (("list", "--chat", "nonsense"), "'nonsense' is no session"),
     ]:
         shown = shoal(*arguments)
         assert shown.exit_code == 1
-        assert said in shown.stderr
+        assert message in shown.stderr
         assert len(shown.stderr.splitlines()) == 1
 
 

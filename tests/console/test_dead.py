@@ -56,11 +56,11 @@ async def bury(
     await queue.close()
 
 
-async def put(client: RedisClient, reference: str, said: InboundMessage, *, id: str = "*") -> None:
+async def put(client: RedisClient, reference: str, message: InboundMessage, *, id: str = "*") -> None:
     """A letter straight into the stream."""
-    member = keys.turn(said.session)
+    member = keys.turn(message.session)
     await client.command(
-        "XADD", keys.DEAD, id, "member", member, "n", 1, "reason", f"error {reference}", "m", encode(said)
+        "XADD", keys.DEAD, id, "member", member, "n", 1, "reason", f"error {reference}", "m", encode(message)
     )
 
 
@@ -142,8 +142,8 @@ async def test_a_replay_that_died_before_its_end_makes_no_second_turn(client: Re
 
 async def test_a_channel_without_a_log_gets_no_line(client: RedisClient) -> None:
     """Only web chats show people their own messages."""
-    said = message("hello", chat="77", channel="telegram")
-    await put(client, "ab12cd34", said)
+    sent = message("hello", chat="77", channel="telegram")
+    await put(client, "ab12cd34", sent)
     letters = letters_of(client)
     await letters.replay(await found(letters, "ab12cd34"))
     assert [one.content for one in await waiting(client, "telegram:77")] == ["hello"]
@@ -264,18 +264,20 @@ def test_a_letter_is_shown_without_its_text_unless_asked_for(shoal: Shoal, store
     assert "owner" not in plain
     assert "characters  18" in plain.splitlines()
     assert shoal("show", "ab12cd34", "--text").output.endswith("\n\nmy secret plan\n")
-    told = json.loads(shoal("show", "ab12cd34", "--text", "--show-chats", "--json").output)
-    assert told["text"] == "my secret\x1b[2J plan"
-    assert (told["readable"], told["chat"], told["sender"]) == (True, "owner/a", "owner")
+    result = json.loads(shoal("show", "ab12cd34", "--text", "--show-chats", "--json").output)
+    assert result["text"] == "my secret\x1b[2J plan"
+    assert (result["readable"], result["chat"], result["sender"]) == (True, "owner/a", "owner")
 
 
 def test_an_unreadable_letter_says_what_is_wrong_with_it(shoal: Shoal, store: Store) -> None:
     """Shown, and when a replay is tried: it stays, and the exit code is 1."""
     store(lambda client: bury(client, "ab12cd34", record=b"\xc1"))
     assert "record_malformed" in shoal("show", "ab12cd34").output
-    told = shoal("replay", "ab12cd34")
-    assert told.exit_code == 1
-    assert told.stderr.startswith("'ab12cd34' was left where it is: its record cannot be read (a record is not msgpack")
+    result = shoal("replay", "ab12cd34")
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "'ab12cd34' was left where it is: its record cannot be read (a record is not msgpack"
+    )
     assert "1" in shoal("drop", "ab12cd34", "--yes").output
     assert shoal("show", "ab12cd34").exit_code == 1
 
@@ -309,8 +311,13 @@ def test_a_reply_that_a_platform_did_not_take_is_found_with_what_was_written_of_
     assert "secret" not in plain
     assert "why         400: too long" in plain.splitlines()
     assert shoal("show", reference, "--text").output.endswith("\n\nmy secret plan\n")
-    told = json.loads(shoal("show", reference, "--json", "--show-chats").output)
-    assert (told["undelivered"], told["may_be_there"], told["chat"], told["characters"]) == (True, True, "42", 14)
+    result = json.loads(shoal("show", reference, "--json", "--show-chats").output)
+    assert (result["undelivered"], result["may_be_there"], result["chat"], result["characters"]) == (
+        True,
+        True,
+        "42",
+        14,
+    )
 
 
 def test_a_reply_that_was_not_delivered_is_put_back_behind_what_waits(shoal: Shoal, store: Store) -> None:
@@ -346,9 +353,9 @@ def test_replay_of_all_goes_oldest_first_and_leaves_what_does_not_work(shoal: Sh
         await bury(client, "0000000e", "third")
 
     store(five)
-    told = shoal("replay", "--all", "--json", SHOAL_INBOX__CAP="2")
-    assert told.exit_code == 1
-    answer = json.loads(told.stdout)
+    result = shoal("replay", "--all", "--json", SHOAL_INBOX__CAP="2")
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
     assert answer["replayed"] == 2
     why = {one["reference"]: one["why"] for one in answer["left"]}
     assert list(why) == ["0000000b", "0000000c", "0000000e"]
@@ -368,9 +375,9 @@ def test_nothing_is_dropped_unasked(shoal: Shoal, store: Store) -> None:
 
     store(two)
     for answer in ("n\n", "\n", ""):
-        told = shoal("drop", "--all", input=answer)
-        assert told.exit_code == 1
-        assert "Forget 2 dead letters for good?" in told.stderr
+        result = shoal("drop", "--all", input=answer)
+        assert result.exit_code == 1
+        assert "Forget 2 dead letters for good?" in result.stderr
     assert json.loads(shoal("list", "--json").output)["total"] == 2
     assert shoal("drop", "0000000a", input="y\n").stdout == "Dropped 1 letter.\n"
     assert json.loads(shoal("drop", "--all", "--yes", "--json").output) == {"dropped": 1, "interrupted": False}
@@ -389,9 +396,9 @@ def test_one_or_all_must_be_given(shoal: Shoal, command: str) -> None:
 )
 def test_redis_away_is_one_line_and_exit_code_three(shoal: Shoal, arguments: tuple[str, ...]) -> None:
     """The address without its password."""
-    told = shoal(*arguments, SHOAL_REDIS__URL="redis://:canary@127.0.0.1:1/0")
-    assert told.exit_code == 3
-    [line] = told.stderr.splitlines()
+    result = shoal(*arguments, SHOAL_REDIS__URL="redis://:canary@127.0.0.1:1/0")
+    assert result.exit_code == 3
+    [line] = result.stderr.splitlines()
     assert line.startswith("Redis is away")
     assert "redis://:***@127.0.0.1:1/0" in line
 

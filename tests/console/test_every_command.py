@@ -81,8 +81,8 @@ def shoal(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sh
         await announce(client, worker())
         await announce(client, gateway())
         await say(Inbox(client), "hello", chat="owner/a")
-        said = message("please help", chat="owner/a")
-        fields = ("member", keys.turn(said.session), "n", 1, "reason", "error ab12cd34", "m", encode(said))
+        sent = message("please help", chat="owner/a")
+        fields = ("member", keys.turn(sent.session), "n", 1, "reason", "error ab12cd34", "m", encode(sent))
         await client.command("XADD", keys.DEAD, "*", *fields)
         await client.close()
 
@@ -102,10 +102,10 @@ def test_every_command_has_help_with_an_example_that_can_be_typed(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept.json").write_text("{}")
-    told = CliRunner().invoke(cli, [*path.split(), "--help"])
-    assert told.exit_code == 0
-    assert told.output.startswith(f"Usage: cli {path}")
-    _, _, below = told.output.partition("Examples:\n")
+    result = CliRunner().invoke(cli, [*path.split(), "--help"])
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: cli {path}")
+    _, _, below = result.output.partition("Examples:\n")
     examples = re.findall(r"\bshoal [^|>)\n]*", below)
     assert examples, "no example"
     assert len(examples) == len(below.strip().splitlines()), "an example was wrapped"
@@ -126,34 +126,34 @@ def test_this_test_knows_every_command() -> None:
 @pytest.mark.parametrize("path", ANSWERS)
 def test_with_json_there_is_json_and_nothing_else(shoal: Shoal, path: str) -> None:
     """On standard output one object, on standard error not a word while nothing is wrong."""
-    told = shoal(*path.split(), *ANSWERS[path].split(), "--json")
-    assert isinstance(json.loads(told.stdout), dict)
-    assert told.stderr == ""
-    assert told.exit_code in ((0, 1) if path in ("status", "doctor") else (0,))
+    result = shoal(*path.split(), *ANSWERS[path].split(), "--json")
+    assert isinstance(json.loads(result.stdout), dict)
+    assert result.stderr == ""
+    assert result.exit_code in ((0, 1) if path in ("status", "doctor") else (0,))
 
 
 @pytest.mark.parametrize("path", ANSWERS)
 def test_without_json_there_are_lines_for_people(shoal: Shoal, path: str) -> None:
     """And no code of a terminal in a pipe."""
-    told = shoal(*path.split(), *ANSWERS[path].split())
-    assert told.stdout.strip()
-    assert "\x1b" not in told.output
-    assert told.stderr == ""
+    result = shoal(*path.split(), *ANSWERS[path].split())
+    assert result.stdout.strip()
+    assert "\x1b" not in result.output
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize("path", NOTHING)
 @pytest.mark.parametrize("json_too", [False, True])
 def test_what_there_is_not_is_one_line_and_exit_code_one(shoal: Shoal, path: str, json_too: bool) -> None:
     """What to do stands in it, or how to see what there is."""
-    told = shoal(*path.split(), *NOTHING[path].split(), *(["--json"] if json_too else []))
-    assert told.exit_code == 1
-    if told.stdout:
+    result = shoal(*path.split(), *NOTHING[path].split(), *(["--json"] if json_too else []))
+    assert result.exit_code == 1
+    if result.stdout:
         assert json_too
-        assert isinstance(json.loads(told.stdout), dict)
+        assert isinstance(json.loads(result.stdout), dict)
     else:
-        [line] = told.stderr.splitlines()
+        [line] = result.stderr.splitlines()
         assert len(line) > 20
-    assert "Traceback" not in told.output
+    assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize("path", sorted((ANSWERS.keys() | NOTHING.keys()) - ELSEWHERE))
@@ -161,14 +161,14 @@ def test_what_there_is_not_is_one_line_and_exit_code_one(shoal: Shoal, path: str
 def test_redis_away_is_one_line_and_exit_code_three(shoal: Shoal, path: str, json_too: bool) -> None:
     """Where it was looked for, without the password. `doctor` says it as the check that failed."""
     words = (ANSWERS | NOTHING)[path].split()
-    told = shoal(*path.split(), *words, *(["--json"] if json_too else []), SHOAL_REDIS__URL=AWAY)
-    assert "canary" not in told.output
+    result = shoal(*path.split(), *words, *(["--json"] if json_too else []), SHOAL_REDIS__URL=AWAY)
+    assert "canary" not in result.output
     if path == "doctor":
-        assert told.exit_code == 1
-        assert "redis://:***@127.0.0.1:1/0" in told.stdout
+        assert result.exit_code == 1
+        assert "redis://:***@127.0.0.1:1/0" in result.stdout
         return
-    assert (told.exit_code, told.stdout) == (3, "")
-    [line] = told.stderr.splitlines()
+    assert (result.exit_code, result.stdout) == (3, "")
+    [line] = result.stderr.splitlines()
     assert line.startswith("Redis is away")
     assert "redis://:***@127.0.0.1:1/0" in line
 
@@ -178,6 +178,6 @@ def test_wrong_settings_and_wrong_usage_are_exit_code_two(shoal: Shoal, path: st
     """Said by the command that is typed, before it does anything."""
     assert shoal(*path.split(), "--no-such-option").exit_code == 2
     if path in ANSWERS and path not in ("doctor", "config show"):
-        told = shoal(*path.split(), *ANSWERS[path].split(), SHOAL_WORKER__TRUNS="1")
-        assert (told.exit_code, told.stdout) == (2, "")
-        assert "worker.truns" in told.stderr
+        result = shoal(*path.split(), *ANSWERS[path].split(), SHOAL_WORKER__TRUNS="1")
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert "worker.truns" in result.stderr

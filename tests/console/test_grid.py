@@ -95,9 +95,9 @@ def test_facts_flow_over_lines() -> None:
         (95, "95 s"), (200, "3 min 20 s"), (3700, "1 h 1 min"), (200_000, "2 d 7 h"),
     ],
 )  # fmt: skip
-def test_a_time_is_reported_in_the_unit_that_says_most(seconds: float, told: str) -> None:
+def test_a_time_is_reported_in_the_unit_that_says_most(seconds: float, result: str) -> None:
     """Two digits are enough to decide."""
-    assert brief(seconds) == told
+    assert brief(seconds) == result
 
 
 def test_a_table_in_a_pipe_is_whole() -> None:

@@ -57,18 +57,18 @@ async def spawned(client: RedisClient) -> None:
 
 def test_nothing_is_there(shoal: Shoal) -> None:
     """It says so, and exits with 0."""
-    told = shoal("list")
-    assert (told.exit_code, told.output) == (0, "No jobs.\n")
+    result = shoal("list")
+    assert (result.exit_code, result.output) == (0, "No jobs.\n")
 
 
 def test_a_list_has_state_rounds_tokens_and_age_and_no_chat_ids(shoal: Shoal, store: Store[object]) -> None:
     """A chat id can be a phone number: it is shown when asked for."""
     store(spawned)
-    told = shoal("list").output
-    assert SESSION not in told
-    assert log_id(SESSION) in told
-    assert ["runs", "running", log_id(SESSION), "2", "70"] in [row.split()[:5] for row in told.splitlines()]
-    assert "search" not in told
+    result = shoal("list").output
+    assert SESSION not in result
+    assert log_id(SESSION) in result
+    assert ["runs", "running", log_id(SESSION), "2", "70"] in [row.split()[:5] for row in result.splitlines()]
+    assert "search" not in result
     assert "search" in shoal("list", "--text").output
     assert SESSION in shoal("list", "--show-chats").output
     jobs = json.loads(shoal("list", "--json").output)["jobs"]
@@ -96,9 +96,9 @@ def test_a_cancelled_job_reports_and_is_cancelled_once(shoal: Shoal, store: Stor
     again = shoal("cancel", "runs")
     assert (again.exit_code, again.output) == (1, "It has ended already.\n")
     assert json.loads(shoal("cancel", "--all", "--json").output) == {"cancelled": ["waits"], "interrupted": False}
-    told = store(reports)
-    assert isinstance(told, list)
-    assert [message.id for message in told] == ["child:runs", "child:waits"]
+    result = store(reports)
+    assert isinstance(result, list)
+    assert [message.id for message in result] == ["child:runs", "child:waits"]
     assert shoal("list", "--session", SESSION).output.count("cancelled") == 2
 
 

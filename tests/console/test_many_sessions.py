@@ -50,8 +50,8 @@ def on(url: str, work: Callable[[RedisClient], Awaitable[T]]) -> T:
 async def bury(client: RedisClient, many: int) -> None:
     """Dead letters of as many chats."""
     for n in range(many):
-        said = message(f"text {n}", chat=f"owner/c{n}")
-        fields = ("member", keys.turn(said.session), "n", 1, "reason", f"error {n:08x}", "m", encode(said))
+        sent = message(f"text {n}", chat=f"owner/c{n}")
+        fields = ("member", keys.turn(sent.session), "n", 1, "reason", f"error {n:08x}", "m", encode(sent))
         await client.command("XADD", keys.DEAD, "*", *fields)
 
 
@@ -201,8 +201,8 @@ def test_a_drop_that_is_cut_says_how_far_it_came(shoal: Shoal, redis_url: str, m
 def test_sessions_go_into_a_folder_and_come_back(shoal: Shoal, redis_url: str, tmp_path: Path) -> None:
     """A file each, readable by their owner alone, whose names can be read."""
     on(redis_url, lambda client: chats(client, 3))
-    told = shoal("session", "export", "--all", "--folder", "kept/all")
-    assert (told.exit_code, told.stdout) == (0, "Wrote 3 sessions into 'kept/all'.\n")
+    result = shoal("session", "export", "--all", "--folder", "kept/all")
+    assert (result.exit_code, result.stdout) == (0, "Wrote 3 sessions into 'kept/all'.\n")
     files = sorted((tmp_path / "kept" / "all").iterdir())
     assert [file.name for file in files] == [file_name(f"web:owner/c{n}") for n in range(3)]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
@@ -222,12 +222,12 @@ def test_sessions_go_into_a_folder_and_come_back(shoal: Shoal, redis_url: str, t
 def test_some_sessions_by_name(shoal: Shoal, redis_url: str, tmp_path: Path) -> None:
     """One that there is not is listed; the others are written, and the exit code is 1."""
     on(redis_url, lambda client: chats(client, 2))
-    told = shoal("session", "export", "web:owner/c1", "web:owner/none", "--folder", "kept", "--json")
-    assert told.exit_code == 1
-    answer = json.loads(told.stdout)
+    result = shoal("session", "export", "web:owner/c1", "web:owner/none", "--folder", "kept", "--json")
+    assert result.exit_code == 1
+    answer = json.loads(result.stdout)
     assert [one["session"] for one in answer["written"]] == ["web:owner/c1"]
     assert [one["session"] for one in answer["left"]] == ["web:owner/none"]
-    assert told.stderr.startswith("'web:owner/none': there is no session")
+    assert result.stderr.startswith("'web:owner/none': there is no session")
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
@@ -243,9 +243,9 @@ def test_what_cannot_be_restored_is_listed_and_the_rest_is(shoal: Shoal, redis_u
         await chats(client, 1)
 
     on(redis_url, forget_one)
-    told = shoal("session", "import", "kept")
-    assert (told.exit_code, told.stdout) == (1, "Restored 1 session.\n")
-    lines = told.stderr.splitlines()
+    result = shoal("session", "import", "kept")
+    assert (result.exit_code, result.stdout) == (1, "Restored 1 session.\n")
+    lines = result.stderr.splitlines()
     assert len(lines) == 2
     assert any("note.json" in line for line in lines)
     assert any(file_name("web:owner/c0") in line for line in lines)
@@ -267,8 +267,8 @@ def test_sessions_that_are_cut_are_whole_or_not_there(
         words = ("--all", "--folder", "again") if command == "export" else ("kept",)
         cut = shoal("session", command, *words)
     assert cut.exit_code == 130
-    told = "3 of 4 sessions written, each file whole." if command == "export" else "3 of 4 files restored"
-    assert cut.stderr.startswith(f"Interrupted: {told}")
+    result = "3 of 4 sessions written, each file whole." if command == "export" else "3 of 4 files restored"
+    assert cut.stderr.startswith(f"Interrupted: {result}")
     if command == "import":
         assert len(json.loads(shoal("session", "list", "--json").stdout)["sessions"]) == 3
     else:
@@ -292,9 +292,9 @@ def test_what_is_not_clear_is_wrong_usage(shoal: Shoal, arguments: tuple[str, ..
 def test_a_folder_that_cannot_be_made_is_one_line(shoal: Shoal, tmp_path: Path) -> None:
     """Before the store is asked for anything."""
     (tmp_path / "file").write_text("")
-    told = shoal("session", "export", "--all", "--folder", "file/kept")
-    assert told.exit_code == 1
-    assert told.stderr == "the folder 'file/kept' cannot be made: Not a directory\n"
+    result = shoal("session", "export", "--all", "--folder", "file/kept")
+    assert result.exit_code == 1
+    assert result.stderr == "the folder 'file/kept' cannot be made: Not a directory\n"
 
 
 def test_names_of_files_differ_when_names_of_sessions_do() -> None:
@@ -318,12 +318,12 @@ def test_a_bar_is_for_a_terminal_and_not_for_json(redis_url: str, tmp_path: Path
             assert ("replaying" in terminal.text) is barred
         finally:
             terminal.close()
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "console", "dead", "drop", "--all", "--yes"],
         env={"PYTHONPATH": str(ROOT), "SHOAL_REDIS__URL": redis_url}, cwd=tmp_path, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    assert told.stderr == ""
+    assert result.stderr == ""
 
 
 def test_any_command_that_is_interrupted_says_so(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,5 +333,5 @@ def test_any_command_that_is_interrupted_says_so(shoal: Shoal, monkeypatch: pyte
         raise KeyboardInterrupt
 
     monkeypatch.setattr(RedisClient, "command", pressed)
-    told = shoal("jobs", "list")
-    assert (told.exit_code, told.stdout, told.stderr) == (130, "", "Interrupted.\n")
+    result = shoal("jobs", "list")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Interrupted.\n")

@@ -54,12 +54,12 @@ def asked(redis_url: str, person: PairedPerson = ADA) -> str:
         await Pairings(client).offer_code(
             person, lambda code: OutboundMessage(content=code, turn=0, kind="notice"), reason="unknown_sender"
         )
-        return (await said(client, person))[-1]
+        return (await sent(client, person))[-1]
 
     return on(redis_url, ask)
 
 
-async def said(client: RedisClient, person: PairedPerson = ADA) -> list[str]:
+async def sent(client: RedisClient, person: PairedPerson = ADA) -> list[str]:
     lines = [one.line for one in await Outbox(client).read_after(person.session, after=0)]
     return [line.content for line in lines if isinstance(line, OutboundMessage)]
 
@@ -73,7 +73,7 @@ def test_a_person_is_let_in_listed_and_removed(shoal: Shoal, redis_url: str) -> 
     assert code not in waiting
     done = shoal("pair", "approve", code)
     assert (done.exit_code, done.stdout) == (0, "Let in: telegram:7 (Ada evil).\n")
-    assert on(redis_url, said)[-1].startswith("You are let in")
+    assert on(redis_url, sent)[-1].startswith("You are let in")
     assert re.search(r"telegram:7 +Ada evil +\d+ s +console", shoal("pair", "list").stdout)
     assert shoal("pair", "revoke", "telegram:7").stdout == "Not let in any more: telegram:7.\n"
     again = shoal("pair", "revoke", "telegram:7")
@@ -87,11 +87,11 @@ def test_programs_read_json(shoal: Shoal, redis_url: str) -> None:
     [waiting] = json.loads(shoal("pair", "list", "--json").stdout)["waiting"]
     assert (waiting["person"], waiting["by"], waiting["let_in_at"]) == ("telegram:7", None, None)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", waiting["code_until"])
-    told = json.loads(shoal("pair", "approve", code, "--json").stdout)
-    assert {name: told[name] for name in ("person", "channel", "id", "by")} == {
+    result = json.loads(shoal("pair", "approve", code, "--json").stdout)
+    assert {name: result[name] for name in ("person", "channel", "id", "by")} == {
         "person": "telegram:7", "channel": "telegram", "id": "7", "by": "console",
     }  # fmt: skip
-    assert json.loads(shoal("pair", "list", "--json").stdout) == {"people": [told], "waiting": []}
+    assert json.loads(shoal("pair", "list", "--json").stdout) == {"people": [result], "waiting": []}
     assert json.loads(shoal("pair", "revoke", "telegram:7", "--json").stdout) == {
         "person": "telegram:7",
         "revoked": True,
@@ -125,8 +125,8 @@ def test_who_is_to_be_removed_must_be_named(shoal: Shoal, person: str) -> None:
 def test_a_store_that_is_away_is_one_line(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the exit code of every command."""
     for words in (("pair", "list"), ("pair", "revoke", "telegram:7"), ("audit",)):
-        told = CliRunner().invoke(cli, list(words), env={"SHOAL_REDIS__URL": "redis://127.0.0.1:1/0"})
-        assert (told.exit_code, len(told.stderr.splitlines())) == (3, 1)
+        result = CliRunner().invoke(cli, list(words), env={"SHOAL_REDIS__URL": "redis://127.0.0.1:1/0"})
+        assert (result.exit_code, len(result.stderr.splitlines())) == (3, 1)
 
 
 def test_the_record_is_shown_newest_last(shoal: Shoal, redis_url: str) -> None:

@@ -15,7 +15,7 @@ from console.chat.state import OpeningLines, ReplyEvent
 from shared.messages.web import AcceptedFrame, ResumedFrame
 from tests.helpers.web_frames import media_frame, reply_frame
 
-SAID = reply_frame(
+SENT = reply_frame(
     "a",
     3,
     5,
@@ -44,9 +44,9 @@ class Script(ChatThread):
 def test_files_are_named_and_buttons_numbered() -> None:
     """A terminal cannot press them."""
     assert shown_text(reply_frame("a", 1, 1, "plain")) == "plain"
-    assert shown_text(SAID).endswith("1. Red\n2. Blue")
+    assert shown_text(SENT).endswith("1. Red\n2. Blue")
     assert is_silent(END)
-    assert not is_silent(SAID)
+    assert not is_silent(SENT)
     assert not is_silent(reply_frame("a", 1, 1, "", kind="stopped"))
 
 
@@ -55,7 +55,7 @@ def test_who_asks_one_thing_reads_what_was_written_for_it(capsys: pytest.Capture
     """Once, and no empty line for the reply that ends the turn; what was said in another turn is not ours."""
     other = reply_frame("a", 2, 4, "not ours", kind="notice", sent_by_tool=True)
     script = Script(
-        AcceptedFrame("m1", "a", 0, 5), ReplyEvent(other, ()), ReplyEvent(SAID, ()), ReplyEvent(END, ("m1",))
+        AcceptedFrame("m1", "a", 0, 5), ReplyEvent(other, ()), ReplyEvent(SENT, ()), ReplyEvent(END, ("m1",))
     )
     assert ChatDialog(script, screen, own_only=True).ask("hello") == END
     assert capsys.readouterr().out.strip() == SHOWN
@@ -63,9 +63,9 @@ def test_who_asks_one_thing_reads_what_was_written_for_it(capsys: pytest.Capture
 
 def test_a_program_reads_it_as_data(capsys: pytest.CaptureFixture[str]) -> None:
     """Words, names of files and labels each in their place."""
-    JsonScreen().reply(SAID)
-    told = json.loads(capsys.readouterr().out)
-    assert (told["text"], told["media"], told["buttons"]) == (SAID.text, ["plan.pdf"], ["Red", "Blue"])
+    JsonScreen().reply(SENT)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["text"], result["media"], result["buttons"]) == (SENT.text, ["plan.pdf"], ["Red", "Blue"])
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_program_reads_it_as_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("2 two", "2 two"),
     ],
 )
-def test_a_number_says_what_the_button_of_that_number_says(typed: str, meant: str) -> None:
+def test_a_number_says_what_the_button_of_that_number_says(typed: str, expected: str) -> None:
     """And everything else is said as it was typed, also a number that no button has."""
-    assert button_by_number(typed, SAID.buttons) == meant
+    assert button_by_number(typed, SENT.buttons) == expected
     assert button_by_number(typed, ()) == typed
 
 
@@ -93,7 +93,7 @@ def test_a_number_counts_for_the_newest_message_of_the_agent_only(capsys: pytest
         reply_frame("a", 5, 0, "a notice", kind="notice"),
         reply_frame("a", 6, 0, "the help", ("c1",), kind="command"),
     )
-    lines = (SAID, END, *beside)
+    lines = (SENT, END, *beside)
     talk = ChatDialog(Script(OpeningLines(lines), ResumedFrame("a", 6, None)), PlainScreen(), own_only=False)
     talk.open(6)
     assert talk.expand_number("2") == "Blue"
@@ -103,12 +103,12 @@ def test_a_number_counts_for_the_newest_message_of_the_agent_only(capsys: pytest
     assert hidden.expand_number("2") == "2"
     for last in (reply_frame("a", 7, 6, "well"), reply_frame("a", 7, 6, "A new one.", ("c2",), kind="command")):
         over = ChatDialog(
-            Script(OpeningLines((SAID, END, last)), ResumedFrame("a", 7, None)), PlainScreen(), own_only=False
+            Script(OpeningLines((SENT, END, last)), ResumedFrame("a", 7, None)), PlainScreen(), own_only=False
         )
         over.open(6)
         assert over.expand_number("2") == "2"
     live = ChatDialog(
-        Script(AcceptedFrame("m1", "a", 0, 5), ReplyEvent(SAID, ()), ReplyEvent(END, ("m1",))),
+        Script(AcceptedFrame("m1", "a", 0, 5), ReplyEvent(SENT, ()), ReplyEvent(END, ("m1",))),
         PlainScreen(),
         own_only=False,
     )

@@ -76,13 +76,13 @@ def test_replies_may_wait_for_two_minutes() -> None:
 def test_processes_that_stood_still_are_one_problem() -> None:
     """However many: three are named."""
     slow = tuple(worker(f"w{n}", stats=ProcessStats(lag_s=2.5)) for n in range(5))
-    [told] = wrong(IDLE, processes=(gateway(), *slow, worker("fine", stats=ProcessStats(lag_s=1.0))))
-    assert told.code == "stood_still"
-    assert "worker w0 on host-of-w0, worker w1 on host-of-w1, worker w2 on host-of-w2 and 2 more" in told.text
+    [result] = wrong(IDLE, processes=(gateway(), *slow, worker("fine", stats=ProcessStats(lag_s=1.0))))
+    assert result.code == "stood_still"
+    assert "worker w0 on host-of-w0, worker w1 on host-of-w1, worker w2 on host-of-w2 and 2 more" in result.text
 
 
 def test_a_replica_that_is_mistaken_for_the_master_is_reported() -> None:
     """Everything looks idle there, and nothing can be written."""
-    [told] = wrong(IDLE, redis=msgspec.structs.replace(REDIS, role="slave"))
-    assert told.code == "replica"
+    [result] = wrong(IDLE, redis=msgspec.structs.replace(REDIS, role="slave"))
+    assert result.code == "replica"
     assert wrong(IDLE, redis=msgspec.structs.replace(REDIS, role=None)) == []

@@ -153,11 +153,11 @@ async def test_a_list_of_many_tells_how_far_it_is(client: RedisClient) -> None:
     """More than one batch of names, and as many pages of keys as the server makes of them: it ends at the whole."""
     pipe = [("HSET", keys.session(f"web:owner/{i}"), "n", 1) for i in range(2500)]
     await client.pipeline(pipe)
-    heard: list[tuple[int, int]] = []
-    found = await list_sessions(client, limit=1000, on_progress=lambda done, total: heard.append((done, total)))
+    events: list[tuple[int, int]] = []
+    found = await list_sessions(client, limit=1000, on_progress=lambda done, total: events.append((done, total)))
     assert (len(found.rows), found.total) == (1000, 2500)
-    assert heard[-1] == (2500, 2500)
-    assert heard == sorted(heard)
+    assert events[-1] == (2500, 2500)
+    assert events == sorted(events)
     assert found.rows[0].idle_s is None, "a key without a time to live says nothing"
 
 
@@ -405,7 +405,7 @@ async def test_a_name_with_signs_of_patterns_means_itself(client: RedisClient) -
 
 async def test_whoever_runs_an_erased_turn_is_asked_to_stop(client: RedisClient) -> None:
     """Worker and page hear it at once."""
-    heard: list[bytes] = []
+    events: list[bytes] = []
     shown: list[ChatNews] = []
     ready = asyncio.Event()
 
@@ -413,14 +413,14 @@ async def test_whoever_runs_an_erased_turn_is_asked_to_stop(client: RedisClient)
         ready.set()
 
     fanout = Fanout(client, on_gap=connected)
-    await fanout.subscribe(keys.CONTROL, heard.append)
+    await fanout.subscribe(keys.CONTROL, events.append)
     await fanout.follow_chat(SESSION, shown.append)
     listening = asyncio.create_task(fanout.run())
     await ready.wait()
     await say(Inbox(client))
     await claim_one(client)
     await erase.erase(client, SESSION)
-    await eventually(lambda: heard == [b"turn:web:owner/a 1"])
+    await eventually(lambda: events == [b"turn:web:owner/a 1"])
     await eventually(lambda: TurnEvent(1, "stopped") in shown)
     listening.cancel()
     await asyncio.wait([listening])
@@ -495,19 +495,19 @@ def test_list_shows_no_text(shoal: Shoal, redis_url: str) -> None:
     assert "private" not in listed.stdout + shoal("list", "--json").stdout + shoal("show", SESSION).stdout
     assert "2 in all" in shoal("list", "--limit", "1").stdout
     assert shoal("list", "--match", "nobody").stdout == "No session has 'nobody' in its name.\n"
-    told = json.loads(shoal("list", "--json", "--match", "anna").stdout)
-    assert (told["total"], told["whole"]) == (1, True)
-    [row] = told["sessions"]
+    result = json.loads(shoal("list", "--json", "--match", "anna").stdout)
+    assert (result["total"], result["whole"]) == (1, True)
+    [row] = result["sessions"]
     assert (row["session"], row["chat"], row["messages"], row["entries"]) == ("web:anna/b", "anna/b", 1, 4)
 
 
 def test_show_says_where_a_session_stands(shoal: Shoal, redis_url: str) -> None:
     """MEMORY.md only when it is asked for."""
     on(redis_url, lived)
-    told = json.loads(shoal("show", SESSION, "--json").stdout)
-    assert (told["entries"], told["archived_entries"], told["log_lines"], told["generation"]) == (4, 4, 8, 1)
-    assert (told["memory_bytes"], told["history_entries"], told["preset"]) == (10, 1, "fast")
-    assert "memory" not in told
+    result = json.loads(shoal("show", SESSION, "--json").stdout)
+    assert (result["entries"], result["archived_entries"], result["log_lines"], result["generation"]) == (4, 4, 8, 1)
+    assert (result["memory_bytes"], result["history_entries"], result["preset"]) == (10, 1, "fast")
+    assert "memory" not in result
     plain = shoal("show", SESSION)
     assert "MEMORY.md          10 B" in plain.stdout
     assert "last activity      0 s ago" in plain.stdout
@@ -543,8 +543,8 @@ def test_export_and_import_take_a_session_elsewhere(shoal: Shoal, redis_url: str
     assert shoal("import", "kept.json", "--force").exit_code == 0
     restored = shoal("import", "-", "--session", "web:anna/b", "--json", input=piped.stdout)
     assert restored.exit_code == 0, restored.stderr
-    told = json.loads(restored.stdout)
-    assert (told["session"], told["entries"], told["archived_entries"]) == ("web:anna/b", 4, 4)
+    result = json.loads(restored.stdout)
+    assert (result["session"], result["entries"], result["archived_entries"]) == ("web:anna/b", 4, 4)
     assert json.loads(shoal("show", "web:anna/b", "--json").stdout)["memory_bytes"] == 10
 
 
@@ -557,8 +557,8 @@ def test_a_memory_alone_leaves_the_conversation_as_it_is(shoal: Shoal, redis_url
     on(redis_url, lambda client: say(Inbox(client), chat="anna/b"))
     restored = shoal("import", "memory.json", "--session", "web:anna/b")
     assert restored.exit_code == 0, restored.stderr
-    told = json.loads(shoal("show", "web:anna/b", "--json").stdout)
-    assert (told["entries"], told["memory_bytes"], told["history_entries"], told["waiting"]) == (4, 10, 1, 1)
+    result = json.loads(shoal("show", "web:anna/b", "--json").stdout)
+    assert (result["entries"], result["memory_bytes"], result["history_entries"], result["waiting"]) == (4, 10, 1, 1)
 
 
 GOOD: dict[str, Any] = {"kind": "shoal session", "version": 1, "session": "web:owner/x", "exported_at": 1}
@@ -586,14 +586,14 @@ GOOD: dict[str, Any] = {"kind": "shoal session", "version": 1, "session": "web:o
     ],
 )
 def test_a_file_that_is_not_whole_changes_nothing(
-    shoal: Shoal, redis_url: str, tmp_path: Path, document: object, said: str
+    shoal: Shoal, redis_url: str, tmp_path: Path, document: object, message: str
 ) -> None:
     """Every record is looked at before the first is written."""
     text = document if isinstance(document, str) else json.dumps(document)
     (tmp_path / "bad.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     refused = shoal("import", "bad.json")
     assert refused.exit_code == 1, refused.output
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert on(redis_url, lambda client: client.command("DBSIZE")) == 0
 
@@ -602,11 +602,11 @@ def test_a_record_of_a_newer_release_is_not_lost_silently(shoal: Shoal, redis_ur
     """The rest is exported, and it is said."""
     on(redis_url, talk)
     on(redis_url, lambda client: client.command("RPUSH", keys.history(SESSION), b"\x81\xa1t\xa6future"))
-    told = shoal("export", SESSION)
-    assert told.exit_code == 1
-    assert "1 record of a newer release could not be read" in told.stderr
-    assert json.loads(told.stdout)["unreadable"] == 1
-    assert len(json.loads(told.stdout)["conversation"]) == 4
+    result = shoal("export", SESSION)
+    assert result.exit_code == 1
+    assert "1 record of a newer release could not be read" in result.stderr
+    assert json.loads(result.stdout)["unreadable"] == 1
+    assert len(json.loads(result.stdout)["conversation"]) == 4
 
 
 def test_a_place_that_cannot_be_written_is_one_line(shoal: Shoal, redis_url: str) -> None:
@@ -625,8 +625,8 @@ def test_forget_asks_before_it_deletes(shoal: Shoal, redis_url: str) -> None:
     assert f"Delete the memory and the conversation of {SESSION!r} for good?" in kept.stderr
     assert json.loads(shoal("show", SESSION, "--json").stdout)["memory_bytes"] == 10
     assert shoal("forget", SESSION, input="y\n").exit_code == 0
-    told = json.loads(shoal("show", SESSION, "--json").stdout)
-    assert (told["memory_bytes"], told["history_entries"], told["entries"]) == (0, 0, 0)
+    result = json.loads(shoal("show", SESSION, "--json").stdout)
+    assert (result["memory_bytes"], result["history_entries"], result["entries"]) == (0, 0, 0)
     on(redis_url, lambda client: client.command("HSET", keys.session(SESSION), "scope", "shared"))
     assert "the memory 'shared' that other chats have, too," in shoal("forget", SESSION, input="n\n").stderr
 

@@ -107,10 +107,10 @@ def test_colour_stands_only_where_something_is_wrong() -> None:
 
 def test_processes_are_sorted_by_what_a_key_says() -> None:
     """s goes round; the busiest, biggest, latest first."""
-    vitals = worker().stats
-    assert vitals is not None
-    big = worker("a", running=1, stats=msgspec.structs.replace(vitals, memory_bytes=900 << 20))
-    late = worker("b", running=2, stats=msgspec.structs.replace(vitals, lag_s=0.5))
+    stats = worker().stats
+    assert stats is not None
+    big = worker("a", running=1, stats=msgspec.structs.replace(stats, memory_bytes=900 << 20))
+    late = worker("b", running=2, stats=msgspec.structs.replace(stats, lag_s=0.5))
     found = msgspec.structs.replace(IDLE, processes=(worker("c", running=90), late, big, gateway()))
     mode, orders = ViewMode(), {}
     for _ in range(4):
@@ -205,12 +205,12 @@ async def test_queues_are_read_together_as_one_by_one(client: RedisClient) -> No
     await client.command("ZADD", keys.queue("background"), now - 9000, "turn:web:b", now + 90_000, "turn:web:c")
     await client.command("HSET", keys.FAIR_KEYS, "turn:web:owner/10", keys.BACKGROUND)
     together = await read_queues(client, ("turns", "background", "jobs"))
-    apart = [await read_queue(client, name) for name in ("turns", "background", "jobs")]
+    isolated = [await read_queue(client, name) for name in ("turns", "background", "jobs")]
 
     def without_time(one: QueueReading) -> QueueReading:
         return msgspec.structs.replace(one, oldest_due_s=round(one.oldest_due_s / 60))
 
-    assert list(map(without_time, together)) == list(map(without_time, apart))
+    assert list(map(without_time, together)) == list(map(without_time, isolated))
     turns, background, jobs = together
     assert (turns.due, turns.running, turns.delayed) == (36, 3, 0)
     assert (background.due, background.running, background.delayed) == (1, 1, 1)
@@ -350,10 +350,10 @@ def shoal(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
 def test_without_a_terminal_it_prints_one_look(shoal: Callable[..., Result]) -> None:
     """The same as with --once: no control codes, nothing cut, and exit code 0 whatever is wrong."""
     for arguments in ((), ("--once",)):
-        told = shoal(*arguments)
-        assert told.exit_code == 0
-        assert "\x1b" not in told.output
-        lines = told.output.splitlines()
+        result = shoal(*arguments)
+        assert result.exit_code == 0
+        assert "\x1b" not in result.output
+        lines = result.output.splitlines()
         assert lines[0] == "1 thing is wrong"
         [row] = [line for line in lines if line.startswith("w1 ")]
         assert row.split()[:6] == ["w1", "host-of-w1", "ready", "12", "of", "100"]
@@ -362,9 +362,9 @@ def test_without_a_terminal_it_prints_one_look(shoal: Callable[..., Result]) -> 
 
 def test_json_is_the_object_of_status_and_since_when_redis_is_away(shoal: Callable[..., Result]) -> None:
     """On one line."""
-    told = shoal("--json")
-    assert told.exit_code == 0
-    [line] = told.stdout.splitlines()
+    result = shoal("--json")
+    assert result.exit_code == 0
+    [line] = result.stdout.splitlines()
     seen: dict[str, Any] = json.loads(line)
     assert set(seen) == {"away", *KEYS}
     assert seen["away"] is None
@@ -376,10 +376,10 @@ def test_json_is_the_object_of_status_and_since_when_redis_is_away(shoal: Callab
 def test_one_look_at_a_redis_that_is_away_is_one_line(shoal: Callable[..., Result]) -> None:
     """Exit code 3, as of every command."""
     for arguments in (("--once",), ("--json",), ()):
-        told = shoal(*arguments, SHOAL_REDIS__URL="redis://:canary@127.0.0.1:1/0")
-        assert (told.exit_code, told.stdout) == (3, "")
-        assert len(told.stderr.splitlines()) == 1
-        assert "redis://:***@127.0.0.1:1/0" in told.stderr
+        result = shoal(*arguments, SHOAL_REDIS__URL="redis://:canary@127.0.0.1:1/0")
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert len(result.stderr.splitlines()) == 1
+        assert "redis://:***@127.0.0.1:1/0" in result.stderr
 
 
 def test_once_and_every_exclude_each_other(shoal: Callable[..., Result]) -> None:

@@ -162,8 +162,8 @@ def test_ctrl_c_stops_the_gateway_then_the_worker_then_valkey_and_exits_with_0(s
     up.line("Shoal is ready")
     pids = up.pid("gateway"), up.pid("worker"), up.valkey_pid()
     assert up.end(signal.SIGINT) == 0
-    told = [line for line in up.lines if "SIGTERM" in line]
-    assert told == ["gateway | gateway got SIGTERM", "worker  | worker got SIGTERM"]
+    result = [line for line in up.lines if "SIGTERM" in line]
+    assert result == ["gateway | gateway got SIGTERM", "worker  | worker got SIGTERM"]
     assert gone(*pids)
     assert "ready to exit" in (up.folder / ".shoal/valkey.log").read_text()
 

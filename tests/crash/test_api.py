@@ -118,8 +118,8 @@ async def test_a_killed_gateway_costs_a_client_with_a_key_nothing(
         first.kill_group()
         with pytest.raises(Exception, match=r".*"):
             await stream.task
-        told = await text_of(await again.chat.completions.create(**HELLO, stream=True, extra_headers=KEY))
-        assert told == WORDS
+        result = await text_of(await again.chat.completions.create(**HELLO, stream=True, extra_headers=KEY))
+        assert result == WORDS
         stored = await again.chat.completions.create(**HELLO, extra_headers=KEY)
         assert stored.choices[0].message.content == WORDS
     assert len(model.requests()) == 1
@@ -154,14 +154,14 @@ async def test_a_session_remembers_and_a_preset_answers_one_message(
     await working(spawn, 1, **settings)
     _, address = await gateway(spawn, **settings)
     async with asker(address) as ask:
-        told = await ask.chat.completions.create(model="deep", messages=[user("sum")], user="a")
-        assert told.choices[0].message.content == "It is four."
+        result = await ask.chat.completions.create(model="deep", messages=[user("sum")], user="a")
+        assert result.choices[0].message.content == "It is four."
         asked = model.requests()
-        assert told.usage is not None
-        assert told.usage.prompt_tokens > 1000, "two prompts, with the tools of each"
-        assert (told.usage.completion_tokens, told.usage.total_tokens - told.usage.prompt_tokens) == (6, 6)
-        assert told.usage.prompt_tokens_details is not None
-        assert told.usage.prompt_tokens_details.cached_tokens == 7
+        assert result.usage is not None
+        assert result.usage.prompt_tokens > 1000, "two prompts, with the tools of each"
+        assert (result.usage.completion_tokens, result.usage.total_tokens - result.usage.prompt_tokens) == (6, 6)
+        assert result.usage.prompt_tokens_details is not None
+        assert result.usage.prompt_tokens_details.cached_tokens == 7
         assert [one.body["model"] for one in asked] == ["deep", "deep"]
         more = await text_of(
             await ask.chat.completions.create(model="shoal", messages=[user("and")], user="a", stream=True)

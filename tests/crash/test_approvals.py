@@ -106,7 +106,7 @@ def scene(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Pa
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_call_that_was_allowed_runs_once_or_not_at_all(scene: Scene, point: str) -> None:
     """Wherever its worker dies: it is asked once, the effect is never doubled, and an unknown outcome is told."""
-    when, told = POINTS[point]
+    when, outcome = POINTS[point]
     await scene.start()
     if when == "asking":
         scene.armed.write_text(point)
@@ -121,7 +121,7 @@ async def test_a_call_that_was_allowed_runs_once_or_not_at_all(scene: Scene, poi
     assert not scene.armed.exists(), "the worker was killed"
     assert scene.marks == (0 if point in ("after_ledger_intent 1", "before_effect 1") else 1)
     [result] = await scene.results()
-    assert result.startswith(told)
+    assert result.startswith(outcome)
     assert [line.approval.state for line in await scene.lines() if line.approval] == ["open", "yes"]
     assert [line.content for line in await scene.lines() if line.kind == "reply"] == ["all done"]
     assert torn(await history(scene.client, SESSION)) == 0

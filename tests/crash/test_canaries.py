@@ -59,10 +59,12 @@ async def test_canaries_of_twenty_chats_over_shared_workers_never_cross(
             Call("mcp_peer_add", json.dumps({"a": number, "b": 0})),
             Call("mcp_peer_environ", "{}"),
         ]
-        said = Call(
+        message = Call(
             "message", json.dumps({"text": f"found {canary}", "buttons": [canary], "media": ["inbox/1-note.txt"]})
         )
-        model.script(*(Answer(match=canary, calls=calls) for calls in (tools, [said])), Answer(match=canary, text="."))
+        model.script(
+            *(Answer(match=canary, calls=calls) for calls in (tools, [message])), Answer(match=canary, text=".")
+        )
     config = tmp_path / "shoal.toml"
     command = json.dumps([sys.executable, PEER, str(tmp_path)])
     server = f'command = {command}\nsafety = "read_only"\nenv = {{ PEER_KEY = "{SERVER_SECRET}" }}'
@@ -87,9 +89,9 @@ async def test_canaries_of_twenty_chats_over_shared_workers_never_cross(
         for frame in web.seen:
             found = set(CANARY.findall(json.dumps(frame)))
             assert found <= {canaries.get(frame.get("chat", ""), "")}, (name, frame)
-    told = [json.dumps(request.body) for request in model.requests()]
-    assert len(told) == 3 * CHATS
-    for body in told:
+    result = [json.dumps(request.body) for request in model.requests()]
+    assert len(result) == 3 * CHATS
+    for body in result:
         [canary] = set(CANARY.findall(body))
         assert "this is" not in body or f"this is {canary}" in body
         assert SERVER_SECRET not in body

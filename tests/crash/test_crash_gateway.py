@@ -57,8 +57,8 @@ async def test_a_gateway_killed_while_it_takes_a_message_leaves_one_turn_and_one
                     seen += person.seqs(chat)
                 assert not armed.exists()
                 gateway.wait()
-                taken = int(await client.command("HGET", keys.session(f"web:owner/{chat}"), "n") or 0)
-                assert taken == (number if KNOWN_BEFORE[point] else number - 1)
+                claimed = int(await client.command("HGET", keys.session(f"web:owner/{chat}"), "n") or 0)
+                assert claimed == (number if KNOWN_BEFORE[point] else number - 1)
                 gateway = await start()
             async with connected(address) as person:
                 await _resume(person, chat, max(seen, default=0))
@@ -70,8 +70,8 @@ async def test_a_gateway_killed_while_it_takes_a_message_leaves_one_turn_and_one
         assert seen == list(range(1, LINES + 1))
         session = f"web:owner/{chat}"
         assert await replies(client, session) == [f"echo: message {number}" for number in MESSAGES]
-        said = [entry.content for entry in await history(client, session) if isinstance(entry, UserEntry)]
-        assert said == [f"message {number}" for number in MESSAGES]
+        message = [entry.content for entry in await history(client, session) if isinstance(entry, UserEntry)]
+        assert message == [f"message {number}" for number in MESSAGES]
     assert len(model.requests()) == len(MESSAGES) ** 2
 
 

@@ -39,11 +39,11 @@ async def test_a_worker_killed_around_what_it_says_says_it_once(
     model.script(Answer(text="yes?"))
     await say(Inbox(client), "open", chat="owner/there")
     await eventually(partial(_answered, client, THERE, 1), within_s=20)
-    told = [
+    result = [
         Call("message", json.dumps({"text": "to you"}), "m1"),
         Call("message", json.dumps({"text": "to the other", "chat": "there"}), "m2"),
     ]
-    model.script(Answer(role="tool", text="All told.", times=0), Answer(role="user", calls=told, times=0))
+    model.script(Answer(role="tool", text="All told.", times=0), Answer(role="user", calls=result, times=0))
     armed.write_text(f"{point} 1")
     await say(Inbox(client), "tell both", chat="owner/here", id="x1")
     await eventually(partial(_answered, client, HERE, 1), within_s=20)

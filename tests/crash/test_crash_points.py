@@ -55,10 +55,10 @@ def script(model: ScriptedOpenAI) -> None:
     """Each message leads to one unsafe call, one idempotent call, and an answer."""
     answers = []
     for number in MESSAGES:
-        said = f"message {number}"
+        message = f"message {number}"
         calls = [Call("mark", f'{{"word": "m{number}"}}', f"mark{number}"), Call("keep", f'{{"word": "k{number}"}}')]
-        answers.append(Answer(match=said, role="tool", text=f"answer {number}", times=0))
-        answers.append(Answer(match=said, role="user", calls=calls, times=0))
+        answers.append(Answer(match=message, role="tool", text=f"answer {number}", times=0))
+        answers.append(Answer(match=message, role="user", calls=calls, times=0))
     model.script(*answers)
 
 
@@ -88,8 +88,8 @@ async def test_a_worker_killed_at_a_point_of_a_turn_loses_and_doubles_nothing(
         assert await replies(client, session) == [f"answer {number}" for number in MESSAGES]
         marks = (tmp_path / "marks").read_text().split() if (tmp_path / "marks").exists() else []
         assert marks == [f"m{number}" for number in MESSAGES if number != hit or expected.marked]
-        told = {e.call_id: e.content for e in await history(client, session) if isinstance(e, ToolEntry)}
-        unknown = [call for call, content in told.items() if "outcome unknown" in content]
+        result = {e.call_id: e.content for e in await history(client, session) if isinstance(e, ToolEntry)}
+        unknown = [call for call, content in result.items() if "outcome unknown" in content]
         assert unknown == ([] if expected.known else [f"mark{hit}"])
         assert len(model.requests()) == 2 * len(MESSAGES) + expected.calls_again
     assert all((tmp_path / f"kept-k{number}").exists() for number in MESSAGES)

@@ -80,7 +80,7 @@ async def answering(redis_url: str) -> AsyncIterator[Echo]:
         await echo.close()
 
 
-def told(pond: FakePond, chat: str, word: str) -> None:
+def reported(pond: FakePond, chat: str, word: str) -> None:
     pond.tell({"kind": "message", "id": f"{chat}-{word}", "chat": chat, "sender": "ada", "at": 1, "text": word})
 
 
@@ -106,7 +106,7 @@ async def test_a_gateway_killed_in_a_delivery_loses_nothing_and_doubles_only_wha
             for chat, visit in zip(CHATS, (1, PARTS * len(WORDS) // 2, PARTS * len(WORDS)), strict=True):
                 armed.write_text(f"{point} {visit}")
                 for word in WORDS:
-                    told(pond, chat, word)
+                    reported(pond, chat, word)
                 await died(gateway)
                 gateway = fleet.start()
                 await delivered(client, pond, chat, wanted[-1])

@@ -131,11 +131,11 @@ async def test_stop_ends_a_command_within_a_second(client: RedisClient, place: P
     await say(inbox, "first", id="x1")
     await place.began()
     await inbox.stop(SESSION, 1)
-    said_at = time.monotonic()
+    sent_at = time.monotonic()
     await eventually(lambda: not place.left(), SLOW_S, what="the end of all of it")
-    assert time.monotonic() - said_at < WITHIN_S + SLACK_S
+    assert time.monotonic() - sent_at < WITHIN_S + SLACK_S
     await say(inbox, "next", id="x2")
-    await eventually(lambda: _said(client, 2), SLOW_S, what="both answers")
+    await eventually(lambda: _sent(client, 2), SLOW_S, what="both answers")
     lines = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
     first, second = [one for one in lines if isinstance(one, OutboundMessage)]
     assert first.kind == "stopped"
@@ -239,7 +239,7 @@ async def test_a_subagent_runs_commands_beside_its_parent(
     )
     await place.worker()
     await say(Inbox(client), "please")
-    await eventually(lambda: _said(client, 2), SLOW_S, what="the answer and the report")
+    await eventually(lambda: _sent(client, 2), SLOW_S, what="the answer and the report")
     assert await replies(client, SESSION) == ["both", "reported"]
     assert any("parent made it" in result for result in results(list(await history(client, SESSION))))
     assert [one.state for one in await Subagents(client).of_session(SESSION)] == ["ok"]
@@ -260,5 +260,5 @@ async def _unknown(client: RedisClient, place: Place) -> None:
     assert place.effects == 1
 
 
-async def _said(client: RedisClient, many: int) -> bool:
+async def _sent(client: RedisClient, many: int) -> bool:
     return len(await replies(client, SESSION)) >= many

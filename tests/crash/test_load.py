@@ -75,8 +75,8 @@ async def test_nothing_is_lost_or_doubled_when_redis_restarts_under_load(
     await asyncio.gather(break_redis(), *(talk(chat) for chat in range(chats)))
     await eventually(lambda: _quiet(client), within_s=60, every_s=0.1)
     for chat in range(chats):
-        said = [e.content for e in await history(client, f"web:owner/{chat}") if isinstance(e, UserEntry)]
-        assert said == sent[chat]
+        words = [e.content for e in await history(client, f"web:owner/{chat}") if isinstance(e, UserEntry)]
+        assert words == sent[chat]
     assert all(process.alive for process in fleet)
     assert all("worker ended" not in process.log for process in fleet), "no worker died"
 

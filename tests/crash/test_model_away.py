@@ -45,8 +45,8 @@ async def test_a_model_that_stays_away_wedges_no_chat_and_holds_no_slot(
             await say(inbox, "hello", chat="owner/b", id=f"b{number}")
         await eventually(lambda: _all(client, FINE, 3), within_s=5, what="the other chat's answers")
         assert await replies(client, AWAY) == [], "the other chat did not wait for the first one's end"
-        told = lambda: [news for _, news in seen.news if isinstance(news, ProgressEvent)]  # noqa: E731
-        await eventually(told, within_s=10)
+        result = lambda: [news for _, news in seen.news if isinstance(news, ProgressEvent)]  # noqa: E731
+        await eventually(result, within_s=10)
         await eventually(lambda: _all(client, AWAY, 2), within_s=30)
     apology, answer = await replies(client, AWAY)
     assert "could not be reached" in apology

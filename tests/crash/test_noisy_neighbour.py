@@ -75,10 +75,12 @@ async def test_the_other_chats_do_not_notice_what_one_session_does(
     )
     assert await replies(client, SESSION) == ["survived"]
     assert noisy <= RATIO * quiet + SLACK_S
-    told = {e.call_id.rpartition("-")[2]: e.content for e in await history(client, SESSION) if isinstance(e, ToolEntry)}
+    result = {
+        e.call_id.rpartition("-")[2]: e.content for e in await history(client, SESSION) if isinstance(e, ToolEntry)
+    }
     for n, (name, (_, words)) in enumerate(WORST.items()):
-        assert any(word in told[f"c{n}"] for word in words), (name, told[f"c{n}"])
-    assert all("broke" not in content for content in told.values())
+        assert any(word in result[f"c{n}"] for word in words), (name, result[f"c{n}"])
+    assert all("broke" not in content for content in result.values())
 
 
 async def rounds(client: RedisClient, what: str, many: int) -> list[float]:

@@ -35,14 +35,14 @@ async def test_a_worker_killed_in_the_middle_of_an_answer_goes_unnoticed(
     """The other worker answers; the text that the caller put together from the deltas is the answer, too."""
     model.script(Answer(text=WORDS, delta_s=0.05, times=0))
     await warm(*[spawn("worker", MODEL__CLIENT="direct", WORKER__LEASE_S="15") for _ in range(2)])
-    heard: list[DeltaEvent] = []
-    asked = asyncio.create_task(process_direct("tell me", client=client, on_delta=heard.append))
-    await eventually(lambda: len(heard) > 5, within_s=20)
+    events: list[DeltaEvent] = []
+    asked = asyncio.create_task(process_direct("tell me", client=client, on_delta=events.append))
+    await eventually(lambda: len(events) > 5, within_s=20)
     (await holder(client, "cli:direct")).kill()
     async with asyncio.timeout(40):
         assert await asked == WORDS
     shown = ""
-    for delta in heard:
+    for delta in events:
         shown = delta.text if delta.full else shown + delta.text
     assert WORDS.startswith(shown)
-    assert {delta.attempt for delta in heard} == {1, 2}
+    assert {delta.attempt for delta in events} == {1, 2}

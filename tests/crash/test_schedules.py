@@ -133,7 +133,7 @@ async def test_a_heartbeat_comes_with_its_file_and_goes_with_it(
     )
     await warm(start(spawn, HEARTBEAT__EVERY_MIN="0.02"))
     await say(Inbox(client), "begin")
-    await eventually(lambda: _told(client, ["begun", "They are dry!"]), within_s=30, what="the third heartbeat")
+    await eventually(lambda: _reported(client, ["begun", "They are dry!"]), within_s=30, what="the third heartbeat")
     kept = await history(client, SESSION)
     assert not any("HEARTBEAT_OK" in str(entry) for entry in kept if isinstance(entry, AssistantEntry))
     await say(Inbox(client), "enough")
@@ -146,7 +146,7 @@ async def _shown(client: RedisClient) -> list[str]:
     return [text for text in await replies(client, SESSION) if text]
 
 
-async def _told(client: RedisClient, wanted: list[str]) -> bool:
+async def _reported(client: RedisClient, wanted: list[str]) -> bool:
     return await _shown(client) == wanted
 
 

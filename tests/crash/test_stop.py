@@ -61,14 +61,14 @@ async def test_stop_reaches_a_turn_wherever_it_is(
                 await eventually(lambda: any("two" in delta.text for delta in seen.deltas()), within_s=20)
         await say(inbox, "next", id="x2")
         assert await inbox.stop(SESSION, 1) == 1
-        said_at = time.monotonic()
+        sent_at = time.monotonic()
         assert await inbox.stop(SESSION, 1) in (1, None), "twice"
 
         async def stopped() -> bool:
             return bool(await lines(client))
 
         await eventually(stopped, within_s=20)
-        assert time.monotonic() - said_at < WITHIN_S + SLACK_S
+        assert time.monotonic() - sent_at < WITHIN_S + SLACK_S
 
     async def both() -> bool:
         return len(await lines(client)) == 2

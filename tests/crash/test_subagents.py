@@ -37,7 +37,7 @@ def asked(*tasks: str, wait: bool = False) -> list[Call]:
     ]
 
 
-async def told(client: RedisClient) -> list[str]:
+async def reported(client: RedisClient) -> list[str]:
     """The reports that came into the conversation."""
     entries = await history(client, SESSION)
     return [entry.content for entry in entries if isinstance(entry, UserEntry) and "[Subagent" in entry.content]
@@ -69,7 +69,7 @@ async def test_a_worker_killed_between_spawn_and_report_loses_and_doubles_no_res
     await eventually(lambda: quiet(client), within_s=40)
     assert not armed.exists(), "the worker was killed"
     assert await replies(client, SESSION) == ["started", "it found gold"]
-    assert len(await told(client)) == 1
+    assert len(await reported(client)) == 1
     [child] = await Subagents(client).of_session(SESSION)
     assert (child.state, child.result) == ("ok", "gold")
     assert await client.command("XLEN", keys.DEAD) == 0
@@ -88,7 +88,7 @@ async def test_results_that_arrive_together_make_one_answer(
     spawn("worker", MODEL__CLIENT="direct")
     await eventually(lambda: quiet(client), within_s=60)
     assert await replies(client, SESSION) == ["started", "both are done"]
-    assert len(await told(client)) == 2
+    assert len(await reported(client)) == 2
     assert len(model.requests()) == 1
 
 
@@ -108,7 +108,7 @@ async def test_waiting_for_several_they_run_at_once_and_nothing_is_reported(
     assert await replies(client, SESSION) == ["gold and silver"]
     results = [entry.content for entry in await history(client, SESSION) if isinstance(entry, ToolEntry)]
     assert [text.rpartition("\n")[2] for text in results] == ["gold", "silver"]
-    assert await told(client) == []
+    assert await reported(client) == []
     began = [request.at for request in model.requests() if "dig" in str(request.body["messages"][1]["content"])]
     assert max(began) - min(began) < 1.0, "the second did not wait for the first"
 
@@ -129,7 +129,7 @@ async def test_a_worker_killed_while_its_turn_waits_is_replaced_by_one_that_wait
     (await holder(client, SESSION)).kill()
     await eventually(lambda: quiet(client), within_s=40)
     assert await replies(client, SESSION) == ["it is gold"]
-    assert await told(client) == []
+    assert await reported(client) == []
     assert len(await Subagents(client).of_session(SESSION)) == 1
 
 
@@ -149,7 +149,7 @@ async def test_a_stop_reaches_a_turn_that_waits_and_its_subagent_elsewhere(
     await eventually(lambda: quiet(client), within_s=10)
     await eventually(lambda: '"outcome": "cancelled"' in work.log, within_s=10)
     assert await eventually(lambda: _idle(client), within_s=20)
-    assert await told(client) == []
+    assert await reported(client) == []
 
 
 async def test_one_that_stood_in_two_crashes_runs_isolated_and_reports(

@@ -62,7 +62,7 @@ async def gateway(spawn: Spawn, config: str) -> tuple[Process, str]:
     return made, f"127.0.0.1:{port}"
 
 
-async def heard(page: Client, type: str, **fields: Any) -> Frame:
+async def received(page: Client, type: str, **fields: Any) -> Frame:
     """The next frame of this type, however long a busy machine takes."""
     async with asyncio.timeout(LONG_S):
         while True:
@@ -100,10 +100,10 @@ async def test_a_message_a_tool_and_a_subagent_are_one_trace_through_all_process
     await warm(*fleet)
     async with connected(address, TOKEN) as page:
         await page.send("resume", chat="a", after=0)
-        await heard(page, "resumed")
+        await received(page, "resumed")
         await page.say("a", f"please dig {CANARY}")
-        await heard(page, "reply", text=f"started {CANARY}")
-        await heard(page, "reply", text=f"it found {CANARY}")
+        await received(page, "reply", text=f"started {CANARY}")
+        await received(page, "reply", text=f"it found {CANARY}")
     for process in (door, *fleet):
         process.terminate()
     assert [process.wait(30) for process in (door, *fleet)] == [0, 0, 0]
@@ -194,9 +194,9 @@ async def test_a_turn_that_waited_for_a_person_goes_on_in_the_same_trace(
     async with connected(address, TOKEN) as page:
         await page.send("resume", chat="a", after=0)
         await page.say("a", "roll")
-        asked = await heard(page, "approval")
+        asked = await received(page, "approval")
         await page.send("approve", chat="a", call=asked["call"], yes=True, digest=asked["digest"])
-        await heard(page, "reply", text="you got it")
+        await received(page, "reply", text="you got it")
     await eventually(lambda: len(there.named("turn")) == 2 and there.named("receive"), within_s=LONG_S)
     parked, done = there.named("turn")
     assert (parked.attributes["shoal.outcome"], done.attributes["shoal.outcome"]) == ("parked", "done")

@@ -51,7 +51,7 @@ USED, LIMIT = "shoal_redis_memory_bytes", "shoal_redis_memory_limit_bytes"
 OK: Final = 'shoal_model_requests_total{model="m",outcome="ok"}'
 BAD: Final = 'shoal_model_requests_total{model="m",outcome="timeout"}'
 DAYS: Final = 74 * 60
-NOT_TOLD: Final = "NaN " * 20
+NOT_REPORTED: Final = "NaN " * 20
 LAG, COMMAND = "shoal_event_loop_lag_seconds", "shoal_redis_command_seconds"
 
 CASES: Final = (
@@ -266,12 +266,12 @@ CASES: Final = (
         12,
         {
             'shoal_redis_loss_window_seconds{instance="a"}': "1x20",
-            'shoal_redis_loss_window_seconds{instance="b"}': NOT_TOLD,
+            'shoal_redis_loss_window_seconds{instance="b"}': NOT_REPORTED,
         },
         "A crash of Redis may cost the last 1s of what it confirmed.",
         {
             'shoal_redis_loss_window_seconds{instance="a"}': "0x20",
-            'shoal_redis_loss_window_seconds{instance="b"}': NOT_TOLD,
+            'shoal_redis_loss_window_seconds{instance="b"}': NOT_REPORTED,
         },
     ),
     Case(

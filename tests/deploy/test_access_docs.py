@@ -34,16 +34,16 @@ def test_the_example_is_read_and_names_every_key() -> None:
 def test_every_word_of_the_record_is_explained() -> None:
     """What `shoal audit` can show: read from the policy, the scripts, and what else leaves a line."""
     [found] = [rows for head, rows in tables(TEXT) if head == ["`kind`", "`outcome`"]]
-    told = {kind.strip("`"): set(spans(words)) for kind, words in found}
+    result = {kind.strip("`"): set(spans(words)) for kind, words in found}
     judged = [one for one in SITUATIONS if one.expected != "ignored"]
     refused = {judge(rules(), platform_message(one), paired=one.paired).reason for one in judged}
-    assert refused - {""} <= told["access"]
+    assert refused - {""} <= result["access"]
     scripts = "".join(
         (ROOT / "shared/store/lua/access" / f"pair_{one}.lua").read_text() for one in ("approve", "revoke")
     )
     words = set(re.findall(r"audit\('(\w+)'|= '(\w+_code|full)'|'outcome', '(\w+)'", scripts))
-    assert {word for groups in words for word in groups if word} | {"no_admin"} == told["pairing"]
-    assert told.keys() == {"access", "pairing", "approval", "message", "exec"}
+    assert {word for groups in words for word in groups if word} | {"no_admin"} == result["pairing"]
+    assert result.keys() == {"access", "pairing", "approval", "message", "exec"}
 
 
 def test_every_link_leads_to_a_file() -> None:

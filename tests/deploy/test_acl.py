@@ -120,9 +120,9 @@ async def test_a_fleet_answers_with_the_rights_of_its_roles(server: RedisServer,
         console = {**server.environment("console"), **common}
         reading = ("status", "top", "doctor --probe", "dead list", "session list", "session show web:owner/a")
         for words in (*reading, "jobs list"):
-            code, said = await shoal(*words.split(), env=console)
-            assert "NOPERM" not in said, said
-            assert code in (0, 1), said
+            code, message = await shoal(*words.split(), env=console)
+            assert "NOPERM" not in message, message
+            assert code in (0, 1), message
         exported = tmp_path / "a.json"
         assert (await shoal("session", "export", "web:owner/a", "-o", str(exported), env=console))[0] == 0
         assert (await shoal("session", "forget", "web:owner/a", "--yes", env=console))[0] == 0
@@ -180,8 +180,8 @@ async def test_a_gateway_sets_aside_what_a_platform_did_not_take(server: RedisSe
         stack.push_async_callback(redis.close)
         sessions, deliveries = Sessions(redis), DeliveryQueue(redis, "telegram", lease_s=30)
         for n in range(OUTBOX_CAP + 1):
-            said = message("/help", chat="42", channel="telegram")
-            await sessions.answer_command(said, OutboundMessage(content=f"{n}", turn=0, kind="command"), SessionState())
+            sent = message("/help", chat="42", channel="telegram")
+            await sessions.answer_command(sent, OutboundMessage(content=f"{n}", turn=0, kind="command"), SessionState())
         held, _ = await deliveries.acquire(1)
         assert refused(server) == []
         assert await deliveries.begin_post(held[0], 1, 0, [RateKey("bot", 30, 30)]) == Cleared(unclear=False)
@@ -277,13 +277,13 @@ def test_old_and_new_passwords_are_good_while_one_is_changed(tmp_path: Path) -> 
     for role in ROLES:
         (tmp_path / role).write_text("new\n")
     (tmp_path / "worker.old").write_text("old")
-    told = render(tmp_path)
-    assert told.returncode == 0
-    lines = {line.split()[1]: line for line in told.stdout.splitlines()}
+    result = render(tmp_path)
+    assert result.returncode == 0
+    lines = {line.split()[1]: line for line in result.stdout.splitlines()}
     assert lines["worker"].count("#") == 2
     assert lines["gateway"].count("#") == 1
-    assert "\nnew" not in told.stdout
-    assert ">" not in told.stdout
+    assert "\nnew" not in result.stdout
+    assert ">" not in result.stdout
 
 
 @pytest.mark.parametrize("content", [None, ""])
@@ -294,9 +294,9 @@ def test_a_role_without_a_password_stops_the_server_from_starting(tmp_path: Path
     (tmp_path / "console").unlink()
     if content is not None:
         (tmp_path / "console").write_text(content)
-    told = render(tmp_path)
-    assert told.returncode != 0
-    assert "write the password of console into it" in told.stderr
+    result = render(tmp_path)
+    assert result.returncode != 0
+    assert "write the password of console into it" in result.stderr
 
 
 def render(secrets: Path) -> subprocess.CompletedProcess[str]:

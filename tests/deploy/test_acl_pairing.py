@@ -27,14 +27,14 @@ async def test_people_are_let_in_and_only_the_console_reads_the_record(server: R
     clients = {role: RedisClient(server.url(role)) for role in ROLES}
     codes: list[str] = []
 
-    def told(code: str) -> OutboundMessage:
+    def reported(code: str) -> OutboundMessage:
         codes.append(code)
         return OutboundMessage(content="", turn=0, kind="notice")
 
     for n, role in enumerate(("gateway", "console")):
         person = PairedPerson(channel="telegram", sender=f"{n}", session=f"telegram:{n}")
         gateway, pairings = Pairings(clients["gateway"]), Pairings(clients[role])
-        assert (await gateway.offer_code(person, told, reason="unknown_sender")).outcome == "told"
+        assert (await gateway.offer_code(person, reported, reason="unknown_sender")).outcome == "told"
         with pytest.raises(PairingFailed):
             await pairings.approve("WRONG", let_in_line(0), by=role, request=f"w{n}")
         await pairings.approve(codes[-1], let_in_line(0), by=role, request=f"r{n}")

@@ -34,10 +34,12 @@ def alerts() -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
-def promtool(*arguments: str | Path, said: str = "") -> subprocess.CompletedProcess[str]:
+def promtool(*arguments: str | Path, message: str = "") -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     need("promtool", install="Debian: apt-get install prometheus")
-    return subprocess.run(["promtool", *map(str, arguments)], input=said, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        ["promtool", *map(str, arguments)], input=message, capture_output=True, text=True, check=False
+    )
 
 
 def sections() -> dict[str, str]:
@@ -77,8 +79,8 @@ def tried(case: Case, series: Series, *, fires: bool) -> dict[str, Any]:
 def run(folder: Path, tests: list[dict[str, Any]], *, every: str) -> subprocess.CompletedProcess[str]:
     """Evaluate the rules over these series."""
     file = folder / "test.yaml"
-    told = {"rule_files": [str(path) for path in RULES], "evaluation_interval": every, "tests": tests}
-    file.write_text(json.dumps(told))
+    result = {"rule_files": [str(path) for path in RULES], "evaluation_interval": every, "tests": tests}
+    file.write_text(json.dumps(result))
     return promtool("test", "rules", file)
 
 
@@ -87,8 +89,8 @@ def run(folder: Path, tests: list[dict[str, Any]], *, every: str) -> subprocess.
 def test_each_alert_fires_when_it_must_and_only_then(step: str, fires: bool, tmp_path: Path) -> None:
     """By promtool, with the words that people read."""
     tests = [tried(case, case.fires if fires else case.quiet, fires=fires) for case in CASES if case.step == step]
-    told = run(tmp_path, tests, every=step)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = run(tmp_path, tests, every=step)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_promtool_finds_what_is_wrong(tmp_path: Path) -> None:

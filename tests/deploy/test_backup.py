@@ -78,8 +78,8 @@ async def test_a_copy_of_a_running_server_goes_on_where_it_was(cut_bytes: int, s
         return len(await replies(after, SESSION)) == 2
 
     await eventually(both, within_s=60)
-    said = [entry.content for entry in await history(after, SESSION)]
-    assert said[0::2] == ["first", "waits"]
+    message = [entry.content for entry in await history(after, SESSION)]
+    assert message[0::2] == ["first", "waits"]
     assert await after.command("EXISTS", "last") == 0
     await after.close()
 

@@ -33,23 +33,29 @@ def spans(text: str) -> list[str]:
 
 def test_settings_are_named_with_their_defaults() -> None:
     """Those of all channels together exist, and hold without a file; those of each are known to every channel."""
-    told: dict[str, str] = {}
+    result: dict[str, str] = {}
     own: set[str] = set()
     for names, default, _ in rows("key"):
         if "." not in names:
             own |= set(spans(names))
             continue
         values = [value.strip() for value in default.split(",")]
-        told |= dict(zip(spans(names), values, strict=True))
+        result |= dict(zip(spans(names), values, strict=True))
     settings = Settings()
-    for key, value in told.items():
+    for key, value in result.items():
         section, _, name = key.partition(".")
-        said = getattr(getattr(settings, section), name)
-        shown = str(said).lower() if isinstance(said, bool) else f"{said:g}" if isinstance(said, float) else str(said)
+        message = getattr(getattr(settings, section), name)
+        shown = (
+            str(message).lower()
+            if isinstance(message, bool)
+            else f"{message:g}"
+            if isinstance(message, float)
+            else str(message)
+        )
         assert shown == value, key
     for section in ("hooks", "delivery"):
         keys = {f"{section}.{key}" for key in getattr(settings, section).__struct_fields__}
-        assert keys - told.keys() == set()
+        assert keys - result.keys() == set()
     assert {*AccessSettings.__struct_fields__, "busy"} == own
 
 

@@ -116,8 +116,8 @@ def test_every_health_check_asks_where_its_process_listens() -> None:
         assert url == f"http://127.0.0.1:{port}/readyz"
     [published] = services["gateway"]["ports"]
     assert filled(published) == f"127.0.0.1:{settings.web.port}:{settings.web.port}"
-    told = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
-    scraped = {one["dns_sd_configs"][0]["names"][0]: one["dns_sd_configs"][0]["port"] for one in told}
+    result = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
+    scraped = {one["dns_sd_configs"][0]["names"][0]: one["dns_sd_configs"][0]["port"] for one in result}
     assert scraped == ports
     assert scraped.keys() <= services.keys()
 
@@ -149,9 +149,9 @@ def test_it_runs_what_the_cluster_runs() -> None:
     assert services["runner"]["user"] == user_of(runner)
     files = [str(pod["securityContext"]["fsGroup"])]
     assert services["runner"]["group_add"] == services["worker"]["group_add"] == files
-    told, ours = environment(runner), services["runner"]["environment"]
+    result, ours = environment(runner), services["runner"]["environment"]
     for key in ("SHOAL_RUNNER__WORKER_UID", "SHOAL_RUNNER__SOCKET", "SHOAL_WORKSPACE__ROOT"):
-        assert ours[key] == told[key]
+        assert ours[key] == result[key]
     [redis] = [spec for name, spec in pods(objects) if name == "shoal-redis"]
     assert services["valkey"]["user"] == user_of(redis)
     assert {one["image"] for one in containers(redis)} == {services["valkey"]["image"]}

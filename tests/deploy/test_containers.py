@@ -35,8 +35,8 @@ def compose() -> dict[str, Any]:
 
 def test_hadolint_has_nothing_against_the_dockerfile() -> None:
     """With no rule switched off."""
-    told = subprocess.run([tool("hadolint"), DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout
+    result = subprocess.run([tool("hadolint"), DEPLOY / "Dockerfile"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
     assert "hadolint ignore" not in DOCKERFILE
 
 
@@ -90,15 +90,15 @@ def test_the_copied_folders_are_a_whole_shoal(tmp_path: Path) -> None:
     python = ROOT / ".venv" / "bin" / "python"
     environment = {"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1", "SHOAL_REDIS__URL": "nonsense"}
     for words in (("gateway", "web"), ("worker",), ("console", "--help")):
-        told = subprocess.run(
+        result = subprocess.run(
             [python, "-P", "-m", *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
         )
         if words[0] == "console":
-            assert told.returncode == 0
-            assert "Usage: " in told.stdout
+            assert result.returncode == 0
+            assert "Usage: " in result.stdout
         else:
-            assert (told.returncode, told.stderr.count("\n")) == (2, 1), told.stderr
-            assert told.stderr.startswith("redis.url")
+            assert (result.returncode, result.stderr.count("\n")) == (2, 1), result.stderr
+            assert result.stderr.startswith("redis.url")
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -200,8 +200,8 @@ def test_systemd_understands_a_unit_and_finds_it_confined(name: str, tmp_path: P
     command.chmod(0o755)
     copy = tmp_path / name
     copy.write_text((DEPLOY / "systemd" / name).read_text().replace("/opt/shoal/.venv/bin/python", str(command)))
-    told = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
-    about = [line for line in told.stderr.splitlines() if name in line]
+    result = subprocess.run(["systemd-analyze", "verify", copy], capture_output=True, text=True, check=False)
+    about = [line for line in result.stderr.splitlines() if name in line]
     assert about == []
     judged = subprocess.run(
         ["systemd-analyze", "security", "--offline=true", "--threshold=40", copy],
@@ -229,11 +229,11 @@ def test_make_secrets_makes_what_the_others_name(tmp_path: Path) -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
     for key in ("ca.key", "tls.key"):
         assert (folder / key).stat().st_mode & 0o077 == 0
-    said = subprocess.run(
+    message = subprocess.run(
         ["openssl", "verify", "-x509_strict", "-verify_hostname", "shoal-redis", "-CAfile", "ca.crt", "tls.crt"],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert said.returncode == 0, said.stderr
+    assert message.returncode == 0, message.stderr

@@ -93,13 +93,13 @@ def test_every_picture_has_a_name_words_and_the_chosen_source() -> None:
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
 def test_no_picture_covers_another(board: Board) -> None:
     """On Grafana's grid of 24 columns."""
-    taken: set[tuple[int, int]] = set()
+    accepted: set[tuple[int, int]] = set()
     for panel in committed(board)["panels"]:
         at = panel["gridPos"]
         cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
         assert at["x"] + at["w"] <= 24
-        assert taken.isdisjoint(cells), panel["title"]
-        taken |= cells
+        assert accepted.isdisjoint(cells), panel["title"]
+        accepted |= cells
 
 
 def test_every_expression_is_promql() -> None:
@@ -116,8 +116,8 @@ def test_every_expression_is_promql() -> None:
 def test_every_expression_asks_for_what_exists() -> None:
     """A name that was changed in the code shows here, and not as an empty picture."""
     known = {record for rule in rules() if (record := rule.get("record"))} | LIBRARY
-    for name, told in declared().items():
-        known |= {f"{name}_bucket", f"{name}_count", f"{name}_sum"} if told.type == "histogram" else {name}
+    for name, result in declared().items():
+        known |= {f"{name}_bucket", f"{name}_count", f"{name}_sum"} if result.type == "histogram" else {name}
     for where, expr in everything().items():
         assert metrics_in(expr), where
         assert metrics_in(expr) <= known, where
@@ -125,7 +125,7 @@ def test_every_expression_asks_for_what_exists() -> None:
 
 def test_every_label_in_an_expression_is_one_of_its_metrics() -> None:
     """`sum by (reason)` over a counter without reasons is one line that says nothing."""
-    given = {label for told in declared().values() for label in told.labels} | {"instance", "job", "le"}
+    given = {label for result in declared().values() for label in result.labels} | {"instance", "job", "le"}
     for where, expr in everything().items():
         grouped = re.findall(r"by \(([^)]*)\)", expr)
         used = {label.strip() for group in grouped for label in group.split(",")}
@@ -136,8 +136,8 @@ def test_every_label_in_an_expression_is_one_of_its_metrics() -> None:
 def test_every_metric_is_looked_at_somewhere() -> None:
     """In a dashboard or a rule; what nobody looks at need not be measured."""
     seen = {name for expr in everything().values() for name in metrics_in(expr)}
-    for name, told in declared().items():
-        wanted = {f"{name}_bucket", f"{name}_count"} if told.type == "histogram" else {name}
+    for name, result in declared().items():
+        wanted = {f"{name}_bucket", f"{name}_count"} if result.type == "histogram" else {name}
         assert wanted & seen, name
 
 

@@ -77,11 +77,11 @@ def wrong_settings(cell: str) -> list[str]:
     """The settings in a rule's row that do not exist, or whose default is another one."""
     wrong = []
     for span in spans(cell):
-        key, _, told = span.partition(" = ")
+        key, _, result = span.partition(" = ")
         try:
             known, is_so = True, default_of(key) in UNSET
-            if told:
-                is_so = tomllib.loads(f"x = {told}")["x"] == default_of(key)
+            if result:
+                is_so = tomllib.loads(f"x = {result}")["x"] == default_of(key)
         except (KeyError, tomllib.TOMLDecodeError):
             known = is_so = False
         if not (known and is_so):
@@ -103,10 +103,10 @@ def test_every_rule_names_settings_that_exist_with_their_defaults() -> None:
 
 def test_every_setting_of_the_agent_is_in_a_rule() -> None:
     """A number that nothing explains, and nothing proves."""
-    told = {span.partition(" = ")[0] for row in rows(RULES) for span in spans(row[1])}
+    result = {span.partition(" = ")[0] for row in rows(RULES) for span in spans(row[1])}
     agents = ("agent", "memory", "budget", "model", "plugins")
     known = {f"{name}.{key}" for name in agents for key in getattr(Settings(), name).__struct_fields__}
-    assert known - told == set()
+    assert known - result == set()
 
 
 @pytest.mark.parametrize("text", [AGENT, SKILLS, README], ids=["agent.md", "skills.md", "README.md"])
@@ -129,18 +129,18 @@ def test_every_tool_and_command_is_named() -> None:
 
 def test_texts_for_people_are_listed_here_word_for_word() -> None:
     """Every apology, beside its kind; every kind of fault that may pass; every way a turn ends."""
-    told: dict[str, str] = {}
+    result: dict[str, str] = {}
     last = ""
     for _, kind, _, text in rows(["fault", "kind", "what happens", "what the person sees"]):
         last = last if text == "the same" else text
-        told[kind] = f"{told.get(kind, '')}{last}"
+        result[kind] = f"{result.get(kind, '')}{last}"
     for kind, text in APOLOGIES.items():
-        assert f'"{text}"' in told[f"`{kind}`"]
+        assert f'"{text}"' in result[f"`{kind}`"]
     for kind in RETRYABLE:
-        assert f"`{kind}`" in told
+        assert f"`{kind}`" in result
     for outcome in {*get_args(TurnOutcome)} - {"done"}:
-        assert f"outcome `{outcome}`" in told
-    assert told["outcome `empty`"] == f'"{NO_ANSWER}"'
+        assert f"outcome `{outcome}`" in result
+    assert result["outcome `empty`"] == f'"{NO_ANSWER}"'
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/agent.md", "docs/skills.md"])
@@ -155,8 +155,8 @@ def test_every_link_leads_to_a_file(path: str) -> None:
 def test_every_built_in_skill_is_named_with_an_example(tmp_path: Path) -> None:
     """The table has each of them, says whether it is always there, and has something to ask."""
     [built_in] = [rows for head, rows in tables(SKILLS) if head[0] == "skill"]
-    told = {spans(name)[0]: always == "yes" for name, always, _ in built_in}
-    assert told == {skill.name: skill.always for skill in SkillCatalogue(tmp_path, built_in=BUILT_IN).skills()}
+    result = {spans(name)[0]: always == "yes" for name, always, _ in built_in}
+    assert result == {skill.name: skill.always for skill in SkillCatalogue(tmp_path, built_in=BUILT_IN).skills()}
     assert all('"' in example for _, _, example in built_in)
 
 

@@ -232,15 +232,15 @@ def test_a_runner_fits_its_worker(name: str) -> None:
     for queue in ("turns", "jobs"):
         pod = named(objects, "Deployment", f"worker-{queue}")["spec"]["template"]["spec"]
         [runner], [worker] = pod["initContainers"], pod["containers"]
-        told = environment(runner)
+        result = environment(runner)
         uid = pod["securityContext"]["runAsUser"]
         assert runner["restartPolicy"] == "Always"
-        assert runner["securityContext"]["runAsUser"] != uid == int(told["SHOAL_RUNNER__WORKER_UID"])
+        assert runner["securityContext"]["runAsUser"] != uid == int(result["SHOAL_RUNNER__WORKER_UID"])
         assert runner["securityContext"]["runAsGroup"] != pod["securityContext"]["runAsGroup"]
         assert settings.workspace.group == pod["securityContext"]["fsGroup"]
-        assert told["SHOAL_RUNNER__SOCKET"] == settings.tools.exec_runner
-        assert told["SHOAL_WORKSPACE__ROOT"] == str(settings.workspace.root)
-        assert not any("CONFIG" in key or key.endswith("_FILE") for key in told)
+        assert result["SHOAL_RUNNER__SOCKET"] == settings.tools.exec_runner
+        assert result["SHOAL_WORKSPACE__ROOT"] == str(settings.workspace.root)
+        assert not any("CONFIG" in key or key.endswith("_FILE") for key in result)
         volumes = {mount["name"] for mount in runner["volumeMounts"]}
         assert volumes == {"socket", "files", "runner-tmp"}
         assert [mount["mountPath"] for mount in runner["volumeMounts"] if mount["name"] == "files"] == [
@@ -248,7 +248,7 @@ def test_a_runner_fits_its_worker(name: str) -> None:
         ]
         shared = {mount["name"] for mount in worker["volumeMounts"]} & volumes
         assert shared == {"socket", "files"}
-        at_once = int(told["SHOAL_RUNNER__COMMANDS"])
+        at_once = int(result["SHOAL_RUNNER__COMMANDS"])
         assert at_once <= RunnerSettings().commands
         memory_mb = int(runner["resources"]["limits"]["memory"].removesuffix("Mi"))
         assert memory_mb >= at_once * settings.tools.exec_memory_mb + 128
@@ -330,7 +330,7 @@ def test_yaml_is_clean() -> None:
             },
         }
     ).decode()
-    told = subprocess.run(
+    result = subprocess.run(
         [tool("yamllint"), "--strict", "-d", rules, *files], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stdout
+    assert result.returncode == 0, result.stdout

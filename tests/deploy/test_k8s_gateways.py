@@ -73,8 +73,8 @@ def test_a_gateway_is_given_its_own_secret_and_no_other(name: str) -> None:
     secrets = {one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one}
     assert secrets == {f"shoal-{name}"}
     [row] = [line for line in DOC.splitlines() if line.startswith("|") and f"`gateways/{name}`" in line]
-    told = set(re.findall(r"`(\w+)`", row.split("|")[3]))
-    assert keys == told <= set(SECRETS[name])
+    result = set(re.findall(r"`(\w+)`", row.split("|")[3]))
+    assert keys == result <= set(SECRETS[name])
 
 
 @pytest.mark.parametrize("name", sorted(HERE))

@@ -23,10 +23,10 @@ def validated(text: str, version: str, folder: Path) -> list[str]:
     file = folder / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(core))
     command = [str(tool("kubernetes-validate")), "--strict", "--kubernetes-version", version, str(file)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    lines = (told.stdout + told.stderr).splitlines()
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = (result.stdout + result.stderr).splitlines()
     bad = [line for line in lines if not line.startswith("INFO ")]
-    assert told.returncode == 0 or bad
+    assert result.returncode == 0 or bad
     assert len(lines) == len(core)
     return bad
 

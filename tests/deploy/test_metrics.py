@@ -46,7 +46,7 @@ lease_renew_late_total event_loop_lag_seconds build_info{version}
 """What was promised to whoever writes dashboards and alerts."""
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """A metric, as the table or the code has it."""
 
     type: str
@@ -54,23 +54,23 @@ class Told(NamedTuple):
     meaning: str
 
 
-def declared() -> dict[str, Told]:
+def declared() -> dict[str, Reported]:
     """What shared/metrics.py declares, by its name on the page."""
     found = {}
     for value in vars(metrics).values():
         if isinstance(value, (Counter, Gauge, Histogram)):
             name = f"{value._name}_total" if isinstance(value, Counter) else value._name
-            found[name] = Told(value._type, frozenset(value._labelnames), value._documentation)
+            found[name] = Reported(value._type, frozenset(value._labelnames), value._documentation)
     return found
 
 
-def table(last: str) -> dict[str, Told]:
+def table(last: str) -> dict[str, Reported]:
     """The rows of the tables of docs/metrics.md whose last column has this head."""
     blocks = re.findall(rf"^\| name \| type \| labels \| {last} \|\n\|[-|]+\|\n((?:\|.*\|\n)+)", DOC, re.MULTILINE)
     found = {}
     for line in "".join(blocks).splitlines():
         name, type, labels, meaning = (cell.strip() for cell in line.strip("|").split("|"))
-        found[name.strip("`")] = Told(type, frozenset(re.findall(r"`(\w+)`", labels)), meaning)
+        found[name.strip("`")] = Reported(type, frozenset(re.findall(r"`(\w+)`", labels)), meaning)
     return found
 
 

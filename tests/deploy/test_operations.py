@@ -93,14 +93,14 @@ class Shell:
         self._process.stdin.flush()
 
         def over() -> str:
-            said = self.log.read_text(errors="replace")[before:]
-            if self._process.poll() is None and mark not in said:
+            message = self.log.read_text(errors="replace")[before:]
+            if self._process.poll() is None and mark not in message:
                 return ""
-            return said
+            return message
 
-        said = eventually_sync(over, within_s=within_s, every_s=0.1, what=f"the end of\n{text}")
-        assert f"{mark} 0\n" in said, f"{text}\n{said[-4000:]}\n{self._logs()}"
-        return said
+        message = eventually_sync(over, within_s=within_s, every_s=0.1, what=f"the end of\n{text}")
+        assert f"{mark} 0\n" in message, f"{text}\n{message[-4000:]}\n{self._logs()}"
+        return message
 
     def end(self) -> list[str]:
         """End it and all that it left behind; the commands of those."""

@@ -174,8 +174,8 @@ async def test_a_new_revision_under_load_loses_and_repeats_nothing(cluster: Clus
     for one in people:
         judge_person(one, verdict)
     assert verdict.wrongs == dict.fromkeys(verdict.wrongs, 0)
-    said = Counter(one.expected(id) for one in people for id in one.accepted)
-    assert calls_of_turns(model) == {(text, who): many for text, many in said.items() for who in ("user", "tool")}
+    message = Counter(one.expected(id) for one in people for id in one.accepted)
+    assert calls_of_turns(model) == {(text, who): many for text, many in message.items() for who in ("user", "tool")}
     assert [one.refused_by for one in people if one.refused_by] == [], "the Service leads to nobody who is gone"
     assert {code for one in people for code in one.ends} == {RESTARTING}
     assert sum(one.ends.total() for one in people) >= PEOPLE, "everybody was on a gateway that ended"

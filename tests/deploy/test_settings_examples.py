@@ -80,8 +80,8 @@ def test_every_setting_of_a_platform_is_on_its_page(name: str) -> None:
     """One that is not there is one that nobody finds."""
     kind = next(one for one in every(AccessSettings) if one.__module__ == f"gateway.channels.{name}.settings")
     page = (ROOT / "docs" / "channels" / f"{name}.md").read_text()
-    told = {word for line in page.splitlines() if line.startswith("| `") for word in re.findall(r"`(\w+)`", line)}
-    assert set(kind.__struct_fields__) - set(AccessSettings.__struct_fields__) <= told
+    result = {word for line in page.splitlines() if line.startswith("| `") for word in re.findall(r"`(\w+)`", line)}
+    assert set(kind.__struct_fields__) - set(AccessSettings.__struct_fields__) <= result
 
 
 def every(kind: type[AccessSettings]) -> Iterator[type[AccessSettings]]:

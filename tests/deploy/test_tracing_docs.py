@@ -38,8 +38,8 @@ def named(type: SpanType) -> str:
 def test_the_table_has_every_span_with_its_kind_and_its_attributes() -> None:
     """Both ways: nothing is sent that is not told, nothing is told that is not sent."""
     [rows] = [rows for head, rows in tables(DOC) if head[0] == "span"]
-    told = {spans(name)[0]: (kind, frozenset(spans(attributes))) for name, kind, _, attributes in rows}
-    assert told == {named(one): (one.kind, one.attributes) for one in ALL}
+    result = {spans(name)[0]: (kind, frozenset(spans(attributes))) for name, kind, _, attributes in rows}
+    assert result == {named(one): (one.kind, one.attributes) for one in ALL}
     assert f"Event `{FIRST}`" in DOC
     assert all(f"`{name}`" in DOC for name in OF_EVERY_SPAN)
 
@@ -80,8 +80,8 @@ def test_nothing_that_holds_a_text_has_a_name() -> None:
 def test_every_setting_is_reported_with_its_default() -> None:
     """Of the section, and the one of the model that belongs to it."""
     [rows] = [rows for head, rows in tables(DOC) if head[0] == "setting"]
-    told = {spans(row[0])[0] for row in rows}
-    assert told == {f"tracing.{key}" for key in Settings().tracing.__struct_fields__} | {"model.traceparent"}
+    result = {spans(row[0])[0] for row in rows}
+    assert result == {f"tracing.{key}" for key in Settings().tracing.__struct_fields__} | {"model.traceparent"}
     assert default_of("tracing.endpoint") == ""
     assert (default_of("tracing.sample"), default_of("model.traceparent")) == (1.0, False)
 

@@ -245,7 +245,7 @@ async def test_machines_pages_are_not_on_the_address_of_people(fleet: Fleet) -> 
         refused.value.close()
 
 
-def told(web: WebServer, status: str) -> set[str]:
+def reported(web: WebServer, status: str) -> set[str]:
     """The alerts that came with this status."""
     posts = [json.loads(asked.body) for asked in web.asked]
     return {alert["labels"]["alertname"] for post in posts for alert in post["alerts"] if alert["status"] == status}
@@ -278,12 +278,12 @@ async def test_somebody_is_called_when_workers_die_and_the_line_ages(
             fleet.worker.kill_group()
             async with person(fleet.web) as people:
                 await people.say("waits", "hello?")
-                await eventually(lambda: "ShoalOldestTurnWaits" in told(web, "firing"), within_s=60, every_s=0.5)
-                await eventually(lambda: "ShoalNoWorkers" in told(web, "firing"), within_s=60, every_s=0.5)
+                await eventually(lambda: "ShoalOldestTurnWaits" in reported(web, "firing"), within_s=60, every_s=0.5)
+                await eventually(lambda: "ShoalNoWorkers" in reported(web, "firing"), within_s=60, every_s=0.5)
                 spawn("worker", METRICS__PORT=str(fleet.worker_port), MODEL__CLIENT="direct")
                 await workers(client, 1)
                 await people.shown("waits", 2, within_s=30)
-            await eventually(lambda: "ShoalOldestTurnWaits" in told(web, "resolved"), within_s=90, every_s=0.5)
+            await eventually(lambda: "ShoalOldestTurnWaits" in reported(web, "resolved"), within_s=90, every_s=0.5)
         finally:
             prometheus.stop()
             alertmanager.stop()

@@ -54,10 +54,10 @@ def text(known: set[str]) -> str:
 
 
 def _user(role: str, known: set[str]) -> str:
-    said = reach(PACKAGES[role])
-    commands = (said.commands & known) - DONE_WITHOUT | BESIDE[role]
+    message = reach(PACKAGES[role])
+    commands = (message.commands & known) - DONE_WITHOUT | BESIDE[role]
     # Whoever exports, restores and erases sessions has all their keys. A script is told "no key" by an empty one.
-    keys = {"shoal:*"} if role == "console" else said.keys
+    keys = {"shoal:*"} if role == "console" else message.keys
     lines = [f"user {role} on {{{role}}} resetchannels {' '.join(f'&{one}' for one in CHANNELS)} -@all"]
     for words in (
         ["~", *(_key(role, one) for one in sorted(keys | ARQ[role]))],

@@ -73,12 +73,12 @@ class Fleet:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
-    async def shoal(self, *arguments: str, said: str = "") -> Told:
+    async def shoal(self, *arguments: str, message: str = "") -> Reported:
         """The same, to its end."""
-        return await told_by(await self.start(*arguments), said)
+        return await reported_by(await self.start(*arguments), message)
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """How a command ended."""
 
     code: int | None
@@ -86,10 +86,10 @@ class Told(NamedTuple):
     err: str
 
 
-async def told_by(process: asyncio.subprocess.Process, said: str = "") -> Told:
+async def reported_by(process: asyncio.subprocess.Process, message: str = "") -> Reported:
     async with asyncio.timeout(40):
-        out, err = await process.communicate(said.encode())
-    return Told(process.returncode, out.decode(), err.decode())
+        out, err = await process.communicate(message.encode())
+    return Reported(process.returncode, out.decode(), err.decode())
 
 
 class Terminal:
@@ -161,7 +161,7 @@ def terminal(fleet: Fleet, *arguments: str) -> Iterator[Terminal]:
         made.close()
 
 
-async def said(client: RedisClient) -> list[str]:
+async def sent(client: RedisClient) -> list[str]:
     """What the person said in the chat, by its log."""
     lines = await Outbox(client).read_after(SESSION, after=0)
     return [line.line.text for line in lines if isinstance(line.line, UserLine)]
@@ -170,11 +170,11 @@ async def said(client: RedisClient) -> list[str]:
 async def test_one_message_gets_one_answer_and_nothing_else(fleet: Fleet, model: ScriptedOpenAI) -> None:
     """By -m, by standard input, or as JSON; the answer is clean of what could touch a terminal."""
     model.script(Answer(match="colour", text="\x1b]0;title\x07\x1b[31mred\x1b[0m"))
-    assert await fleet.shoal("chat", "-m", "hello") == Told(0, "echo: hello\n", "")
-    assert await fleet.shoal("chat", said="from a pipe\n") == Told(0, "echo: from a pipe\n", "")
-    assert await fleet.shoal("chat", "-m", "what colour?") == Told(0, "red\n", "")
-    told = await fleet.shoal("chat", "--chat", "other", "--json", "-m", "hello")
-    assert json.loads(told.out) == {"chat": "other", "seq": 2, "turn": 1, "kind": "reply", "text": "echo: hello"}
+    assert await fleet.shoal("chat", "-m", "hello") == Reported(0, "echo: hello\n", "")
+    assert await fleet.shoal("chat", message="from a pipe\n") == Reported(0, "echo: from a pipe\n", "")
+    assert await fleet.shoal("chat", "-m", "what colour?") == Reported(0, "red\n", "")
+    result = await fleet.shoal("chat", "--chat", "other", "--json", "-m", "hello")
+    assert json.loads(result.out) == {"chat": "other", "seq": 2, "turn": 1, "kind": "reply", "text": "echo: hello"}
 
 
 async def test_a_worker_that_is_killed_in_the_middle_goes_unnoticed(
@@ -188,7 +188,7 @@ async def test_a_worker_that_is_killed_in_the_middle_goes_unnoticed(
     doomed = await holder(client, SESSION)
     await eventually(lambda: model.stats()["open"] == 1, within_s=10)
     doomed.kill()
-    assert await told_by(asking) == Told(0, f"{WORDS}\n", "")
+    assert await reported_by(asking) == Reported(0, f"{WORDS}\n", "")
     assert await replies(client, SESSION) == [WORDS]
 
 
@@ -205,10 +205,10 @@ async def test_a_gateway_that_is_killed_in_the_middle_loses_and_doubles_nothing(
     await eventually(lambda: model.stats()["open"] == 1, within_s=20)
     doomed.kill_group()
     await fleet.gateway()
-    told = await told_by(asking)
-    assert (told.code, told.out) == (0, f"{WORDS}\n")
-    assert told.err == "(the connection is lost; trying again)\n(connected again)\n"
-    assert await said(client) == ["tell me"]
+    result = await reported_by(asking)
+    assert (result.code, result.out) == (0, f"{WORDS}\n")
+    assert result.err == "(the connection is lost; trying again)\n(connected again)\n"
+    assert await sent(client) == ["tell me"]
     assert await replies(client, SESSION) == [WORDS]
     assert model.stats()["requests"] == 1
 
@@ -217,19 +217,19 @@ async def test_what_goes_wrong_is_one_clear_line(fleet: Fleet, client: RedisClie
     """No gateway, not ours, a wrong token, a full inbox, a message too long: exit code 1, and what to do."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    told = await fleet.shoal("chat", "-m", "x", "--url", url)
-    assert told == Told(
+    result = await fleet.shoal("chat", "-m", "x", "--url", url)
+    assert result == Reported(
         1, "", f"no gateway at ws://127.0.0.1:{port}/ws: start `make up`, or say where it is with --url\n"
     )
-    told = await fleet.shoal("chat", "-m", "x", "--url", f"ws://127.0.0.1:{fleet.port}/nothing")
-    assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "there is no Shoal gateway at" in told.err
-    told = await fleet.shoal("chat", "-m", "x", "--token", "wrong")
-    assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "does not take this token" in told.err
-    told = await fleet.shoal("chat", said="y" * 70_000)
-    assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "70,000 bytes" in told.err
+    result = await fleet.shoal("chat", "-m", "x", "--url", f"ws://127.0.0.1:{fleet.port}/nothing")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "there is no Shoal gateway at" in result.err
+    result = await fleet.shoal("chat", "-m", "x", "--token", "wrong")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "does not take this token" in result.err
+    result = await fleet.shoal("chat", message="y" * 70_000)
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "70,000 bytes" in result.err
     assert (await fleet.shoal("chat", "-m", " ")).code == 2
     assert (await fleet.shoal("chat", "-m", "x", "--chat", "no/slash")).code == 2
 
@@ -240,8 +240,8 @@ async def test_a_full_inbox_is_reported(client: RedisClient, spawn: Spawn, redis
     await fleet.gateway()
     for _ in range(50):
         await say(Inbox(client), chat="owner/terminal")
-    told = await fleet.shoal("chat", "-m", "one more")
-    assert told == Told(1, "", "50 messages already wait in this chat; please wait for answers first\n")
+    result = await fleet.shoal("chat", "-m", "one more")
+    assert result == Reported(1, "", "50 messages already wait in this chat; please wait for answers first\n")
 
 
 async def test_an_apology_is_found_shown_and_played_again_by_its_reference(
@@ -249,16 +249,16 @@ async def test_an_apology_is_found_shown_and_played_again_by_its_reference(
 ) -> None:
     """From what the person saw to the answer they get in the end; the exit code of the apology is 1."""
     model.script(Answer(status=400, error={"message": "no"}))
-    told = await fleet.shoal("chat", "-m", "help me")
-    assert told.code == 1
-    [reference] = re.findall(r"\(reference ([0-9a-f]{8})\)", told.out)
+    result = await fleet.shoal("chat", "-m", "help me")
+    assert result.code == 1
+    [reference] = re.findall(r"\(reference ([0-9a-f]{8})\)", result.out)
     shown = await fleet.shoal("dead", "show", reference, "--text")
     assert shown.code == 0
     assert shown.out.endswith("\n\nhelp me\n")
-    assert await fleet.shoal("dead", "replay", reference) == Told(0, "Put back 1 message.\n", "")
+    assert await fleet.shoal("dead", "replay", reference) == Reported(0, "Put back 1 message.\n", "")
     await eventually(lambda: answered(client, "echo: help me"), within_s=10)
     assert (await fleet.shoal("dead", "show", reference)).code == 1
-    assert await fleet.shoal("dead", "list") == Told(0, "No dead letters.\n", "")
+    assert await fleet.shoal("dead", "list") == Reported(0, "No dead letters.\n", "")
 
 
 async def answered(client: RedisClient, text: str) -> bool:
@@ -295,7 +295,7 @@ async def test_a_person_talks_stops_and_leaves(fleet: Fleet, client: RedisClient
     lines = await Outbox(client).read_after(SESSION, after=0)
     kinds = [line.line.kind for line in lines if isinstance(line.line, OutboundMessage)]
     assert kinds == ["reply", "reply", "stopped", "reply"]
-    assert await said(client) == ["earlier", "the sum, please", "a story", "again"]
+    assert await sent(client) == ["earlier", "the sum, please", "a story", "again"]
 
 
 async def test_commands_go_to_the_gateway_and_their_answers_are_shown(
@@ -313,11 +313,11 @@ async def test_commands_go_to_the_gateway_and_their_answers_are_shown(
         await screen.shows("New conversation.*> ")
         screen.type("  /quit \r")
         assert await screen.code() == 0
-    assert await said(client) == ["/help", "/new"]
-    told = await fleet.shoal("chat", "-m", "/model nobody")
-    assert told == Told(0, "There is no such model here. These are: `default`.\n", "")
-    told = await fleet.shoal("chat", "--json", "-m", "/new")
-    assert (json.loads(told.out)["kind"], told.code) == ("command", 0)
+    assert await sent(client) == ["/help", "/new"]
+    result = await fleet.shoal("chat", "-m", "/model nobody")
+    assert result == Reported(0, "There is no such model here. These are: `default`.\n", "")
+    result = await fleet.shoal("chat", "--json", "-m", "/new")
+    assert (json.loads(result.out)["kind"], result.code) == ("command", 0)
 
 
 async def test_a_chat_that_is_opened_in_the_middle_of_an_answer_shows_it_first(
@@ -362,19 +362,19 @@ async def test_a_terminal_lives_through_the_death_of_its_gateway(
         await screen.shows(r"connected again.*echo: are you there\?.*> ")
         screen.type("\x04")
         assert await screen.code() == 0
-    assert await said(client) == ["are you there?"]
+    assert await sent(client) == ["are you there?"]
     assert await replies(client, SESSION) == ["echo: are you there?"]
 
 
 async def test_status_and_doctor_see_the_fleet_as_it_is(fleet: Fleet, client: RedisClient) -> None:
     """Real processes: both are there, healthy but for the fsync of the tests' server, and a job comes back."""
-    told = await fleet.shoal("doctor", "--probe", "--json")
-    checks = {check["name"]: check for check in json.loads(told.out)["checks"]}
+    result = await fleet.shoal("doctor", "--probe", "--json")
+    checks = {check["name"]: check for check in json.loads(result.out)["checks"]}
     assert [name for name, check in checks.items() if check["outcome"] == "failed"] == ["appendfsync"]
     assert checks["probe"]["found"].startswith("a worker ran a test job in ")
     assert checks["model"]["found"] == "openai/scripted"
-    told = await fleet.shoal("status", "--json")
-    found = json.loads(told.out)
+    result = await fleet.shoal("status", "--json")
+    found = json.loads(result.out)
     assert [problem["code"] for problem in found["problems"]] == ["fsync"]
     assert [one["kind"] for one in found["processes"]] == ["gateway", "worker"]
     table = (await fleet.shoal("status")).out

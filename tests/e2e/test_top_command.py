@@ -54,7 +54,7 @@ async def test_a_fleet_says_what_it_does(
                 while not any(id in frame.get("in_reply_to", ()) for frame in person.seen):
                     await person.next("reply", chat="a")
 
-        async def told() -> dict[str, Any]:
+        async def reported() -> dict[str, Any]:
             found = await seen(redis_url, tmp_path)
             figures = found["figures"]
             assert [figures[name]["count"] for name in ("answer", "turn", "first_token")] == [3, 3, 3], figures
@@ -62,7 +62,7 @@ async def test_a_fleet_says_what_it_does(
             assert by_kind["gateway"]["details"]["web.sockets"] == "1"
             return found
 
-        found = await eventually(told, within_s=60, every_s=0.5)
+        found = await eventually(reported, within_s=60, every_s=0.5)
         assert found["figures"]["answer"]["p95_s"] > 0
         assert min(one["vitals"]["memory_bytes"] for one in found["processes"]) > 10e6
         [way] = found["models"]

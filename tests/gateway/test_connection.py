@@ -59,16 +59,16 @@ class Ears:
     """Keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.reported: list[object] = []
 
     def on_text(self, text: str | None) -> None:
-        self.told.append(text)
+        self.reported.append(text)
 
     def on_writable(self) -> None:
-        self.told.append("room")
+        self.reported.append("room")
 
     def on_closed(self) -> None:
-        self.told.append("gone")
+        self.reported.append("gone")
 
 
 class Opened:
@@ -108,7 +108,7 @@ class Opened:
         return [frame for frame in frames if isinstance(frame, Frame)]
 
 
-def said(data: bytes, opcode: Opcode = Opcode.TEXT, *, fin: bool = True) -> bytes:
+def sent(data: bytes, opcode: Opcode = Opcode.TEXT, *, fin: bool = True) -> bytes:
     """A frame as a client writes it."""
     return Frame(opcode, data, fin).serialize(mask=True)
 
@@ -127,9 +127,9 @@ async def test_a_text_of_any_size_is_one_frame_that_clients_read(size: int) -> N
 
 async def test_what_came_before_the_app_attached_is_handed_over_first() -> None:
     """A client need not wait for the handshake's answer to say hello."""
-    on = await Opened(early=said(b"hello")).ready()
-    on.connection.data_received(said(b"one") + said(b"two"))
-    assert on.ears.told == ["hello", "one", "two"]
+    on = await Opened(early=sent(b"hello")).ready()
+    on.connection.data_received(sent(b"one") + sent(b"two"))
+    assert on.ears.reported == ["hello", "one", "two"]
     assert on.pipe.reading
 
 
@@ -137,27 +137,27 @@ async def test_a_text_in_pieces_arrives_whole_and_bytes_as_none() -> None:
     """Pieces of one message, wherever they are cut."""
     on = await Opened().ready()
     data = (
-        said("dé".encode()[:2], fin=False) + said("dé".encode()[2:], Opcode.CONT) + said(os.urandom(3), Opcode.BINARY)
+        sent("dé".encode()[:2], fin=False) + sent("dé".encode()[2:], Opcode.CONT) + sent(os.urandom(3), Opcode.BINARY)
     )
     for at in range(len(data)):
         on.connection.data_received(data[at : at + 1])
-    assert on.ears.told == ["dé", None]
+    assert on.ears.reported == ["dé", None]
 
 
 async def test_pings_are_answered_without_the_app() -> None:
     """They are the server's."""
     on = await Opened().ready()
-    on.connection.data_received(said(b"12", Opcode.PING))
+    on.connection.data_received(sent(b"12", Opcode.PING))
     [pong] = on.sent()
     assert (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"12")
-    assert on.ears.told == []
+    assert on.ears.reported == []
 
 
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (said(b"\xff\xfe"), CloseCode.INVALID_DATA),
-        (said(b"x" * (LIMIT + 1)), CloseCode.MESSAGE_TOO_BIG),
+        (sent(b"\xff\xfe"), CloseCode.INVALID_DATA),
+        (sent(b"x" * (LIMIT + 1)), CloseCode.MESSAGE_TOO_BIG),
         (b"\xf1\x80\0\0\0\0", CloseCode.PROTOCOL_ERROR),
     ],
     ids=["no UTF-8", "too big", "a bit of no extension"],
@@ -170,14 +170,14 @@ async def test_bytes_that_are_not_utf8_end_the_connection_and_are_dropped(data: 
     assert (closing.opcode, closing.data[:2]) == (Opcode.CLOSE, int(code).to_bytes(2))
     assert on.pipe.closed
     on.connection.connection_lost(None)
-    assert on.ears.told == ["gone"]
+    assert on.ears.reported == ["gone"]
 
 
 async def test_a_client_that_says_goodbye_is_gone_at_once() -> None:
     """Nothing is written behind the closing frame, and what comes after it is not heard."""
     on = await Opened().ready()
-    on.connection.data_received(said(b"last") + said(b"\x03\xe8", Opcode.CLOSE) + said(b"late"))
-    assert on.ears.told == ["last", "gone"]
+    on.connection.data_received(sent(b"last") + sent(b"\x03\xe8", Opcode.CLOSE) + sent(b"late"))
+    assert on.ears.reported == ["last", "gone"]
     on.connection.write(b"late")
     assert [frame.opcode for frame in on.sent()] == [Opcode.CLOSE]
 
@@ -187,9 +187,9 @@ async def test_after_the_app_closed_nothing_is_written_or_read() -> None:
     on = await Opened().ready()
     await on.send({"type": "websocket.close", "code": 1012, "reason": ""})
     on.connection.write(b"late")
-    on.connection.data_received(said(b"late"))
+    on.connection.data_received(sent(b"late"))
     assert [frame.opcode for frame in on.sent()] == [Opcode.CLOSE]
-    assert on.ears.told == []
+    assert on.ears.reported == []
     on.over.set()
 
 
@@ -200,7 +200,7 @@ async def test_a_full_transport_shows_and_says_when_it_is_over() -> None:
     assert on.connection.full
     on.connection.resume_writing()
     assert not on.connection.full
-    assert on.ears.told == ["room"]
+    assert on.ears.reported == ["room"]
 
 
 async def test_a_connection_is_attached_once_and_is_released_after_its_end() -> None:
@@ -209,7 +209,7 @@ async def test_a_connection_is_attached_once_and_is_released_after_its_end() -> 
     assert EXTENSION not in on.scope["extensions"]
     on.connection.connection_lost(None)
     on.connection.resume_writing()
-    assert on.ears.told == ["gone"]
+    assert on.ears.reported == ["gone"]
     on.over.set()
 
 

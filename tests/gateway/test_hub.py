@@ -179,7 +179,7 @@ async def world(*, by_hand: bool = False) -> AsyncIterator[World]:
     await made.settle()
 
 
-def said(n: int) -> UserLine:
+def sent(n: int) -> UserLine:
     return UserLine(id=f"m{n}", text=f"text {n}")
 
 
@@ -191,7 +191,7 @@ async def test_a_resume_sends_what_was_missed_in_order_and_then_says_where_it_st
     """The lines come first, then `resumed` with the newest number and the running turn."""
     async with world() as w:
         for n in range(1, 6):
-            w.log.append(said(n))
+            w.log.append(sent(n))
         w.log.running = 5
         screen = Screen()
         w.hub.follow(screen, S, "a", 2, announce=True)
@@ -204,7 +204,7 @@ async def test_a_long_log_is_sent_page_by_page_while_the_socket_has_room() -> No
     """A socket that does not read stops its own reader, and no other's."""
     async with world() as w:
         for n in range(1, 2 * PAGE + 11):
-            w.log.append(said(n))
+            w.log.append(sent(n))
         slow, quick = Screen(), Screen()
         slow.has_room.clear()
         w.hub.follow(slow, S, "a", 0, announce=True)
@@ -236,7 +236,7 @@ async def test_news_that_is_next_is_sent_without_asking_the_log() -> None:
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         before = w.log.reads
-        w.hear(w.log.append(said(1)))
+        w.hear(w.log.append(sent(1)))
         w.hear(w.log.append(reply(1)))
         await w.settle()
         assert screen.seqs() == [1, 2]
@@ -250,7 +250,7 @@ async def test_a_reply_that_takes_long_to_render_comes_in_its_place() -> None:
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.hear(w.log.append(reply(1, "slow text")))
-        w.hear(w.log.append(said(2)))
+        w.hear(w.log.append(sent(2)))
         await w.settle()
         assert screen.seqs() == [1, 2]
 
@@ -261,7 +261,7 @@ async def test_a_silent_chat_that_waits_for_a_reply_asks_the_log_every_two_secon
         screen = Screen()
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
-        w.hear(w.log.append(said(1)))
+        w.hear(w.log.append(sent(1)))
         w.log.running = 1
         w.log.append(reply(1))  # its news is lost
         w.clock.at += 1.9
@@ -287,7 +287,7 @@ async def test_an_accepted_message_whose_news_never_comes_is_asked_for() -> None
         screen = Screen()
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
-        w.log.append(said(1))
+        w.log.append(sent(1))
         w.hub.on_message_accepted(S, "m1")
         w.log.running = 1
         w.clock.at += 2.1
@@ -301,7 +301,7 @@ async def test_a_chat_whose_messages_ended_without_a_reply_is_left_alone() -> No
     async with world() as w:
         w.hub.follow(Screen(), S, "a", 0, announce=True)
         await w.settle()
-        w.hear(w.log.append(said(1)))
+        w.hear(w.log.append(sent(1)))
         for _ in range(4):
             w.clock.at += 2.1
             await w.hub.tick()
@@ -312,8 +312,8 @@ async def test_a_chat_whose_messages_ended_without_a_reply_is_left_alone() -> No
 async def test_a_client_ahead_of_the_log_is_reset_and_gets_everything() -> None:
     """The store lost its tail: what the client knew is not there any more."""
     async with world() as w:
-        w.log.append(said(1))
-        w.log.append(said(2))
+        w.log.append(sent(1))
+        w.log.append(sent(2))
         screen = Screen()
         w.hub.follow(screen, S, "a", 7, announce=True)
         await w.settle()
@@ -325,7 +325,7 @@ async def test_an_open_socket_is_reset_too_when_the_log_went_back() -> None:
     """After a gap the log is shorter than what was sent: the client is told, and shown what there is."""
     async with world() as w:
         for n in range(1, 4):
-            w.log.append(said(n))
+            w.log.append(sent(n))
         screen = Screen()
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
@@ -335,7 +335,7 @@ async def test_an_open_socket_is_reset_too_when_the_log_went_back() -> None:
         await w.settle()
         assert screen.seqs() == [1, 2, 3, 1, 2]
         assert screen.frames[-1]["reset"] is True
-        w.hear(w.log.append(said(3)))
+        w.hear(w.log.append(sent(3)))
         await w.settle()
         assert screen.seqs()[-1] == 3
 
@@ -346,11 +346,11 @@ async def test_an_open_socket_is_shown_the_log_that_began_anew() -> None:
         screen = Screen()
         w.hub.follow(screen, S, "a", 0, announce=True)
         for n in range(1, 4):
-            w.hear(w.log.append(said(n)))
+            w.hear(w.log.append(sent(n)))
         await w.settle()
         w.log.lines.clear()
         w.log.last = 0
-        w.hear(w.log.append(said(1)))
+        w.hear(w.log.append(sent(1)))
         await w.settle()
         assert screen.frames[-1]["reset"] is True
         w.hear(w.log.append(reply(1)))
@@ -365,7 +365,7 @@ async def test_a_line_that_comes_while_the_log_answers_is_no_reason_for_a_reset(
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.log.questions[0].serve()
-        w.hear(w.log.append(said(1)))
+        w.hear(w.log.append(sent(1)))
         while w.log.questions:
             w.log.questions[0].arrive()
             await w.settle()
@@ -377,7 +377,7 @@ async def test_lines_that_were_trimmed_are_skipped_and_the_next_news_is_next() -
     """A log keeps only so much; what is gone holds nobody up."""
     async with world() as w:
         for n in range(1, 10):
-            w.log.append(said(n))
+            w.log.append(sent(n))
         for n in range(1, 10):
             del w.log.lines[n]
         screen = Screen()
@@ -385,7 +385,7 @@ async def test_lines_that_were_trimmed_are_skipped_and_the_next_news_is_next() -
         await w.settle()
         assert screen.frames[-1]["seq"] == 9
         reads = w.log.reads
-        w.hear(w.log.append(said(10)))
+        w.hear(w.log.append(sent(10)))
         await w.settle()
         assert screen.seqs() == [10]
         assert w.log.reads == reads
@@ -394,7 +394,7 @@ async def test_lines_that_were_trimmed_are_skipped_and_the_next_news_is_next() -
 async def test_while_redis_is_away_the_client_hears_it_once_and_is_brought_up_later() -> None:
     """One error for a resume, then the lines and `resumed` as soon as the store answers."""
     async with world(by_hand=True) as w:
-        w.log.append(said(1))
+        w.log.append(sent(1))
         screen = Screen()
         w.hub.follow(screen, S, "a", 0, announce=True)
         await w.settle()
@@ -489,7 +489,7 @@ class Story:
         match op:
             case ("append", how, slow):
                 n = w.log.last + 1
-                numbered = w.log.append(reply(n, "slow" if slow else "quick") if n % 2 else said(n))
+                numbered = w.log.append(reply(n, "slow" if slow else "quick") if n % 2 else sent(n))
                 self.flying += {"now": [], "later": [numbered], "never": [], "twice": [numbered, numbered]}[how]
                 if how == "now":
                     w.hear(numbered)

@@ -530,11 +530,11 @@ async def test_while_redis_is_away_a_message_is_refused_in_time_and_pings_are_an
             assert error["retry_after"] > 0
         valkey.start()
 
-        async def taken() -> bool:
+        async def accepted() -> bool:
             await me.send("message", id="m1", chat="a", text="meanwhile")
             return bool((await me.answer("m1"))["type"] == "accepted")
 
-        await eventually(taken, within_s=20)
+        await eventually(accepted, within_s=20)
         await me.shown("a", 2)
         assert [line["text"] for line in me.lines("a")] == ["before", "meanwhile"]
 

@@ -88,11 +88,11 @@ _ALONE: Final[dict[Person, Expected]] = {
     "listed": "allowed", "admin": "allowed", "paired": "allowed", "stranger": "unknown", "member": "unknown",
     "bot": "ignored", "self": "ignored", "nobody": "ignored",
 }  # fmt: skip
-_HEARD_NOWHERE: Final = ("bot", "self", "nobody")
+_RECEIVED_NOWHERE: Final = ("bot", "self", "nobody")
 
 
 def _in_group(person: Person, group: Group, *, addressed: bool) -> Expected:
-    if person in _HEARD_NOWHERE or group == "off":
+    if person in _RECEIVED_NOWHERE or group == "off":
         return "ignored"
     if not addressed:
         return "allowed" if group == "open" else "ignored"

@@ -32,5 +32,5 @@ def reply(content: str, turn: int) -> OutboundMessage:
 
 async def say(inbox: Inbox, content: str = "hello", *, chat: str = "owner/a", id: str | None = None) -> Accepted:
     """Ingest a message as the web gateway does."""
-    said = message(content, chat=chat, id=id)
-    return await inbox.ingest(said, log_line=UserLine(id=said.id, text=content), principal="owner")
+    sent = message(content, chat=chat, id=id)
+    return await inbox.ingest(sent, log_line=UserLine(id=sent.id, text=content), principal="owner")

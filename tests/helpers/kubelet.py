@@ -198,7 +198,7 @@ class Running:
         """Run something beside it."""
         words = [self.pod.here(word) for word in command]
         variables = {key: self.pod.here(value) for key, value in environment(self.container).items()}
-        told = subprocess.run(
+        result = subprocess.run(
             [*self.pod._confined(self.container), *words],
             cwd=ROOT,
             env={"PATH": self.pod.ours["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **variables},
@@ -206,7 +206,7 @@ class Running:
             timeout=30 + timeout_s,
             check=False,
         )
-        return told.returncode
+        return result.returncode
 
     def up(self, within_s: float = 60) -> None:
         """Wait until its startup probe says so, as often as the manifest asks, on a machine that may be slow."""

@@ -37,10 +37,10 @@ def tool(name: str) -> Path:
 
 def rendered_text(folder: Path) -> str:
     """What `kubectl kustomize` makes of a folder. It needs no network."""
-    told = subprocess.run([tool("kubectl"), "kustomize", folder], capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert told.stderr == ""
-    return told.stdout
+    result = subprocess.run([tool("kubectl"), "kustomize", folder], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout
 
 
 @cache

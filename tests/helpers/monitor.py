@@ -71,8 +71,10 @@ class Monitor:
     async def catch_up(self) -> None:
         """Return when everything that was said until now is in the log, with the names of who said it."""
         mark = secrets.token_hex(8)
-        told = (await self._client.command("CLIENT", "LIST")).decode()
-        for fields in (dict(word.split("=", 1) for word in line.split() if "=" in word) for line in told.splitlines()):
+        result = (await self._client.command("CLIENT", "LIST")).decode()
+        for fields in (
+            dict(word.split("=", 1) for word in line.split() if "=" in word) for line in result.splitlines()
+        ):
             self.log.names[fields["addr"]] = fields["name"]
         await self._client.command("ECHO", mark)
         await eventually(lambda: mark in self._seen, within_s=30, what="MONITOR")

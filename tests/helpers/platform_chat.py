@@ -35,8 +35,8 @@ class PlatformChat:
 
     async def ask(self, text: str = "hello", *, bot: bool = False) -> Accepted:
         """A person writes, or a bot does."""
-        said = message(text, chat=self.chat, channel=CHANNEL)
-        return await self._inbox.ingest(msgspec.structs.replace(said, metadata={"bot": "1"} if bot else {}))
+        sent = message(text, chat=self.chat, channel=CHANNEL)
+        return await self._inbox.ingest(msgspec.structs.replace(sent, metadata={"bot": "1"} if bot else {}))
 
     async def answer(self, *texts: str) -> None:
         """A worker answers what is at the head of the inbox, with these lines."""

@@ -58,13 +58,13 @@ def reach(*starts: str) -> Reach:
         if module == keys.__name__:
             continue
         for node in _parts(module).get(name, ()):
-            todo += _meant(module, node)
+            todo += _intended(module, node)
             for inner in ast.walk(node):
                 match inner:
                     case ast.Call(func=ast.Name(id="load"), args=[ast.Constant(value=str(script))]):
                         scripts.add(script)
-                    case ast.Call(args=said):
-                        commands |= _commands(said)
+                    case ast.Call(args=message):
+                        commands |= _commands(message)
                     case ast.Tuple(elts=[first, *_]) | ast.List(elts=[first, *_]):
                         commands |= _commands([first])
                     case ast.Attribute(value=ast.Name(id="keys"), attr=attr):
@@ -92,9 +92,9 @@ def _used(source: str) -> str:
     return text
 
 
-def _commands(said: list[ast.expr]) -> set[str]:
+def _commands(message: list[ast.expr]) -> set[str]:
     """What looks like a command among the arguments of a call, or as the first of a row."""
-    words = {word.value for word in said if isinstance(word, ast.Constant) and isinstance(word.value, str)}
+    words = {word.value for word in message if isinstance(word, ast.Constant) and isinstance(word.value, str)}
     return {word for word in words if re.fullmatch(r"[A-Z]{3,}", word)}
 
 
@@ -108,7 +108,7 @@ def _pattern(attr: str) -> str:
     return f"{text.rstrip('*')}*" if text.startswith("shoal:") else ""
 
 
-def _meant(module: str, node: ast.AST) -> Iterator[Name]:
+def _intended(module: str, node: ast.AST) -> Iterator[Name]:
     """The names of ours that a statement uses."""
     imported, own = _imports(module), _parts(module)
     for inner in ast.walk(node):

@@ -76,5 +76,5 @@ async def command(client: RedisClient, change: Change, *, chat: str = CHAT) -> N
     """`/new` or `/forget`, as a gateway carries them out."""
     sessions = Sessions(client)
     state = await sessions.state(f"web:{chat}")
-    said = message(f"/{change}", chat=chat)
-    await sessions.answer_command(said, reply("done", 0), state, change=change)
+    sent = message(f"/{change}", chat=chat)
+    await sessions.answer_command(sent, reply("done", 0), state, change=change)

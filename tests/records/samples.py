@@ -97,11 +97,11 @@ def _everyday() -> dict[str, tuple[str, bytes]]:
 
 
 def _others() -> dict[str, tuple[str, bytes]]:
-    vitals = ProcessStats(
+    stats = ProcessStats(
         memory_bytes=61_000_000, lag_s=0.0025, accepted_per_s=1.5, refused_per_s=0.1, ended_per_s=1.4, failed_per_s=0.2,
         first_token=(0, 3, 1), turn=(0, 2, 2), answer=(0, 1, 3),
     )  # fmt: skip
-    alive = msgspec.structs.replace(PRESENCE, provider_routes={"demo": "demo:0123456789ab"}, stats=vitals)
+    alive = msgspec.structs.replace(PRESENCE, provider_routes={"demo": "demo:0123456789ab"}, stats=stats)
     let_in = PairedPerson(
         channel="telegram", sender="7", session="telegram:7", name="Ada", expires_at=AT + 600_000, at=AT, by="console",
         request="r1",
@@ -115,7 +115,7 @@ def _others() -> dict[str, tuple[str, bytes]]:
         metadata={"preset": "deep"},
         history=(UserEntry(content="6*7", turn=0), AssistantEntry(content="42", turn=0)),
     )
-    said = UserEntry(content="6*7", turn=1, at=AT)
+    sent = UserEntry(content="6*7", turn=1, at=AT)
     command = OutboundMessage(content="Done.", turn=3, in_reply_to=("m1",), kind="command", at=AT)
     plans: tuple[Plan, ...] = (AtPlan(AT), EveryPlan(3_600_000, AT), CronPlan("30 8 * * 1-5", "Europe/Berlin"))
     schedules = tuple(
@@ -136,7 +136,7 @@ def _others() -> dict[str, tuple[str, bytes]]:
     seen = msgspec.structs.replace(RESULT, images=("plot.png",))
     file = SessionFile(
         kind="shoal session", version=1, session=QUIET, exported_at=AT, scope="user:web:owner", memory_md="# Owner",
-        history_md=("2023-11-14: sums",), conversation=(said, ASKED, RESULT), archive=(said,),
+        history_md=("2023-11-14: sums",), conversation=(sent, ASKED, RESULT), archive=(sent,),
         log=(Numbered(1, UserLine(id="m1", text="6*7", at=AT)), Numbered(2, command)),
         schedules=schedules, unreadable=1,
     )  # fmt: skip

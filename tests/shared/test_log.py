@@ -87,11 +87,11 @@ def test_a_line_is_plain_characters_whatever_its_values() -> None:
     """Whoever looks at a log in a terminal gets no escape codes from outside, and no line of a sender's own."""
     out = io.StringIO()
     configure(LogSettings(format="json"), process="worker", stream=out)
-    said = {"name": "x\ny \x9b31m \ud800 é", "size": 2**80, "ratio": float("inf"), "path": Path("/x"), "none": None}
-    log.warning("new chat", **said)
+    message = {"name": "x\ny \x9b31m \ud800 é", "size": 2**80, "ratio": float("inf"), "path": Path("/x"), "none": None}
+    log.warning("new chat", **message)
     (line,) = out.getvalue().splitlines()
     assert line.isascii()
-    assert {**said, "path": "/x"}.items() <= json.loads(line).items()
+    assert {**message, "path": "/x"}.items() <= json.loads(line).items()
 
 
 def test_on_a_terminal_lines_are_readable_and_coloured() -> None:
@@ -183,9 +183,9 @@ def test_a_traceback_shows_no_local_variables(console: bool) -> None:
     """What people wrote is in local variables everywhere; a traceback names places, not values."""
     out = io.StringIO()
     configure(LogSettings(format="console" if console else "json"), process="worker", stream=out)
-    said = "the message " + "of a person"
+    message = "the message " + "of a person"
     try:
-        raise KeyError(len(said))
+        raise KeyError(len(message))
     except KeyError:
         log.exception("it broke")
     assert "Traceback" in out.getvalue()

@@ -270,8 +270,8 @@ def test_a_channel_reads_files_only_for_what_sounds_like_a_secret() -> None:
 )
 def test_what_is_wrong_in_the_file_is_one_line_that_names_the_key(text: str, line: str) -> None:
     """The person reads the line and knows what to change."""
-    (said,) = problems(text)
-    assert said.startswith(line)
+    (message,) = problems(text)
+    assert message.startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -308,11 +308,11 @@ def test_what_is_wrong_in_the_environment_is_one_line_that_names_the_variable(
 
 def test_all_problems_are_reported_at_once() -> None:
     """Nobody wants to start five times to find five mistakes."""
-    said = problems(
+    message = problems(
         '[worker]\ntruns = 1\nturns = 0\n[model]\napi_key = "${KEY}"\n[nope]\na = 1\n', {"SHOAL_WEB__PORT": "x"}
     )
-    assert len(said) == 5
-    assert {line.split()[0].rstrip(":") for line in said} == {
+    assert len(message) == 5
+    assert {line.split()[0].rstrip(":") for line in message} == {
         "worker.truns",
         "worker.turns",
         "model.api_key",
@@ -353,12 +353,12 @@ def test_no_way_of_printing_settings_shows_a_secret() -> None:
 
 def test_a_wrong_secret_is_not_repeated_in_the_complaint() -> None:
     """The line goes to a log."""
-    said = problems(
+    message = problems(
         f'[redis]\nurl = "http://:{CANARY}@h"\n[web]\ntokens = "{CANARY}"\ntoken = ["{CANARY}"]\n'
         f'[web2]\ntoken = "{CANARY}"\n'
     )
-    assert len(said) == 4
-    assert CANARY not in "\n".join(said)
+    assert len(message) == 4
+    assert CANARY not in "\n".join(message)
 
 
 def test_the_log_can_be_given_every_secret() -> None:
@@ -481,10 +481,10 @@ def test_a_table_of_an_mcp_server_is_read_and_its_secrets_are_secrets(tmp_path: 
         ('command = ["a"]\ntimeout = 1', "mcp.x.timeout: there is no such setting; did you mean mcp.x.timeout_s?"),
     ],
 )
-def test_what_is_wrong_with_an_mcp_server_is_named(table: str, said: str) -> None:
+def test_what_is_wrong_with_an_mcp_server_is_named(table: str, message: str) -> None:
     """One line, with the key."""
     [line] = problems(f"[mcp.x]\n{table}\n")
-    assert line.startswith(said)
+    assert line.startswith(message)
 
 
 def test_a_name_of_an_mcp_server_is_part_of_the_names_of_its_tools() -> None:

@@ -154,8 +154,8 @@ async def test_a_text_that_a_provider_chose_is_cut(there: Collector) -> None:
         now.set("gen_ai.response.model", "x" * 10_000)
         now.set("gen_ai.response.finish_reasons", ("y" * 10_000,))
     await process.stop()
-    told = there.one("chat gpt").attributes
-    assert len(told["gen_ai.response.model"]) == len(told["gen_ai.response.finish_reasons"][0]) == TEXT_CHARS
+    result = there.one("chat gpt").attributes
+    assert len(result["gen_ai.response.model"]) == len(result["gen_ai.response.finish_reasons"][0]) == TEXT_CHARS
 
 
 async def test_nobody_waits_for_a_collector_that_answers_nobody(there: Collector) -> None:
@@ -190,10 +190,10 @@ async def test_a_collector_that_is_away_is_reported_once_and_noticed_when_it_is_
     spans(1)
     await eventually(lambda: there.spans, within_s=20)
     await process.stop()
-    said = capsys.readouterr().out.splitlines()
-    [away] = [line for line in said if "traces not sent" in line]
+    message = capsys.readouterr().out.splitlines()
+    [away] = [line for line in message if "traces not sent" in line]
     assert "400" in away
-    assert len([line for line in said if "traces sent again" in line]) == 1
+    assert len([line for line in message if "traces sent again" in line]) == 1
     assert not any(record.name.startswith("opentelemetry") for record in caplog.records)
 
 

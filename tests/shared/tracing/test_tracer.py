@@ -92,13 +92,13 @@ def test_a_trace_that_is_not_chosen_is_not_recorded_in_part() -> None:
     """Those below its first span begin no traces of their own, and others are told so."""
     with recording(share=0.0) as kept:
         with span(RECEIVE) as first:
-            told = parse(current_traceparent())
-            assert told is not None
-            assert not told.sampled
+            result = parse(current_traceparent())
+            assert result is not None
+            assert not result.sampled
             assert not first.on
             with span(CHAT, "gpt") as below:
                 assert not below.on
-                assert current() == told
+                assert current() == result
         assert current() is None
     assert kept.spans == []
 

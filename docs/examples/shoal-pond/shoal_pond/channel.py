@@ -37,7 +37,7 @@ from shoal.plugin import (
     read_channel,
 )
 from shoal_pond.settings import PondSettings
-from shoal_pond.wire import Event, heard, is_signed, read_event, render
+from shoal_pond.wire import Event, is_signed, read_event, received, render
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
@@ -119,12 +119,12 @@ class Pond:
         return HookAnswer()
 
     async def _take(self, event: Event, inlet: Inlet) -> None:
-        told = heard(self.name, event)
+        result = received(self.name, event)
         if event.kind == "delete":
-            gone: InboundMessage = msgspec.structs.replace(told.message, id=event.of)
+            gone: InboundMessage = msgspec.structs.replace(result.message, id=event.of)
             await inlet.on_delete(gone)
         else:
-            await inlet.take(told)
+            await inlet.take(result)
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         assert self._http is not None

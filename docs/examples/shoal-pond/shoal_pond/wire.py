@@ -47,7 +47,7 @@ class Event(msgspec.Struct, frozen=True):
 read_event: Callable[[bytes], Event] = msgspec.json.Decoder(Event).decode
 
 
-def heard(channel: str, event: Event) -> PlatformMessage:
+def received(channel: str, event: Event) -> PlatformMessage:
     """The event as a message. Ids are Pond's own."""
     message = InboundMessage(
         channel=channel,

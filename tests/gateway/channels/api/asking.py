@@ -64,7 +64,7 @@ async def working(redis_url: str) -> AsyncIterator[Worker]:
             await asyncio.wait([task])
 
 
-class Told(msgspec.Struct, frozen=True):
+class Reported(msgspec.Struct, frozen=True):
     """An answer over HTTP; header names in lower case."""
 
     status: int
@@ -96,7 +96,7 @@ async def post(
     path: str = "/v1/chat/completions",
     method: str = "POST",
     headers: Mapping[str, str] | None = None,
-) -> Told:
+) -> Reported:
     """One request on a connection of its own, read to its end."""
     async with stream_of(address, body, token=token, path=path, method=method, headers=headers) as reader:
         return await read(reader)
@@ -138,7 +138,7 @@ async def stream_of(
             await writer.wait_closed()
 
 
-async def read(reader: asyncio.StreamReader) -> Told:
+async def read(reader: asyncio.StreamReader) -> Reported:
     """The whole answer."""
     async with asyncio.timeout(60):
         data = await reader.read()
@@ -147,7 +147,7 @@ async def read(reader: asyncio.StreamReader) -> Told:
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     if headers.get("transfer-encoding") == "chunked":
         body = _unchunked(body)
-    return Told(int(first.split()[1]), headers, body)
+    return Reported(int(first.split()[1]), headers, body)
 
 
 def _unchunked(body: bytes) -> bytes:
@@ -199,7 +199,7 @@ def of_one_request(turns: list[tuple[str, str]]) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def asking(address: str, body: object, **options: Any) -> AsyncIterator[asyncio.Task[Told]]:
+async def asking(address: str, body: object, **options: Any) -> AsyncIterator[asyncio.Task[Reported]]:
     """A request that waits; given up with the block unless it has its answer."""
     task = asyncio.create_task(post(address, body, **options))
     try:

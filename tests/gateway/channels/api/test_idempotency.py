@@ -40,8 +40,8 @@ KEY = {"Idempotency-Key": "3f1e7c52"}
 STREAM = HELLO | {"stream": True}
 
 
-def content(told: Any) -> str:
-    return str(told.json["choices"][0]["message"]["content"])
+def content(result: Any) -> str:
+    return str(result.json["choices"][0]["message"]["content"])
 
 
 @pytest.mark.parametrize("body", [HELLO, HELLO | {"user": "a"}], ids=["alone", "session"])
@@ -51,15 +51,15 @@ async def test_twenty_requests_with_one_key_through_two_gateways_are_one_turn(
     """Sent at the same moment, half of them as streams: one message, one answer, the same for all."""
     async with gateway(redis_url) as a, gateway(redis_url) as b, working(redis_url) as worker:
         bodies = [body | {"stream": n % 4 > 1} for n in range(20)]
-        told = await asyncio.gather(
+        result = await asyncio.gather(
             *(post((a, b)[n % 2].address, one, headers=KEY) for n, one in enumerate(bodies))
         )  # fmt: skip
-        assert [one.status for one in told] == [200] * 20
+        assert [one.status for one in result] == [200] * 20
         assert len(worker.turns) == 1
-        assert len({one.headers["x-request-id"] for one in told}) == 1
-        whole = {one.body for one in told if one.headers["content-type"] == "application/json"}
+        assert len({one.headers["x-request-id"] for one in result}) == 1
+        whole = {one.body for one in result if one.headers["content-type"] == "application/json"}
         assert len(whole) == 1, "the same bytes for everybody"
-        assert all(b"said: hello" in one.body for one in told)
+        assert all(b"said: hello" in one.body for one in result)
         if "user" not in body:
             [answer] = await eventually(lambda: only_the_answer(client), within_s=10)
             assert answer.startswith(keys.request_answer(""))
@@ -137,8 +137,8 @@ async def test_a_killed_gateway_loses_no_answer_of_a_key(redis_url: str, when: s
                     if when == "before the answer":
                         await eventually(lambda: is_waited_for(redis, turn.claim.session), within_s=20)
                         await turn.end("here it is")
-                    told = await again
-        assert (told.status, content(told)) == (200, "here it is")
+                    result = await again
+        assert (result.status, content(result)) == (200, "here it is")
         await eventually(lambda: only_the_answer(redis), within_s=10)
         await redis.close()
 
@@ -194,9 +194,9 @@ async def test_a_key_that_means_something_else_is_refused(
                 assert (await first).status == 200
                 late = await post(at.address, HELLO | other, headers=KEY | headers)
             assert len(worker.turns) == 1
-        for told in (early, late):
-            assert told.status == 422
-            assert (told.error["code"], told.error["param"]) == ("idempotency_key_reused", "Idempotency-Key")
+        for result in (early, late):
+            assert result.status == 422
+            assert (result.error["code"], result.error["param"]) == ("idempotency_key_reused", "Idempotency-Key")
         async with asker(at.address) as ask:
             with pytest.raises(official.UnprocessableEntityError):
                 await ask.chat.completions.create(**{**HELLO, **other}, extra_headers=KEY | headers)
@@ -251,8 +251,8 @@ async def test_a_request_that_comes_too_early_keeps_its_key(redis_url: str, clie
         assert (await post(at.address, HELLO, headers=KEY)).status == 429
         [brake] = await client.command("KEYS", keys.brake("*"))
         await client.command("DEL", brake)
-        told = [await post(at.address, HELLO, headers=KEY) for _ in range(2)]
-    assert [one.status for one in told] == [200, 200]
+        result = [await post(at.address, HELLO, headers=KEY) for _ in range(2)]
+    assert [one.status for one in result] == [200, 200]
     assert len(worker.turns) == 2
 
 
@@ -306,5 +306,5 @@ async def test_a_client_of_a_key_that_goes_away_leaves_its_answer(redis_url: str
 async def test_a_key_that_is_none_is_refused(redis_url: str, key: str) -> None:
     """A word that every client, proxy and log writes alike."""
     async with gateway(redis_url) as at:
-        told = await post(at.address, HELLO, headers={"Idempotency-Key": key})
-    assert (told.status, told.error["code"]) == (400, "bad_idempotency_key")
+        result = await post(at.address, HELLO, headers={"Idempotency-Key": key})
+    assert (result.status, result.error["code"]) == (400, "bad_idempotency_key")

@@ -39,7 +39,7 @@ from tests.helpers.wait import eventually
 STREAM = HELLO | {"stream": True}
 
 
-class Heard:
+class Received:
     """What a stream has said so far, and how it ended."""
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class Heard:
 
 
 @contextlib.asynccontextmanager
-async def hearing(address: str, **asked: Any) -> AsyncIterator[Heard]:
+async def hearing(address: str, **asked: Any) -> AsyncIterator[Received]:
     """A stream that is read with OpenAI's client beside the test."""
-    received = Heard()
+    received = Received()
 
     async def listen() -> None:
         async with asker(address) as client:
@@ -73,7 +73,7 @@ async def hearing(address: str, **asked: Any) -> AsyncIterator[Heard]:
         await asyncio.wait([task])
 
 
-async def said(received: Heard, text: str) -> None:
+async def sent(received: Received, text: str) -> None:
     await eventually(lambda: received.text == text, within_s=10, what=f"{text!r}, not {received.text!r}")
 
 
@@ -81,12 +81,12 @@ async def test_text_comes_while_it_is_written(redis_url: str, client: RedisClien
     """Piece by piece, and the last line brings what was not shown."""
     async with gateway(redis_url) as at, hearing(at.address) as received, turn_by_hand(client) as turn:
         await turn.show("Once")
-        await said(received, "Once")
+        await sent(received, "Once")
         await turn.show(" upon")
-        await said(received, "Once upon")
+        await sent(received, "Once upon")
         await turn.show("Once upon", full=True)
         await turn.show(" a ")
-        await said(received, "Once upon a ")
+        await sent(received, "Once upon a ")
         await turn.end("Once upon a time")
         await eventually(lambda: received.ended)
         assert received.text == "Once upon a time"
@@ -107,7 +107,7 @@ async def test_a_worker_that_is_replaced_repeats_nothing(
     """What was sent stays; the second attempt is sent from where it goes beyond it, or as a paragraph of its own."""
     async with gateway(redis_url) as at, hearing(at.address) as received, turn_by_hand(client) as turn:
         await turn.show("Once upon")
-        await said(received, "Once upon")
+        await sent(received, "Once upon")
         for piece in (second[:2], second[2:]):
             await turn.show(piece, attempt=2)
         await turn.show(" late words of the first", attempt=1)
@@ -120,9 +120,9 @@ async def test_what_the_agent_says_beside_its_reply_is_in_the_answer(redis_url: 
     """The message tool: said at once in a stream, and part of a whole answer; a turn that spoke ends without text."""
     async with gateway(redis_url) as at, hearing(at.address, user="a") as received, turn_by_hand(client) as turn:
         await turn.show("Let me see")
-        await said(received, "Let me see")
+        await sent(received, "Let me see")
         await turn.say("I found it.", buttons=("more",))
-        await said(received, "Let me see\n\nI found it.\n[more]")
+        await sent(received, "Let me see\n\nI found it.\n[more]")
         await turn.say("It is here.")
         await turn.end("")
         await eventually(lambda: received.ended)
@@ -140,7 +140,7 @@ async def test_a_message_that_joins_a_turn_is_shown_that_turns_text(redis_url: s
             await eventually(lambda: inbox_size(client, named("a"), 2), within_s=10)
             await turn.joins(2)
             await turn.show("for both", full=True)
-            await asyncio.gather(said(first, "for both"), said(second, "for both"))
+            await asyncio.gather(sent(first, "for both"), sent(second, "for both"))
 
 
 async def inbox_size(client: RedisClient, session: str, size: int) -> bool:
@@ -237,7 +237,7 @@ async def test_redis_that_comes_back_costs_a_stream_nothing(
     """The log is read when it is there again."""
     async with gateway(redis_url) as at, hearing(at.address, user="a") as received, turn_by_hand(client) as turn:
         await turn.show("Once")
-        await said(received, "Once")
+        await sent(received, "Once")
         valkey.restart()
 
         async def back() -> bool:
