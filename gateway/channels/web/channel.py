@@ -23,7 +23,7 @@ from gateway.channels.web.socket.chat_view import Subscriber
 from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, FrameLimits
 from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.hub import Hub
-from gateway.channels.web.socket.socket import GOING_AWAY, MakeHandler, PageSocket, SocketLimits
+from gateway.channels.web.socket.socket import RESTARTING, MakeHandler, PageSocket, SocketLimits
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import TEXT_LIMIT_BYTES
@@ -177,6 +177,6 @@ class WebChannel:
     async def _close_sockets(self) -> None:
         """Answer what clients have sent, then close their sockets: they reconnect to another gateway."""
         for socket in self._sockets:
-            socket.end(GOING_AWAY, "restarting; come back")
+            socket.end(RESTARTING, "restarting; come back")
         if self._sockets:
             await asyncio.wait(self._sockets.values(), timeout=3 * self._socket_limits.finish_s)

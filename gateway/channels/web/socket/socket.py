@@ -24,7 +24,7 @@ from shared.tasks import cancel_all
 from shared.version import VERSION
 
 FAILED: Final = 1011
-GOING_AWAY: Final = 1012
+RESTARTING: Final = 1012
 TOO_SLOW: Final = 1013
 NOT_ALLOWED: Final = 4401
 
