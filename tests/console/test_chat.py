@@ -666,7 +666,7 @@ def test_the_token_of_make_up_is_found_in_the_data_folder(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("environ", "url", "told"),
+    ("environ", "url", "result"),
     [
         ({"SHOAL_WEB__PORT": "0"}, None, "web.port is 0"),
         ({"SHOAL_WEB__TOKENS__ANN": "s"}, None, "say who you are with --token"),
