@@ -38,7 +38,9 @@ def answers(message: bool | None) -> Callable[[str], bool | None]:
     return lambda prompt: message
 
 
-@pytest.mark.parametrize(("said", "texts"), [(True, ["go", "/yes 0123"]), (False, ["go", "/no 0123"]), (None, ["go"])])
+@pytest.mark.parametrize(
+    ("message", "texts"), [(True, ["go", "/yes 0123"]), (False, ["go", "/no 0123"]), (None, ["go"])]
+)
 def test_a_person_at_a_terminal_is_asked(
     capsys: pytest.CaptureFixture[str], message: bool | None, texts: list[str]
 ) -> None:

@@ -89,7 +89,7 @@ def test_facts_flow_over_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "result"),
     [
         (0.0004, "0.4 ms"), (0.02, "20 ms"), (0.82, "820 ms"), (0.9999, "1.0 s"), (4.14, "4.1 s"), (12.4, "12 s"),
         (95, "95 s"), (200, "3 min 20 s"), (3700, "1 h 1 min"), (200_000, "2 d 7 h"),

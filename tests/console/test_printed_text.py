@@ -69,7 +69,7 @@ def test_a_program_reads_it_as_data(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "expected"),
     [
         ("2", "Blue"),
         (" 1 ", "Red"),

@@ -565,7 +565,7 @@ GOOD: dict[str, Any] = {"kind": "shoal session", "version": 1, "session": "web:o
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
         ("not json", "the file cannot be read"),
         ("[" * 100_000, "the file cannot be read"),

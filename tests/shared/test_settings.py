@@ -465,7 +465,7 @@ def test_a_table_of_an_mcp_server_is_read_and_its_secrets_are_secrets(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "message"),
     [
         ("", "mcp.x.command and mcp.x.url are both missing; set one of them"),
         ('command = ["a"]\nurl = "https://h/"', "mcp.x.command and mcp.x.url are both set; keep one of them"),
