@@ -38,7 +38,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedValkey]
     folder = tmp_path_factory.mktemp("valkey")
     starts.allow(folder)
     reaper = Reaper()  # no server outlives a run that was killed
-    starts.taken()
+    starts.collected()
 
     def spawned(pid: int) -> None:
         reaper.watch(step=0, pid=pid)
@@ -135,7 +135,7 @@ def pytest_collection_finish() -> Generator[None]:
 def pytest_runtest_setup() -> Generator[None]:
     """Look at what exists before a test and its fixtures."""
     _left_open.begin()
-    starts.taken()
+    starts.collected()
     yield
 
 
@@ -167,7 +167,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
     finally:
         if isinstance(item, pytest.Function):
             item.funcargs.clear()  # else fixtures' values are collected in the next test
-        left, started = _left_open.end(), starts.taken()
+        left, started = _left_open.end(), starts.collected()
     if left:
         pytest.fail("left open: " + "; ".join(left), False)
     if started and _is_fast(item):

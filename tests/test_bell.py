@@ -124,7 +124,7 @@ def test_a_process_that_a_fast_test_starts_is_noted() -> None:
     """With the lines that did it; none of them is started here."""
     with pytest.raises(FileNotFoundError):
         subprocess.Popen(["/nowhere/at/all"])
-    [noted] = starts.accepted()
+    [noted] = starts.collected()
     assert "/nowhere/at/all" in noted
     assert Path(__file__).name in noted
 

@@ -22,7 +22,7 @@ def allow(folder: Path) -> None:
     _allowed.add(str(folder))
 
 
-def accepted() -> list[str]:
+def collected() -> list[str]:
     """Return the starts since the last call, each with the lines that led to it, and forget them."""
     starts = _started.copy()
     _started.clear()
