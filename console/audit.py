@@ -23,7 +23,8 @@ COLUMNS: Final = ("at", "kind", "outcome", "actor", "channel", "session", "turn"
 @click.option("--kind", default="", metavar="WORD", help="Only access, pairing, approval, message or exec.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def audit(limit: int, kind: str, as_json: bool) -> None:
-    """Show the audit record: refusals, pairing, approvals, commands run. The newest line is last."""
+    """Show the audit record: refusals, pairing, approvals, commands run. The newest line is
+    last."""
 
     async def load(client: RedisClient, settings: Settings) -> list[AuditLine]:
         found = await Audit(client).newest(LINES if kind else limit)

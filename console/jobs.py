@@ -142,7 +142,8 @@ async def _found(children: Subagents, id: str) -> SubagentInfo:
 
 
 def _facts(child: SubagentInfo, with_text: bool, show_chats: bool) -> dict[str, Any]:
-    """Return the facts to show. The label is text of a conversation, so it is shown only on request."""
+    """Return the facts to show. The label is text of a conversation, so it is shown only on
+    request."""
     session = child.task.session
     return {
         "id": child.task.id,

@@ -19,7 +19,7 @@ from shared.version import VERSION
 
 
 class _Place(NamedTuple):
-    """Where a command is, and what `shoal --help` says of it."""
+    """Module of a command and its line in `shoal --help`."""
 
     module: str
     help: str

@@ -37,9 +37,9 @@ from shared.tracing import process as tracing
 
 
 async def check(names: Sequence[str], _: asyncio.Event) -> int:
-    """Print the problems in the settings of these channels (none named: of every chat platform that is
-    on), a line each, or "ok"; return the exit code. Nothing is connected. Raises SettingsError for
-    problems in all other settings."""
+    """Print the problems in the settings of these channels (none named: of every chat platform that
+    is on), a line each, or "ok"; return the exit code. Nothing is connected. Raises SettingsError
+    for problems in all other settings."""
     problems = await problems_of(names, load())
     sys.stdout.write("".join(f"{line}\n" for line in problems or ["ok"]))
     return EXIT_SETTINGS if problems else 0
@@ -139,7 +139,8 @@ async def _run(
 
 
 def _off(channels: Sequence[Channel]) -> Iterator[str]:
-    """Yield a line for each chat platform that does not work now. One that is off stops no other."""
+    """Yield a line for each chat platform that does not work now. One that is off stops no
+    other."""
     for channel in channels:
         if isinstance(channel, ChatChannel) and channel.why_off:
             yield f"{channel.name}: {channel.why_off}"

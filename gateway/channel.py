@@ -18,7 +18,8 @@ from shared.store.turns.withdrawals import WithdrawalOutcome
 
 
 class ChannelLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of a channel. `text_bytes` is the size of the longest message a person may send."""
+    """The limits of a channel. `text_bytes` is the size of the longest message a person may
+    send."""
 
     text_bytes: int
 
@@ -43,16 +44,17 @@ class MessageSink(Protocol):
         """Make a message durable, once; turn 0 in the result means that it was a command and is
         answered already.
 
-        `show` is written into the chat's log with it: the person's text where people read the log, or
-        a notice about it. With `notice` a refusal is written into the log too, once a minute, for
-        channels that cannot show one at the message; except `overloaded`, for that message comes
-        again. The caller counts refusals (`MESSAGES_REFUSED`). Raises BadInput, Refused, RedisAway.
+        `show` is written into the chat's log with it: the person's text where people read the log,
+        or a notice about it. With `notice` a refusal is written into the log too, once a minute,
+        for channels that cannot show one at the message; except `overloaded`, for that message
+        comes again. The caller counts refusals (`MESSAGES_REFUSED`). Raises BadInput, Refused,
+        RedisAway.
         """
         ...
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
-        """End `turn`, or the turn at the head of `session`; return its number, None when nothing runs.
-        Raises RedisAway."""
+        """End `turn`, or the turn at the head of `session`; return its number, None when nothing
+        runs. Raises RedisAway."""
         ...
 
     async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> ApprovalOutcome:
@@ -84,9 +86,11 @@ class Channel(Protocol):
         ...
 
     def send(self, session: str, entry: NumberedLine) -> None:
-        """Show a new line of a chat's log to the people who read the chat through this process now."""
+        """Show a new line of a chat's log to the people who read the chat through this process
+        now."""
         ...
 
     def facts(self) -> dict[str, str]:
-        """Return what operators see of the channel, such as its address and its open connections."""
+        """Return what operators see of the channel, such as its address and its open
+        connections."""
         ...

@@ -77,8 +77,8 @@ class ChatChannel:
         return self._state.why
 
     def send(self, session: str, entry: NumberedLine) -> None:
-        """Do nothing: lines of this channel go through the outbox in Redis, which settles that each is
-        delivered once, and `gateway.delivery.egress` delivers them."""
+        """Do nothing: lines of this channel go through the outbox in Redis, which settles that each
+        is delivered once, and `gateway.delivery.egress` delivers them."""
 
     def facts(self) -> dict[str, str]:
         listens = (
@@ -93,8 +93,8 @@ class ChatChannel:
         return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
 
     async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
-        """Open, listen and deliver until `draining`. A fault of the platform ends neither this channel
-        nor another: it is opened again."""
+        """Open, listen and deliver until `draining`. A fault of the platform ends neither this
+        channel nor another: it is opened again."""
         try:
             while await open_platform(self._platform, self._state, draining):
                 await self._run_opened(sink, draining)
@@ -105,7 +105,8 @@ class ChatChannel:
                     await self._platform.close()
 
     async def _run_opened(self, sink: MessageSink, draining: asyncio.Event) -> None:
-        """Listen and deliver on an opened platform until the process drains or the channel breaks."""
+        """Listen and deliver on an opened platform until the process drains or the channel
+        breaks."""
         lease_s = self._settings.worker.lease_s
         deliveries = DeliveryQueue(
             self._client,

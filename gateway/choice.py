@@ -1,5 +1,5 @@
-"""The choice of a gateway's channels: those that were named, else the web chat and every platform that
-is on."""
+"""The choice of a gateway's channels: those that were named, else the web chat and every platform
+that is on."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class MakeChannel(Protocol):
 
 
 def wanted(names: Sequence[str], settings: Settings) -> list[str]:
-    """Return the channels to run. Raises SettingsError, one line a problem, for a name that is unknown
-    or turned off."""
+    """Return the channels to run. Raises SettingsError, one line a problem, for a name that is
+    unknown or turned off."""
     if not names:
         return ["web", *_on(settings)]
     known = {*CHANNELS, *platform_names(off=settings.plugins.off)}
@@ -50,8 +50,8 @@ def wanted(names: Sequence[str], settings: Settings) -> list[str]:
 
 
 def make_channels(names: Sequence[str], settings: Settings, client: RedisClient, hooks: WebhookServer) -> list[Channel]:
-    """Make the channels, checked and not connected. Raises SettingsError with every problem of all of
-    them."""
+    """Make the channels, checked and not connected. Raises SettingsError with every problem of all
+    of them."""
     made: list[Channel] = []
     problems: list[str] = []
     for name in names:
@@ -65,8 +65,8 @@ def make_channels(names: Sequence[str], settings: Settings, client: RedisClient,
 
 
 async def problems_of(names: Sequence[str], settings: Settings) -> list[str]:
-    """Return the problems in the settings of these channels, or of all chat platforms that are on, a
-    line each."""
+    """Return the problems in the settings of these channels, or of all chat platforms that are on,
+    a line each."""
     client = RedisClient("redis://127.0.0.1:1")  # never connected
     try:
         chosen = wanted(names, settings) if names else _on(settings)

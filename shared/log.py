@@ -39,7 +39,8 @@ _UNSEEN: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(12
 
 
 def logger(name: str) -> Logger:
-    """Return the logger of one part, e.g. `leases`. Call it as `log.info("lease lost", queue=...)`."""
+    """Return the logger of one part, e.g. `leases`. Call it as `log.info("lease lost",
+    queue=...)`."""
     made: Logger = structlog.get_logger(name)
     return made
 
@@ -144,8 +145,8 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
 
 
 class _Line:
-    """Formatter of our own JSON lines: does what the processors do for libraries in one step, without
-    a record of `logging`, at a fraction of the cost."""
+    """Formatter of our own JSON lines: does what the processors do for libraries in one step,
+    without a record of `logging`, at a fraction of the cost."""
 
     def __init__(self, process: str) -> None:
         self._process = process

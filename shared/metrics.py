@@ -167,7 +167,7 @@ BUILD_INFO.labels(VERSION).set(1)
 
 
 def totals(counter: Counter) -> dict[tuple[str, ...], float]:
-    """What a counter of this process has counted, by the values of its labels."""
+    """Return the values of a counter in this process, by label values."""
     return {
         tuple(sample.labels.values()): sample.value
         for family in counter.collect()
@@ -177,7 +177,8 @@ def totals(counter: Counter) -> dict[tuple[str, ...], float]:
 
 
 def bucket_counts(histogram: Histogram) -> dict[float, int]:
-    """Count this process's observations in each bucket, by its upper bound in s, over all labels."""
+    """Count this process's observations in each bucket, by its upper bound in s, over all
+    labels."""
     upto: dict[float, int] = {}
     for family in histogram.collect():
         for sample in family.samples:

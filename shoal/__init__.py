@@ -1,4 +1,5 @@
-"""Shoal for other people's code: `process_direct`, and `shoal.plugin` for packages that extend it."""
+"""Shoal for other people's code: `process_direct`, and `shoal.plugin` for packages that extend
+it."""
 
 from __future__ import annotations
 

@@ -76,17 +76,17 @@ async def process_direct(
     timeout_s: float = TIMEOUT_S,
     on_delta: OnDelta | None = None,
 ) -> str:
-    """Send a message to a chat, and return the text of its answer. Calls on one session are answered
-    in order.
+    """Send a message to a chat, and return the text of its answer. Calls on one session are
+    answered in order.
 
     `session_key` is `channel:chat_id`, or a thread of it, `channel:chat_id#thread`. A `/command` is
     a message like any other here: commands are answered by gateways, and this goes past them, into
-    the inbox. `on_delta` gets the growing answer; an event that is `full` replaces the text
-    before it. Without a `client` one is made for this call, from `settings`; those are by default what
+    the inbox. `on_delta` gets the growing answer; an event that is `full` replaces the text before
+    it. Without a `client` one is made for this call, from `settings`; those are by default what
     every process reads.
 
-    Raises BadInput, Refused or RedisAway when the message was not accepted, and after that NotAnswered
-    or AnswerLate.
+    Raises BadInput, Refused or RedisAway when the message was not accepted, and after that
+    NotAnswered or AnswerLate.
     """
     message = _message(content, session_key, channel, chat_id)
     settings = settings or load()
@@ -186,8 +186,8 @@ class _DirectRequest:
             return None
 
     async def _turn_lines(self, accepted: Accepted) -> list[OutboundMessage] | None:
-        """Return the lines of the turn once it is over, else None. A turn leaves the inbox and writes
-        its answer in one step."""
+        """Return the lines of the turn once it is over, else None. A turn leaves the inbox and
+        writes its answer in one step."""
         session, place = self._message.session, f"{accepted.turn}-0"
         if await self._client.command("XRANGE", keys.inbox(session), place, place):
             return None

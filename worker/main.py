@@ -43,7 +43,8 @@ def main() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """Import `WorkerSettings` on demand: only arq's command needs it, a worker starts without arq."""
+    """Import `WorkerSettings` on demand: only arq's command needs it, a worker starts without
+    arq."""
     if name != "WorkerSettings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from worker.arq.settings import ArqSettings

@@ -1,4 +1,5 @@
-"""A client of the web gateway: one chat, over as many connections as it takes, in a thread of its own."""
+"""A client of the web gateway: one chat, over as many connections as it takes, in a thread of its
+own."""
 
 from __future__ import annotations
 

@@ -122,7 +122,8 @@ class ChatDialog:
             self._follow(quiet, stop=lambda: self._chat.stop(running))
 
     def expand_number(self, text: str) -> str:
-        """Return the label of a button for its number in the agent's newest message, else `text`."""
+        """Return the label of a button for its number in the agent's newest message, else
+        `text`."""
         label = button_by_number(text, self._buttons)
         if label != text:
             self._screen.user_message(label)
@@ -152,8 +153,8 @@ class ChatDialog:
         return replies[0]
 
     def answers_own_command(self, reply: ReplyFrame) -> bool:
-        """Return whether a reply answers a command sent from here. If not, it belongs to a `/new` of
-        another client, which dropped the message from here."""
+        """Return whether a reply answers a command sent from here. If not, it belongs to a `/new`
+        of another client, which dropped the message from here."""
         return bool(reply.in_reply_to) and reply.in_reply_to[0] in self._own
 
     def catch_up(self) -> None:

@@ -92,7 +92,8 @@ class ApprovalEvent(msgspec.Struct, frozen=True):
 
 
 class MessageRefused(msgspec.Struct, frozen=True):
-    """A message was refused and will not be sent again; without an id, another frame was refused."""
+    """A message was refused and will not be sent again; without an id, another frame was
+    refused."""
 
     message: str
     id: str | None
@@ -125,8 +126,8 @@ ChatEvent = (
 
 
 class ClientState:
-    """One chat. Every new connection begins with `opening_frames()`; `on_frame()` turns the frames of
-    the gateway into events to show and frames to send."""
+    """One chat. Every new connection begins with `opening_frames()`; `on_frame()` turns the frames
+    of the gateway into events to show and frames to send."""
 
     def __init__(self, chat: str) -> None:
         self._chat = chat
@@ -204,7 +205,8 @@ class ClientState:
         return [SendFrame(id, self._chat, text) for id, text in self._unaccepted.items()]
 
     def _stop_frames(self) -> list[ClientFrame]:
-        """Return the stop frame, which is repeated: a turn can only be stopped while it runs or is next."""
+        """Return the stop frame, which is repeated: a turn can only be stopped while it runs or is
+        next."""
         return [StopFrame(self._chat, min(self._turns))] if self._stopping and self._turns else []
 
     def _on_line(self, line: LineFrame) -> Iterator[ChatEvent | ClientFrame]:

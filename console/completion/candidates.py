@@ -1,7 +1,6 @@
-"""What a shell completes beside commands and options: ids and names that are in Redis at this
-moment.
+"""Completion of ids and names from Redis, in addition to commands and options.
 
-It must be there at once, and a terminal is no place to complain: a Redis that is slow or away
+It must be instant, and a terminal is not the place to complain: a Redis that is slow or away
 offers nothing.
 """
 

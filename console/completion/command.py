@@ -14,8 +14,8 @@ VARIABLE: Final = "_SHOAL_COMPLETE"
 
 
 class ColonBash(BashComplete):
-    """As click's; but bash cuts words at `:` and `=`, and names of sessions have a colon: they are
-    put together for us, and what bash has taken for words of their own is taken off the answers."""
+    """Bash completion for words with colons. Bash cuts words at `:` and `=`, and names of sessions
+    have a colon: the script joins them, and removes the part that bash has already cut off."""
 
     source_template = """\
 %(complete_func)s() {

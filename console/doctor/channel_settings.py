@@ -14,8 +14,8 @@ _OK: Final = "ok"
 
 
 def check_channels(settings: Settings) -> None:
-    """Raise SettingsError, one line per problem, when an enabled channel could not start. Connects to
-    nothing."""
+    """Raise SettingsError, one line per problem, when an enabled channel could not start. Connects
+    to nothing."""
     if not settings.channels:
         return
     try:

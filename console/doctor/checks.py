@@ -1,5 +1,4 @@
-"""What `shoal doctor` looks at, one thing after the other, and what to do where it is not as it
-must be."""
+"""Checks of `shoal doctor`, in order, with advice for each failure."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace existing memory and conversation.")
 @as_json
 def import_(files: tuple[Path, ...], name: str | None, force: bool, as_json: bool) -> None:
-    """Restore memory and conversation from an exported FILE (`-` is standard input), all or nothing.
-    For a folder, every file in it that ends with .json is restored.
+    """Restore memory and conversation from an exported FILE (`-` is standard input), all or
+    nothing. For a folder, every file in it that ends with .json is restored.
 
     A file with memory only leaves the conversation as it is. The log that people see, sent files
     and files of the workspace are never changed. Ctrl-C stops between two files.

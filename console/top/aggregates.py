@@ -28,8 +28,9 @@ class DurationQuantiles(msgspec.Struct, frozen=True):
 
 
 class FleetAggregates(msgspec.Struct, frozen=True, kw_only=True):
-    """Rates of the last 10 s and durations. `first_token` is measured from the claim of a turn to its
-    first text, `turn` to its end, `answer` from a message's acceptance to the end of its turn."""
+    """Rates of the last 10 s and durations. `first_token` is measured from the claim of a turn to
+    its first text, `turn` to its end, `answer` from a message's acceptance to the end of its
+    turn."""
 
     accepted_per_s: float
     refused_per_s: float

@@ -47,7 +47,8 @@ class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSnapshot:
-    """Read everything once; without `config`, skip what a hosted Redis refuses. Raises RedisAway."""
+    """Read everything once; without `config`, skip what a hosted Redis refuses. Raises
+    RedisAway."""
     queues = await read_queues(client, QUEUES)
     processes = await list_processes(client)
     routes = await read_routes(client, _provider_routes(processes))

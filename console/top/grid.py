@@ -52,8 +52,8 @@ def fitted_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str
 def grid(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int, *, all_columns: bool = False
 ) -> list[Text]:
-    """Render a title line and a line per row, none longer than `width` unless `all_columns`. An empty
-    column is dropped."""
+    """Render a title line and a line per row, none longer than `width` unless `all_columns`. An
+    empty column is dropped."""
     cells = [[Cell(clean_line(cell.text), cell.style) for cell in row] for row in rows]
     shown = [at for at in range(len(columns)) if all_columns or not rows or any(row[at].text for row in cells)]
     while True:

@@ -20,8 +20,8 @@ CLIENT_NAME: Final = "shoal-top"
 
 
 class SnapshotPoller:
-    """Polls the fleet. `address` is called again while Redis is unavailable: an embedded one may come
-    back at another address."""
+    """Polls the fleet. `address` is called again while Redis is unavailable: an embedded one may
+    come back at another address."""
 
     def __init__(self, address: Callable[[], str]) -> None:
         self.last = Observation()

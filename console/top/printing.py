@@ -33,7 +33,8 @@ async def print_looks(watch: SnapshotPoller, every_s: float, *, as_json: bool) -
 
 
 def _print(look: Observation, *, as_json: bool) -> None:
-    """Print one observation. As JSON it always has every key; without Redis all but `away` are null."""
+    """Print one observation. As JSON it always has every key; without Redis all but `away` are
+    null."""
     if as_json:
         away = look.away and {"since_ms": round(look.away.since * 1000), "why": look.away.why}
         known = _KEPT_AWAY if look.found is None or away else as_object(look.found, look.wrong)

@@ -55,14 +55,14 @@ class Reaper:
             self._process.stdin.flush()
 
 
-class Backoff:
+class RestartBackoff:
     """Waits that double from 0.2 s to 5 s, and start over after a life of 10 s."""
 
     def __init__(self) -> None:
         self._next_s = _BACKOFF_FIRST_S
 
     def after(self, lived_s: float) -> float:
-        """How long to wait after something that lived for `lived_s` seconds."""
+        """Return the wait after a life of `lived_s` seconds."""
         wait_s = _BACKOFF_FIRST_S if lived_s >= _HEALTHY_AFTER_S else self._next_s
         self._next_s = min(_BACKOFF_CAP_S, wait_s * 2)
         return wait_s
@@ -92,7 +92,7 @@ class Child:
         self._stopping = asyncio.Event()
         self._gave_up = asyncio.Event()
         self.hopeless = False
-        """Whether it ended because of its settings, which starting it again does not mend."""
+        """True when it ended because of its settings, which a restart cannot fix."""
 
     async def given_up(self) -> None:
         """Return when it is hopeless."""
@@ -127,7 +127,7 @@ class Child:
 
     async def _keep_running(self) -> None:
         loop = asyncio.get_running_loop()
-        backoff = Backoff()
+        backoff = RestartBackoff()
         while not self._stopping.is_set():
             started = loop.time()
             code = await self._run_once()

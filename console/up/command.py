@@ -46,8 +46,8 @@ async def serve(settings: Settings) -> int:
     colours = sys.stdout.isatty()
 
     def closed() -> None:
-        """Whoever read our lines is gone (`make up | head`): end in order, and let nothing else
-        fail on that pipe."""
+        """End in order when the reader of our output is gone (`make up | head`), and let nothing
+        else fail on that pipe."""
         stop.set()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -190,7 +190,7 @@ def _procfile() -> list[tuple[str, list[str]]]:
 
 
 def _address(host: str, port: int) -> tuple[str, int]:
-    """Where a browser on this machine finds the page."""
+    """Return the address at which a browser on this machine finds the page."""
     return ("127.0.0.1" if host in ("0.0.0.0", "::", "") else host, port)  # noqa: S104 - compared, not listened on
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, TextIO
 
-from console.up.child import Backoff, Child, Reaper
+from console.up.child import Child, Reaper, RestartBackoff
 from shared.embedded import EmbeddedFailed, EmbeddedValkey
 
 _COLOURS: Final = ("\x1b[36m", "\x1b[35m", "\x1b[32m", "\x1b[33m", "\x1b[34m")
@@ -115,7 +115,7 @@ class Supervisor:
 
     async def _keep_valkey(self, valkey: EmbeddedValkey) -> None:
         loop = asyncio.get_running_loop()
-        backoff = Backoff()
+        backoff = RestartBackoff()
         pid, started = valkey.pid, loop.time()
         while True:
             await asyncio.sleep(_VALKEY_LOOK_S)

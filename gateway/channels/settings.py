@@ -22,8 +22,8 @@ def read_settings(
     ids: IdForm,
     find_problems: Callable[[str, T], Iterable[str]],
 ) -> T:
-    """Read the table `[channels.<name>]`. `find_problems` is given the table's name and the settings,
-    and yields one line per problem. Raises SettingsError with all of them."""
+    """Read the table `[channels.<name>]`. `find_problems` is given the table's name and the
+    settings, and yields one line per problem. Raises SettingsError with all of them."""
     settings = read_channel(kind, name, table, ids=ids)
     if problems := list(find_problems(f"channels.{name}", settings)):
         raise SettingsError("\n".join(problems))

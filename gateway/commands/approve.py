@@ -1,4 +1,5 @@
-"""`/yes` and `/no`: answers to the question whether a tool may run, for channels without buttons."""
+"""`/yes` and `/no`: answers to the question whether a tool may run, for channels without
+buttons."""
 
 from __future__ import annotations
 

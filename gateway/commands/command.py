@@ -53,8 +53,8 @@ class Command(Protocol):
         ...
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
-        """Return the answer, and change nothing: the caller makes the change, once. May be called more
-        than once for one message.
+        """Return the answer, and change nothing: the caller makes the change, once. May be called
+        more than once for one message.
 
         Raises BadInput, Refused, RedisAway; any other error is logged, and the person gets an
         apology.

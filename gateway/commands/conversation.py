@@ -26,8 +26,8 @@ class NewCommand:
 
 
 class StopCommand:
-    """Ends the turn at the head and all background jobs of the chat. The text that the turn has written
-    is kept; messages that wait are answered."""
+    """Ends the turn at the head and all background jobs of the chat. The text that the turn has
+    written is kept; messages that wait are answered."""
 
     name = "stop"
     about = "stop what I am doing"
@@ -82,7 +82,8 @@ class ForgetCommand:
 
 
 def _ended(state: SessionState) -> list[str]:
-    """Return a sentence for each thing that ends when the session's waiting messages are dropped."""
+    """Return a sentence for each thing that ends when the session's waiting messages are
+    dropped."""
     waiting = len(state.waiting)
     lines = []
     if state.running:

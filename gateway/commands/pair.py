@@ -11,8 +11,8 @@ from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 
 ADMIN: Final = "admin"
-"""Metadata key: "1" if the sender is in `admins` of the channel, in a direct chat. Only the inlet sets
-it."""
+"""Metadata key: "1" if the sender is in `admins` of the channel, in a direct chat. Only the inlet
+sets it."""
 
 
 class PairCommand:

@@ -139,8 +139,8 @@ class ChatDelivery:
         return target, rates_of(target, self._platform.abilities, group=group)
 
     def _may_leave(self, state: DeliveryState) -> bool:
-        """Return whether nothing is to be done before the next line: no turn runs, nothing of it can be
-        shown, or other chats wait."""
+        """Return whether nothing is to be done before the next line: no turn runs, nothing of it
+        can be shown, or other chats wait."""
         abilities = self._platform.abilities
         blind = not abilities.edit_every_s and not abilities.typing_every_s
         aside = self.full and self._context.clock.monotonic() - self._last_news_at > ASIDE_S

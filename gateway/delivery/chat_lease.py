@@ -15,8 +15,8 @@ from shared.store.delivery.deliveries import LeasedChat
 class ChatLease:
     """A lease on one chat, as this process sees it.
 
-    `news` is set when the chat's state is to be read again. `in_doubt`: a post was announced and its
-    outcome is not known yet. `reporting`: the outcome is being written to Redis; that write is
+    `news` is set when the chat's state is to be read again. `in_doubt`: a post was announced and
+    its outcome is not known yet. `reporting`: the outcome is being written to Redis; that write is
     accepted even after the lease has expired. `ended`: this process does nothing more for the chat.
     """
 
@@ -41,8 +41,8 @@ class ChatLease:
 
     @contextlib.contextmanager
     def while_reporting(self) -> Iterator[None]:
-        """Keep the fence from cancelling the delivery: an outcome that is lost makes another gateway
-        send the post again."""
+        """Keep the fence from cancelling the delivery: an outcome that is lost makes another
+        gateway send the post again."""
         self.reporting = True
         try:
             yield

@@ -15,8 +15,8 @@ from shared.store.delivery.fanout import Fanout
 
 
 class DeliveryContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The platform, the stores and the settings of a channel's deliveries. `draining` is set when the
-    process ends; `progress` shows what a turn is doing before it has words."""
+    """The platform, the stores and the settings of a channel's deliveries. `draining` is set when
+    the process ends; `progress` shows what a turn is doing before it has words."""
 
     platform: Platform
     deliveries: DeliveryQueue

@@ -40,8 +40,8 @@ log = logger("delivery")
 
 
 class Egress:
-    """Delivers the chats of `platform`. The owner of `fanout` runs it, and has it call `recheck` after
-    a gap."""
+    """Delivers the chats of `platform`. The owner of `fanout` runs it, and has it call `recheck`
+    after a gap."""
 
     def __init__(
         self,
@@ -104,8 +104,8 @@ class Egress:
             await cancel_all(chores)
 
     async def acquire_once(self) -> float:
-        """Claim chats that are due, as far as slots are free; return the seconds until the next look,
-        0 = at once."""
+        """Claim chats that are due, as far as slots are free; return the seconds until the next
+        look, 0 = at once."""
         room = self._chats - len(self._active)
         self._set_full(room <= 0)
         if room <= 0:

@@ -1,5 +1,5 @@
-"""Renewal of the leases of the chats that a process delivers, and the fence that ends a delivery whose
-lease is in doubt."""
+"""Renewal of the leases of the chats that a process delivers, and the fence that ends a delivery
+whose lease is in doubt."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class ChatLeaseKeeper:
         await keep_renewing(self.renew_once, self._active, lease_s=self._lease_s, clock=self._clock)
 
     async def keep_fencing(self) -> None:
-        """Check the clock until cancelled. A task of its own, for the renewing one may be waiting for
-        Redis."""
+        """Check the clock until cancelled. A task of its own, for the renewing one may be waiting
+        for Redis."""
         while True:
             await asyncio.sleep(self._lease_s / FENCE_PER_LEASE)
             self.fence_once()

@@ -1,4 +1,5 @@
-"""The delivery of one line of a chat: post by post, in order, with what to do about each failure."""
+"""The delivery of one line of a chat: post by post, in order, with what to do about each
+failure."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from shared.store.delivery.deliveries import DeliveryState, ResendGuard
 FIRST_S: Final = 1.0
 CAP_S: Final = 60.0
 UNCLEAR_CAP_S: Final = 600.0
-"""The longest waits between two tries. Where each try may show the post once more, tries are rarer."""
+"""The longest waits between two tries. Where each try may show the post once more, tries are
+rarer."""
 
 LEAST_S: Final = 0.5
 """The shortest wait, for platforms that say "too many, again in 0 s"."""
@@ -84,8 +86,8 @@ class LineDelivery:
         return True
 
     async def _send_post(self, part: int, *, unclear: bool) -> Outcome:
-        """Send one post, in as many ways as can be tried at once. `unclear`: an earlier try may have
-        shown it."""
+        """Send one post, in as many ways as can be tried at once. `unclear`: an earlier try may
+        have shown it."""
         outgoing, record, as_plain = self._outgoing, self._record, False
         replaces: str | None = None
         guard: ResendGuard = self._platform.abilities.resend_guard
@@ -97,7 +99,8 @@ class LineDelivery:
                 post = await self._context.posts.build(outgoing, part, as_plain=as_plain)
                 if part == 0 and outgoing.parts.pieces:
                     replaces = await self._streamed.id_to_replace(outgoing.entry.line, post, outgoing.rates)
-                    # An edit made twice shows one message, so it needs no look-up: as good as a key.
+                    # An edit made twice shows one message, so it needs no look-up: as good as a
+                    # key.
                     guard = "key" if replaces else self._platform.abilities.resend_guard
                 if unclear and guard == "look-up":
                     found = await self._context.calls.run(self._lease, partial(self._platform.find, post))

@@ -58,8 +58,8 @@ class LineParts(msgspec.Struct, frozen=True):
 
 
 class OutgoingLine(msgspec.Struct, frozen=True):
-    """A line on its way: its posts, where they go and what its calls cost. `quote`: it is shown as a
-    reply to the message it answers."""
+    """A line on its way: its posts, where they go and what its calls cost. `quote`: it is shown as
+    a reply to the message it answers."""
 
     entry: PendingLine
     target: PostTarget
@@ -89,7 +89,8 @@ class PostBuilder:
         return OutgoingLine(entry, target, rates, parts, quote)
 
     async def build(self, outgoing: OutgoingLine, part: int, *, as_plain: bool) -> Post:
-        """Return post number `part`. Raises NotAccepted when the volume of the files is unavailable."""
+        """Return post number `part`. Raises NotAccepted when the volume of the files is
+        unavailable."""
         pieces = outgoing.parts.pieces
         post = Post(
             target=outgoing.target,

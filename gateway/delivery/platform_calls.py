@@ -95,8 +95,8 @@ class ChannelFault(MaybeSent):
 
 
 class PlatformCalls:
-    """The calls of one channel. `on_broken` is called when the platform says that a person must mend
-    something."""
+    """The calls of one channel. `on_broken` is called when the platform says that a person must
+    mend something."""
 
     def __init__(self, channel: str, *, call_s: float, on_broken: Callable[[ChannelBroken], None]) -> None:
         self._channel = channel

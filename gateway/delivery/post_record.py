@@ -1,4 +1,5 @@
-"""The record in Redis of the posts of one line: written before each is sent, and with its outcome."""
+"""The record in Redis of the posts of one line: written before each is sent, and with its
+outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ SHORT_S: Final = 1.0
 given back."""
 
 REPORT_RETRY_S: Final = 30.0
-"""Seconds in which writing an outcome is tried: if it is lost, another gateway sends the post again."""
+"""Seconds in which writing an outcome is tried: if it is lost, another gateway sends the post
+again."""
 
 Outcome = Literal["sent", "given up", "gone"]
 """`sent`: the platform has the post. `given up`: the line is a dead letter and the chat is still

@@ -80,7 +80,8 @@ class StreamedMessage:
         return max(0.0, max(begin_at, self._next_at) - now)
 
     async def update(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
-        """Show the turn's text so far. Raises RedisAway, and LeaseLost when the lease is in doubt."""
+        """Show the turn's text so far. Raises RedisAway, and LeaseLost when the lease is in
+        doubt."""
         turn, version = turn_text.turn, turn_text.version
         piece = await render_off_loop(turn_text.text, lambda: turn_text.preview(self._platform.render))
         if turn_text.turn != turn:
@@ -136,7 +137,8 @@ class StreamedMessage:
             id = await self._look_up(post) if doubtful else None
             if id is None:
                 id = await self._send(turn, post, doubtful=doubtful)
-                # A platform with keys may have answered with the earlier message and its older text.
+                # A platform with keys may have answered with the earlier message and its older
+                # text.
                 doubtful = doubtful and self._platform.abilities.resend_guard == "key"
             await self._remember(turn, id)
             if not doubtful:
@@ -203,11 +205,13 @@ class StreamedMessage:
         if self._id and self._belongs_to(line, self._turn):
             self.forget()
         if line.sent_by_tool or line.kind not in ("notice", "command"):
-            # What the agent sends itself is the turn's answer: no other reply would replace a message.
+            # What the agent sends itself is the turn's answer: no other reply would replace a
+            # message.
             self._finished_turn = max(self._finished_turn, line.turn)
 
     def is_cut_by(self, line: LogLine) -> bool:
-        """Return whether a command has ended the turn, so that no reply will replace the message."""
+        """Return whether a command has ended the turn, so that no reply will replace the
+        message."""
         return isinstance(line, OutboundMessage) and line.kind == "command" and line.turn >= self._turn > 0
 
     async def mark_stopped(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
@@ -222,6 +226,6 @@ class StreamedMessage:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the message, which is a reply by now or was deleted. More text of the turn gets a new
-        one."""
+        """Drop the message, which is a reply by now or was deleted. More text of the turn gets a
+        new one."""
         self._turn, self._id, self._shown, self._plain = 0, "", None, False

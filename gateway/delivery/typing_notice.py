@@ -31,7 +31,8 @@ class TypingNotice:
         self._sending: asyncio.Task[None] | None = None
 
     def send_if_due(self, target: PostTarget, rates: Rates) -> float:
-        """Start a task that sends the notice if it is due; return the seconds until the next one."""
+        """Start a task that sends the notice if it is due; return the seconds until the next
+        one."""
         every_s, now = self._context.platform.abilities.typing_every_s, self._context.clock.monotonic()
         if not every_s:
             return math.inf

@@ -25,7 +25,8 @@ log = logger("ingress")
 
 
 class ApprovalDesk:
-    """Settles questions for a gateway's channels, whether answered by a button or by `/yes` and `/no`."""
+    """Settles questions for a gateway's channels, whether answered by a button or by `/yes` and
+    `/no`."""
 
     def __init__(self, approvals: Approvals, audit: Audit, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._approvals = approvals
@@ -50,7 +51,8 @@ class ApprovalDesk:
     async def record_command(
         self, name: str, context: CommandContext, answer: CommandAnswer, refused: ApprovalOutcome | None
     ) -> None:
-        """Record what came of a `/yes` or `/no`. `refused` is the store's reason not to count it."""
+        """Record what came of a `/yes` or `/no`. `refused` is the store's reason not to count
+        it."""
         question, sender = context.state.open_question, context.message.sender_id
         if answer.change:
             settled: ApprovalOutcome = "done"

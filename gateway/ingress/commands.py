@@ -46,7 +46,8 @@ log = logger("ingress")
 
 
 class CommandRunner:
-    """Runs the commands of a gateway. `on_answered` has what else to do after an answer, by command."""
+    """Runs the commands of a gateway. `on_answered` has what else to do after an answer, by
+    command."""
 
     def __init__(
         self,

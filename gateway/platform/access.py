@@ -29,24 +29,24 @@ GroupPolicy = Literal["mention", "open", "off"]
 
 
 class GroupRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Exceptions for one group: `groups` as in the channel, and `allow_from` for its senders. Not set:
-    the channel's `groups`, and every member."""
+    """Exceptions for one group: `groups` as in the channel, and `allow_from` for its senders. Not
+    set: the channel's `groups`, and every member."""
 
     groups: GroupPolicy | None = None
     allow_from: tuple[str, ...] | None = None
 
 
 class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings that every `[channels.<name>]` of a platform may have; a channel's own settings add to
-    them.
+    """Settings that every `[channels.<name>]` of a platform may have; a channel's own settings add
+    to them.
 
-    In a direct chat the senders in `allow_from` and `admins` are read and, with `pairing`, those let
-    in by a code. If both lists are empty and no one was let in, no sender is read. `"*"` allows
+    In a direct chat the senders in `allow_from` and `admins` are read and, with `pairing`, those
+    let in by a code. If both lists are empty and no one was let in, no sender is read. `"*"` allows
     everyone. `admins` may let people in from their own direct chat.
 
-    In a group every member is read if the group's chat id is in `allow_groups` (`"*"`: every group);
-    `group_rules` narrows that for one group. `run` is the run mode, None the platform's usual one.
-    `sender_per_minute` replaces `inbox.sender_per_minute`.
+    In a group every member is read if the group's chat id is in `allow_groups` (`"*"`: every
+    group); `group_rules` narrows that for one group. `run` is the run mode, None the platform's
+    usual one. `sender_per_minute` replaces `inbox.sender_per_minute`.
     """
 
     on: bool = True
@@ -61,8 +61,8 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class IdForm(Struct, frozen=True):
-    """Regular expressions for the ids of people and groups on a platform, and in words how they look
-    and where to find them. A name in an allow-list stops the start: it would never match."""
+    """Regular expressions for the ids of people and groups on a platform, and in words how they
+    look and where to find them. A name in an allow-list stops the start: it would never match."""
 
     person: str
     group: str
@@ -139,7 +139,8 @@ T = TypeVar("T", bound=AccessSettings)
 
 
 def read_channel(kind: type[T], name: str, table: Mapping[str, Any], *, ids: IdForm | None = None) -> T:
-    """Return the table `[channels.<name>]` as settings of this kind. Ids may be numbers in the file.
+    """Return the table `[channels.<name>]` as settings of this kind. Ids may be numbers in the
+    file.
 
     Raises SettingsError with every problem found, one a line: unknown keys, wrong types, a blank
     secret, an entry that is not an id.

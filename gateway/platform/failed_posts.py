@@ -14,9 +14,9 @@ log = logger("delivery")
 
 
 def failed_later(channel: str, chat_id: str, reason: str) -> None:
-    """Count and log one such post. `chat_id` is '' when the platform does not say where; `reason` is
-    the platform's word and holds no text of a message. Nothing is sent again: the line is not known
-    any more."""
+    """Count and log one such post. `chat_id` is '' when the platform does not say where; `reason`
+    is the platform's word and holds no text of a message. Nothing is sent again: the line is not
+    known any more."""
     DELIVERY_FAILED_LATER.labels(channel).inc()
     session = log_id(session_id(channel, chat_id)) if chat_id else None
     log.warning("post failed later", channel=channel, session=session, reason=reason[:REASON_CHARS])

@@ -1,4 +1,5 @@
-"""The way in of a platform's channel: access, edited forms, files, notes, and then the message sink."""
+"""The way in of a platform's channel: access, edited forms, files, notes, and then the message
+sink."""
 
 from __future__ import annotations
 
@@ -30,14 +31,15 @@ from shared.store.turns.dedupe import SeenMessages
 from shared.store.turns.inbox import OVERLOADED
 
 NOTED: Final = 10_000
-"""At most this many chats' notes are cached by a process; past it the cache is emptied, and notes are
-written again."""
+"""At most this many chats' notes are cached by a process; past it the cache is emptied, and notes
+are written again."""
 
 log = logger("inlet")
 
 
 class ChatNotes(Protocol):
-    """Keeps `PlatformMessage.notes` for `PostTarget.notes`: `shared.store.delivery.deliveries.DeliveryQueue`."""
+    """Keeps `PlatformMessage.notes` for `PostTarget.notes`:
+    `shared.store.delivery.deliveries.DeliveryQueue`."""
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """Replace the notes of a session. Raises RedisAway."""
@@ -45,7 +47,8 @@ class ChatNotes(Protocol):
 
 
 class PlatformInlet:
-    """The Inlet of one channel in one process. Messages of one chat are taken one after the other."""
+    """The Inlet of one channel in one process. Messages of one chat are taken one after the
+    other."""
 
     def __init__(
         self,
@@ -141,15 +144,15 @@ class PlatformInlet:
         return "taken" if accepted.turn else "command"
 
     async def _replace_earlier(self, replaced: str, message: InboundMessage) -> str:
-        """Withdraw the message of which this one is the edited form; return why it cannot be replaced,
-        '' if it was."""
+        """Withdraw the message of which this one is the edited form; return why it cannot be
+        replaced, '' if it was."""
         before = await self._seen.new_form(message, replaced)
         done = await self._sink.withdraw(self._channel, message.chat_id, before, thread=message.thread)
         return {"withdrawn": "", "unknown": "edited_unknown"}.get(done, "edited_late")
 
     def _metadata(self, event: PlatformMessage) -> dict[str, str]:
-        """Return the metadata, all of it Shoal's own: what the platform's code put there is dropped, so
-        that no channel can make its sender an admin."""
+        """Return the metadata, all of it Shoal's own: what the platform's code put there is
+        dropped, so that no channel can make its sender an admin."""
         metadata = {"sender_name": name} if (name := one_line(event.name, NAME_CHARS)) else {}
         if event.group:
             metadata["group"] = "1"

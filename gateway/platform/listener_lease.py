@@ -1,5 +1,5 @@
-"""The lock under which a channel listens: the locks of a run mode, the renewal of one, and the cursor
-kept with it."""
+"""The lock under which a channel listens: the locks of a run mode, the renewal of one, and the
+cursor kept with it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
 
 
 class ListenerCursor:
-    """The `Cursor` of a channel that listens alone. It is kept with the lock, so only its holder can
-    move it."""
+    """The `Cursor` of a channel that listens alone. It is kept with the lock, so only its holder
+    can move it."""
 
     def __init__(self) -> None:
         self._lock: ListenerLock | None = None

@@ -15,14 +15,14 @@ import msgspec
 from shared.messages.inbound import InboundMessage
 
 RunMode = Literal["webhook", "socket", "exclusive"]
-"""The way in of messages. `webhook`: any replica may be called. `socket`: every replica may have one,
-up to `Abilities.sockets`, and each event goes to one of them. `exclusive`: one replica at a time
-listens."""
+"""The way in of messages. `webhook`: any replica may be called. `socket`: every replica may have
+one, up to `Abilities.sockets`, and each event goes to one of them. `exclusive`: one replica at a
+time listens."""
 
 ResendGuard = Literal["key", "look-up", "nothing"]
-"""The platform's guard against showing a post twice after a send that may have arrived. `key`: it knows
-the key of a post and does not show it twice. `look-up`: it can be asked for the post. `nothing`: the
-post is sent again, and counted."""
+"""The platform's guard against showing a post twice after a send that may have arrived. `key`: it
+knows the key of a post and does not show it twice. `look-up`: it can be asked for the post.
+`nothing`: the post is sent again, and counted."""
 
 RateScope = Literal["bot", "chat", "group"]
 
@@ -31,9 +31,9 @@ RateOf = Literal["all", "posts", "edits"]
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most `per_s` calls a second and `burst` at once: of the bot, into one chat, or into one group
-    (in addition to that of its chat). So within t seconds there are at most `burst + per_s * t`.
-    Counted in Redis, for all replicas together. "Is typing" counts as one of `all` of the bot;
+    """At most `per_s` calls a second and `burst` at once: of the bot, into one chat, or into one
+    group (in addition to that of its chat). So within t seconds there are at most `burst + per_s *
+    t`. Counted in Redis, for all replicas together. "Is typing" counts as one of `all` of the bot;
     streaming leaves half of each burst to replies."""
 
     scope: RateScope
@@ -45,9 +45,9 @@ class Rate(msgspec.Struct, frozen=True):
 class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     """The limits and features of a platform.
 
-    `edit_every_s` is the shortest time between two edits of one message, 0 = no edits, so nothing is
-    streamed. `typing_every_s` is the time between two "is typing", 0 = never. `buttons` is the limit
-    for one message. A reply older than `late_after_s` is marked as late, one older than
+    `edit_every_s` is the shortest time between two edits of one message, 0 = no edits, so nothing
+    is streamed. `typing_every_s` is the time between two "is typing", 0 = never. `buttons` is the
+    limit for one message. A reply older than `late_after_s` is marked as late, one older than
     `give_up_after_s` becomes a dead letter."""
 
     run_modes: tuple[RunMode, ...]
@@ -103,9 +103,9 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
-    """One message on a platform: a piece of text, or a file. `key` is the same for every try and unique
-    among posts. `as_plain`: the platform refused the markup before. `reply_to` is the id of the
-    message that it answers."""
+    """One message on a platform: a piece of text, or a file. `key` is the same for every try and
+    unique among posts. `as_plain`: the platform refused the markup before. `reply_to` is the id of
+    the message that it answers."""
 
     target: PostTarget
     key: str
@@ -133,8 +133,8 @@ class NotDelivered(Exception):
 
 
 class Throttled(NotDelivered):
-    """Surely not accepted, for there were too many: try again after `retry_after_s`; with `whole_bot`
-    the bot may send nothing at all before that."""
+    """Surely not accepted, for there were too many: try again after `retry_after_s`; with
+    `whole_bot` the bot may send nothing at all before that."""
 
     def __init__(self, retry_after_s: float, *, whole_bot: bool = False) -> None:
         super().__init__(f"too many requests; again in {retry_after_s:g} s")
@@ -199,18 +199,19 @@ class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 InletVerdict = Literal["taken", "duplicate", "command", "ignored", "not allowed", "refused"]
-"""The inlet's decision on a message. Each is final: the platform need not send the message again."""
+"""The inlet's decision on a message. Each is final: the platform need not send the message
+again."""
 
 
 class Inlet(Protocol):
     """The way in of a gateway, as a platform sees it."""
 
     async def take(self, event: PlatformMessage) -> InletVerdict:
-        """Check access, fetch files, make the message durable. When this returns, the platform may be
-        told "got it".
+        """Check access, fetch files, make the message durable. When this returns, the platform may
+        be told "got it".
 
-        Raises RedisAway, and Refused with `retry_after_s` when the whole fleet is overloaded: let the
-        platform send it again (503), or ask again later.
+        Raises RedisAway, and Refused with `retry_after_s` when the whole fleet is overloaded: let
+        the platform send it again (503), or ask again later.
         """
         ...
 
@@ -221,8 +222,8 @@ class Inlet(Protocol):
 
 
 class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a webhook. Names of `headers` are in lower case; `body` is as it came, within the limit
-    of the settings."""
+    """A call of a webhook. Names of `headers` are in lower case; `body` is as it came, within the
+    limit of the settings."""
 
     method: str
     path: str
@@ -257,8 +258,8 @@ class Platform(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect for sending, and find out the bot's identity. Raises ChannelBroken, or NotAccepted
-        (it is tried again)."""
+        """Connect for sending, and find out the bot's identity. Raises ChannelBroken, or
+        NotAccepted (it is tried again)."""
         ...
 
     async def close(self) -> None:
@@ -286,8 +287,8 @@ class Platform(Protocol):
     async def send(self, post: Post) -> str:
         """Show a post and return the platform's id of it. One try, without retries of an SDK.
 
-        Raises NotDelivered in one of its forms, MaybeSent unless it is sure, and ChannelBroken when no
-        post can be shown before a person mends something."""
+        Raises NotDelivered in one of its forms, MaybeSent unless it is sure, and ChannelBroken when
+        no post can be shown before a person mends something."""
         ...
 
     async def edit(self, id: str, post: Post) -> None:
@@ -295,8 +296,8 @@ class Platform(Protocol):
         ...
 
     async def find(self, post: Post) -> str | None:
-        """Return the id of a post that an earlier try may have shown; None = it was not shown. Called
-        only with the guard `look-up`."""
+        """Return the id of a post that an earlier try may have shown; None = it was not shown.
+        Called only with the guard `look-up`."""
         ...
 
     async def typing(self, target: PostTarget) -> None:

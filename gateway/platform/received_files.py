@@ -26,7 +26,8 @@ log = logger("files")
 
 
 class FetchedFiles(msgspec.Struct, frozen=True):
-    """The files of a message: references of those that are kept, and a reason for each that is not."""
+    """The files of a message: references of those that are kept, and a reason for each that is
+    not."""
 
     media: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()

@@ -37,8 +37,8 @@ class Cursor(Protocol):
     listens next."""
 
     def read(self) -> bytes:
-        """Return what was saved last, by any replica; b'' = nothing. Known once `Platform.listen` is
-        called."""
+        """Return what was saved last, by any replica; b'' = nothing. Known once `Platform.listen`
+        is called."""
         ...
 
     async def save(self, value: bytes) -> None:
@@ -47,9 +47,9 @@ class Cursor(Protocol):
 
 
 class PlatformContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a platform is made from: the channel's name, its table `[channels.<name>]` with
-    secrets and `_file`s filled in (`gateway.platform.access.read_channel` makes a Struct of it), and
-    all other settings. `cursor` is for the run mode exclusive only."""
+    """Everything that a platform is made from: the channel's name, its table `[channels.<name>]`
+    with secrets and `_file`s filled in (`gateway.platform.access.read_channel` makes a Struct of
+    it), and all other settings. `cursor` is for the run mode exclusive only."""
 
     name: str
     table: Mapping[str, Any]
@@ -58,7 +58,8 @@ class PlatformContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuiltPlatform(msgspec.Struct, frozen=True):
-    """A platform that is not connected yet, and its access rules: usually the channel's own settings."""
+    """A platform that is not connected yet, and its access rules: usually the channel's own
+    settings."""
 
     platform: Platform
     rules: AccessSettings
@@ -69,20 +70,20 @@ PlatformFactory = Callable[[PlatformContext], BuiltPlatform]
 
 
 def is_on(table: Mapping[str, Any]) -> bool:
-    """Return whether a channel is turned on, which it is unless its table says `on = false`. Nothing
-    else of the table is read, so a channel that is off may lack its secrets."""
+    """Return whether a channel is turned on, which it is unless its table says `on = false`.
+    Nothing else of the table is read, so a channel that is off may lack its secrets."""
     return str(table.get("on", True)).strip().lower() not in ("false", "0", "no", "off")
 
 
 def platform_names(*, off: Collection[str] = ()) -> list[str]:
-    """Return the names of all installed chat platforms. Raises SettingsError when two packages bring
-    the same one."""
+    """Return the names of all installed chat platforms. Raises SettingsError when two packages
+    bring the same one."""
     return sorted({*PLATFORMS, *(one.name for one in _plugin_platforms(off))})
 
 
 def make_platform(context: PlatformContext) -> BuiltPlatform:
-    """Make the platform of this name, with checked settings. Raises SettingsError, one line a problem:
-    an unknown name, libraries that are not installed, settings that do not fit."""
+    """Make the platform of this name, with checked settings. Raises SettingsError, one line a
+    problem: an unknown name, libraries that are not installed, settings that do not fit."""
     off = context.settings.plugins.off
     if context.name in PLATFORMS:
         return _check_platform(context.name, _load_factory(context.name)(context))
@@ -113,8 +114,8 @@ def _load_factory(name: str) -> PlatformFactory:
 
 
 def _check_platform(name: str, built: BuiltPlatform) -> BuiltPlatform:
-    """Return the platform if it can be run: a package's fault must show at start, not with the first
-    message."""
+    """Return the platform if it can be run: a package's fault must show at start, not with the
+    first message."""
     platform = built.platform
     if platform.name != name:
         raise SettingsError(f"the channel {name!r} calls itself {platform.name!r}; both names must be the same")

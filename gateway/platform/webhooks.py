@@ -1,8 +1,8 @@
 """The webhooks of all channels of a gateway: one HTTP server, `/hooks/<channel>`.
 
 A call is answered with 200 only after its message is durable. Until then it is answered with 503
-and Retry-After, so that the platform calls again: Redis is unavailable, the fleet is overloaded, the
-gateway is closing, or the channel is not open.
+and Retry-After, so that the platform calls again: Redis is unavailable, the fleet is overloaded,
+the gateway is closing, or the channel is not open.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class WebhookServer:
         self._handlers[channel] = handler
 
     async def run(self) -> None:
-        """Listen until the gateway drains, and answer what is under way. Raises SettingsError when the
-        address is taken."""
+        """Listen until the gateway drains, and answer what is under way. Raises SettingsError when
+        the address is taken."""
         if not self._handlers:
             return
         self._socket = listener(self._settings.host, self._settings.port, section="hooks")

@@ -23,8 +23,8 @@ FAREWELL_S: Final = 1.0
 
 
 class Announcer:
-    """Writes this process's presence record every 5 s. While Redis is unavailable the record expires;
-    it comes back with Redis."""
+    """Writes this process's presence record every 5 s. While Redis is unavailable the record
+    expires; it comes back with Redis."""
 
     def __init__(
         self,

@@ -18,9 +18,9 @@ _WORD: Final = regex.compile(r"\s+")
 
 
 def best_cut(leaf: Leaf, most: int) -> int:
-    """Return how many characters of a leaf's text, at most `most`, to take: up to the end of a line, a
-    sentence or a word, and if none ends in the second half, of a whole character as people see it.
-    Never inside a link: 0 when the text begins with one that is longer."""
+    """Return how many characters of a leaf's text, at most `most`, to take: up to the end of a
+    line, a sentence or a word, and if none ends in the second half, of a whole character as people
+    see it. Never inside a link: 0 when the text begins with one that is longer."""
     seen = leaf.part(0, most + 1)
     text, links = seen.text, list(_links(seen.runs))
     for border in (_LINE,) if leaf.kind == "code" else (_LINE, _SENTENCE, _WORD):

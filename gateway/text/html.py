@@ -16,8 +16,8 @@ _STYLES: Final[Mapping[Style, str]] = {"bold": "strong", "italic": "em", "strike
 
 
 class Tags(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform's additions to tags: `extra` are attributes as they are written, with a space before;
-    with `align` cells carry their alignment."""
+    """A platform's additions to tags: `extra` are attributes as they are written, with a space
+    before; with `align` cells carry their alignment."""
 
     extra: Mapping[str, str] = {}
     align: bool = False
@@ -57,8 +57,8 @@ def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
 
 
 def to_html(leaves: Sequence[Leaf], tags: Tags) -> str:
-    """Return the HTML of leaves with their lists and quotes. A leaf whose item began on an earlier page
-    begins a new item."""
+    """Return the HTML of leaves with their lists and quotes. A leaf whose item began on an earlier
+    page begins a new item."""
     return "\n".join(_nested([(leaf, leaf.path) for leaf in leaves], tags))
 
 

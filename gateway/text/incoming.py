@@ -1,5 +1,5 @@
-"""Incoming messages in a platform's markup, as plain text. No text that a person wrote is lost: when in
-doubt, it stays."""
+"""Incoming messages in a platform's markup, as plain text. No text that a person wrote is lost:
+when in doubt, it stays."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _ATTRIBUTION: Final = re.compile(
 
 
 def slack_to_text(text: str) -> str:
-    """Return Slack's `text` of a message as plain text: names of people and channels, links with their
-    labels, and the three entities."""
+    """Return Slack's `text` of a message as plain text: names of people and channels, links with
+    their labels, and the three entities."""
     text = _SLACK.sub(_slack_reference, text)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
@@ -59,9 +59,9 @@ def _slack_reference(found: re.Match[str]) -> str:
 
 
 def html_to_text(source: str) -> str:
-    """Return the text of an HTML mail: paragraphs, lists, tables and quotes (after `> `), links with
-    their addresses, images as their labels. Scripts, styles and comments are dropped. Takes any text,
-    also text that is not HTML."""
+    """Return the text of an HTML mail: paragraphs, lists, tables and quotes (after `> `), links
+    with their addresses, images as their labels. Scripts, styles and comments are dropped. Takes
+    any text, also text that is not HTML."""
     if _depth(source) > _DEEPEST:  # a tree as deep as a mail is long takes seconds to walk
         return html.unescape(re.sub(r"<[^<>]*>", " ", source)).strip()
     kept = nh3.clean(
@@ -78,8 +78,9 @@ def html_to_text(source: str) -> str:
 
 
 def strip_quoted(text: str) -> str:
-    """Return a mail without the mail that it answers: lines after `>` at its end, if a line such as `On
-    ... wrote:` stands before them. Everything else stays, and so does a mail that is only a quote."""
+    """Return a mail without the mail that it answers: lines after `>` at its end, if a line such as
+    `On ... wrote:` stands before them. Everything else stays, and so does a mail that is only a
+    quote."""
     lines = text.replace("\r\n", "\n").rstrip().split("\n")
     start = len(lines)
     while start > 0 and (not lines[start - 1].strip() or _QUOTED.match(lines[start - 1])):
@@ -92,8 +93,8 @@ def strip_quoted(text: str) -> str:
 
 
 def _is_attribution(lines: list[str]) -> bool:
-    """Return whether lines are the attribution that a mail program writes above a quote. Programs wrap
-    it only because of a long address."""
+    """Return whether lines are the attribution that a mail program writes above a quote. Programs
+    wrap it only because of a long address."""
     joined = " ".join(lines)
     if len(joined) > _LONGEST or not _ATTRIBUTION.fullmatch(joined):
         return False
@@ -110,8 +111,8 @@ def _depth(source: str) -> int:
 
 
 class _Reader(HTMLParser):
-    """Reads HTML that was cleaned, so all tags are closed. A space that must stay is a non-breaking one
-    until the end."""
+    """Reads HTML that was cleaned, so all tags are closed. A space that must stay is a non-breaking
+    one until the end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,8 +201,8 @@ def _tidy(text: str) -> str:
 
 
 def _line_ends(found: re.Match[str]) -> str:
-    """Return one line end for a line that ends with its block, two for a line that is a block of its
-    own."""
+    """Return one line end for a line that ends with its block, two for a line that is a block of
+    its own."""
     ends = found[0].strip(" \t")
     lines = ends.count("\n") + (ends[0] == _SOFT)
     return "\n" * min(2, max(1, lines))

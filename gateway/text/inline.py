@@ -29,8 +29,8 @@ class Token(Protocol):
 def runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
     """Return the runs of a paragraph. `ids` numbers its links.
 
-    An image becomes a link: loading it would reveal to its host that, and when, the reply is read. A
-    link to anything but the web or a mailbox becomes text, followed by its address.
+    An image becomes a link: loading it would reveal to its host that, and when, the reply is read.
+    A link to anything but the web or a mailbox becomes text, followed by its address.
     """
     runs: list[Run] = []
     styles: list[Style] = []

@@ -14,10 +14,10 @@ _DEEPEST: Final = 24  # spaces; more would push a phone's text off its screen
 
 
 class Dress(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform's markup for blocks. `body` writes a leaf without the marks of its lists and quotes;
-    `quote` marks the whole text of a quote, and a quote within it is not marked again. Code stands
-    outside quotes unless `code_in_quotes`. The content of an item is indented by at least `indent`
-    spaces."""
+    """A platform's markup for blocks. `body` writes a leaf without the marks of its lists and
+    quotes; `quote` marks the whole text of a quote, and a quote within it is not marked again. Code
+    stands outside quotes unless `code_in_quotes`. The content of an item is indented by at least
+    `indent` spaces."""
 
     body: Callable[[Leaf], str]
     quote: Callable[[str], str]

@@ -10,12 +10,14 @@ _LINK: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 
 
 def is_link(address: str) -> bool:
-    """Return whether an address may be a link: web and mail may; a script, a file or an app may not."""
+    """Return whether an address may be a link: web and mail may; a script, a file or an app may
+    not."""
     return _LINK.match(address) is not None
 
 
 def unshown_host(label: str, address: str) -> str:
-    """Return the host of an address, or its mailbox; '' when the label is an address of that host."""
+    """Return the host of an address, or its mailbox; '' when the label is an address of that
+    host."""
     host = _host(address)
     return "" if _host(label.strip()) == host else host
 

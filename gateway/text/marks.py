@@ -12,15 +12,16 @@ import msgspec
 from gateway.text.leaves import Link, Run, Style, text_of
 
 JOINT: Final = "\u200b"
-"""A space without width. It separates a mark from a neighbour that would undo it, or a character from
-one that would make it a mark."""
+"""A space without width. It separates a mark from a neighbour that would undo it, or a character
+from one that would make it a mark."""
 
 _WOULD_MARK: Final = re.compile(r"(?<![\w*~])[*_~]+(?=[^\s*_~])|`")
 _FENCE: Final = re.compile(r"^`|`(?=``|$)")
 
 
 def break_marks(text: str) -> str:
-    """Put a joint after each mark that would begin something, for markup that cannot escape marks."""
+    """Put a joint after each mark that would begin something, for markup that cannot escape
+    marks."""
     return _WOULD_MARK.sub(rf"\g<0>{JOINT}", text)
 
 
@@ -30,8 +31,9 @@ def fenceless(code: str) -> str:
 
 
 class Pen(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform's markup for runs. `text` escapes, `code` writes fixed-width text, and `link` gets a
-    label, plain text of one line, and returns the text to write and the unstyled text after it."""
+    """A platform's markup for runs. `text` escapes, `code` writes fixed-width text, and `link` gets
+    a label, plain text of one line, and returns the text to write and the unstyled text after
+    it."""
 
     marks: Mapping[Style, str]
     text: Callable[[str], str]
@@ -39,8 +41,8 @@ class Pen(msgspec.Struct, frozen=True, kw_only=True):
     link: Callable[[Link, str], tuple[str, str]]
 
     def write(self, runs: Sequence[Run]) -> str:
-        """Return the runs in the markup. A mark never touches white space on its inner side and never
-        spans a line end: platforms would show it as a character."""
+        """Return the runs in the markup. A mark never touches white space on its inner side and
+        never spans a line end: platforms would show it as a character."""
         written: list[str] = []
         last, was_marked = " ", False
         for text, marked in self._words(runs):

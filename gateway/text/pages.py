@@ -21,10 +21,10 @@ NOTHING: Final = Piece("…", "…")
 
 
 class PageFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform's rendering and limits of one message. `show` renders leaves as a well-formed message.
-    `size` measures a message in every way that the platform does, the length of its plain text
-    first; none may exceed `limits`. Leaves together are hardly longer than the sum of each alone plus
-    `gap`."""
+    """A platform's rendering and limits of one message. `show` renders leaves as a well-formed
+    message. `size` measures a message in every way that the platform does, the length of its plain
+    text first; none may exceed `limits`. Leaves together are hardly longer than the sum of each
+    alone plus `gap`."""
 
     show: Callable[[Sequence[Leaf]], Piece]
     size: Callable[[Piece], tuple[int, ...]]
@@ -40,8 +40,8 @@ class PageFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 def paginate(leaves: Sequence[Leaf], page: PageFormat) -> list[Piece]:
     """Return the pieces of a document, at least one. It is divided between blocks, or else between
-    items of a list; a leaf that does not fit into a message of its own is cut at the end of a line, a
-    sentence or a word."""
+    items of a list; a leaf that does not fit into a message of its own is cut at the end of a line,
+    a sentence or a word."""
     return _Paginator(leaves, page).pieces() or [NOTHING]
 
 
@@ -74,8 +74,8 @@ class _Paginator:
         return _Measured(leaf, tuple(map(add, size, self._page.gap)))
 
     def _next_leaves(self) -> list[_Measured]:
-        """Remove and return the leaves of the next piece; none when the first one had to be changed and
-        is still waiting."""
+        """Remove and return the leaves of the next piece; none when the first one had to be changed
+        and is still waiting."""
         held: list[_Measured] = []
         sums = [(0,) * len(self._page.limits)]
         while self._waiting:
@@ -94,7 +94,8 @@ class _Paginator:
         return held[:keep]
 
     def _best_border(self, held: Sequence[_Measured], sums: Sequence[tuple[int, ...]]) -> int:
-        """Return how many leaves to keep when the next one does not fit after them; 0 = cut that one."""
+        """Return how many leaves to keep when the next one does not fit after them; 0 = cut that
+        one."""
         leaves = [*(one.leaf for one in held), self._waiting[0].leaf]
         good = [at for at in range(1, len(leaves)) if self._page.half_full(sums[at])]
         if good:
@@ -106,8 +107,8 @@ class _Paginator:
         return keep
 
     def _cut_first(self, room: tuple[int, ...], *, alone: bool) -> _Measured | None:
-        """Cut off the part of the first waiting leaf that fits into `room`. None when nothing fits: then
-        the leaf waits, in a simpler form if it was `alone` on the page."""
+        """Cut off the part of the first waiting leaf that fits into `room`. None when nothing fits:
+        then the leaf waits, in a simpler form if it was `alone` on the page."""
         leaf = self._waiting.popleft().leaf
         if leaf.kind == "table":
             self._waiting.extendleft(map(self._measured, reversed(as_text(leaf))))
@@ -167,7 +168,8 @@ def _togetherness(one: Leaf, next: Leaf) -> int:
 
 
 def _simpler(leaf: Leaf) -> Leaf:
-    """Return a leaf without the parts that cannot be cut: links, and then the marks of lists and quotes."""
+    """Return a leaf without the parts that cannot be cut: links, and then the marks of lists and
+    quotes."""
     if any(run.link is not None for run in leaf.runs):
         return unlinked(leaf)
     return msgspec.structs.replace(leaf, path=())

@@ -16,8 +16,8 @@ RULE: Final = "──────────"
 
 
 def plain(leaves: Sequence[Leaf]) -> str:
-    """Return leaves without markup: quotes after `> `, addresses after the labels of links, tables as
-    columns."""
+    """Return leaves without markup: quotes after `> `, addresses after the labels of links, tables
+    as columns."""
     return lay_out(leaves, _PLAIN)
 
 

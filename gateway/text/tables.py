@@ -18,8 +18,8 @@ _GROWTH: Final = 4
 
 
 def as_text(table: Leaf) -> list[Leaf]:
-    """Return a small table as aligned columns in a block of code; one that is wide, or has links, as a
-    paragraph for each row, with each cell after the head of its column."""
+    """Return a small table as aligned columns in a block of code; one that is wide, or has links,
+    as a paragraph for each row, with each cell after the head of its column."""
     linked = any(run.link is not None for row in table.rows for cell in row for run in cell)
     cells = [[" ".join(text_of(cell).split()) for cell in row] for row in table.rows]
     widths = [max(_width(row[at]) for row in cells) for at in range(len(table.align))]

@@ -158,7 +158,7 @@ class MessageFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
 
 
 Origin = Literal["", "schedule", "subagent"]
-"""What began a turn: a person's message, a schedule, or the report of a subagent."""
+"""Origin of a turn: a person's message, a schedule, or the report of a subagent."""
 
 
 class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="reply"):
@@ -187,7 +187,8 @@ class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", t
     """A line of the log: a request to run a tool with these arguments, or its outcome.
 
     `state` is an `ApprovalState`: `open`, or the decision and who made it (`by`). `call` names the
-    request; after `expires_at` (ms) it counts as refused. `text` and `html` are the same for people.
+    request; after `expires_at` (ms) it counts as refused. `text` and `html` are the same for
+    people.
     """
 
     chat: str
@@ -237,7 +238,7 @@ class JoinedFrame(Struct, frozen=True, tag_field="type", tag="joined"):
 
 
 class ProgressFrame(Struct, frozen=True, tag_field="type", tag="progress"):
-    """What the agent is doing."""
+    """Progress of the agent while a turn runs."""
 
     chat: str
     turn: int

@@ -29,7 +29,8 @@ class FromEnvironment(str):
 
     @classmethod
     def of(cls, value: str, source: str, file: Path | None = None) -> FromEnvironment:
-        """Mark `value` as coming from the variable `source`, or from the file that `source` names."""
+        """Mark `value` as coming from the variable `source`, or from the file that `source`
+        names."""
         marked = cls(value)
         marked.source = source
         marked.file = file

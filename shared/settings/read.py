@@ -106,7 +106,8 @@ def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, pr
 
 
 def with_secrets(table: Table) -> Table:
-    """Wrap the values of a channel's table whose keys sound like a secret, so that nothing prints them."""
+    """Wrap the values of a channel's table whose keys sound like a secret, so that nothing prints
+    them."""
     return {
         name: with_secrets(raw)
         if isinstance(raw, dict)

@@ -1,4 +1,5 @@
-"""W3C trace context: the trace that a piece of work belongs to, as text that travels with a message.
+"""W3C trace context: the trace that a piece of work belongs to, as text that travels with a
+message.
 
 Source: https://www.w3.org/TR/trace-context/. `tracestate` is dropped.
 """

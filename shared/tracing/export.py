@@ -1,4 +1,5 @@
-"""Export of spans to an OpenTelemetry collector: one thread and a bounded queue; no work waits for it.
+"""Export of spans to an OpenTelemetry collector: one thread and a bounded queue; no work waits for
+it.
 
 Imported only where traces are exported. OTEL_* variables are ignored: the settings decide what is
 sent where.
@@ -78,7 +79,8 @@ class Exporter:
             self._wake.set()
 
     def stop(self, within_s: float) -> None:
-        """Send what is queued, within this time, and end. May be called from any thread; blocks it."""
+        """Send what is queued, within this time, and end. May be called from any thread; blocks
+        it."""
         self._stopping = True
         self._wake.set()
         self._thread.join(within_s)
@@ -137,7 +139,8 @@ class Exporter:
 
 
 def endpoint_of(address: str) -> str:
-    """Return the URL for traces of the collector at `address`; one that has the path already is kept."""
+    """Return the URL for traces of the collector at `address`; one that has the path already is
+    kept."""
     return address if urlsplit(address).path.endswith(_PATH) else address.rstrip("/") + _PATH
 
 
@@ -169,7 +172,8 @@ class _Session(requests.Session):
 
 
 class _FirstWarning(logging.Handler):
-    """Keeps the first warning of the library about a batch, which it would log again for every batch."""
+    """Keeps the first warning of the library about a batch, which it would log again for every
+    batch."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -25,8 +25,8 @@ _exporter: Exporter | None = None
 
 
 def start(settings: TracingSettings, *, process: str) -> None:
-    """Export the traces of this `process` (`gateway`, `worker`) as the settings say, if they name an
-    endpoint.
+    """Export the traces of this `process` (`gateway`, `worker`) as the settings say, if they name
+    an endpoint.
 
     Raises SettingsError when the libraries for it are not installed or `tracing.ca_file` cannot be
     read.

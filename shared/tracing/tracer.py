@@ -138,7 +138,8 @@ class Recorded(Span):
 
 
 class _NotSampled(Span):
-    """The root of a trace that is not recorded, so that spans below it do not start their own traces."""
+    """The root of a trace that is not recorded, so that spans below it do not start their own
+    traces."""
 
     __slots__ = ("_context", "_token")
 
@@ -173,7 +174,8 @@ def is_on() -> bool:
 
 
 def span(type: SpanType, word: str = "", *, parent: TraceContext | None = None) -> Span:
-    """Start a span as a child of `parent`, else of the running span, else as the root of a new trace."""
+    """Start a span as a child of `parent`, else of the running span, else as the root of a new
+    trace."""
     if _sink is None:
         return NO_SPAN
     above = parent or _current.get()

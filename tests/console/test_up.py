@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from console.up.child import Backoff
+from console.up.child import RestartBackoff
 from tests.helpers.valkey import command
 from tests.helpers.wait import eventually_sync
 
@@ -209,7 +209,7 @@ def test_a_child_that_keeps_ending_is_started_ever_more_slowly(start: Start) -> 
 
 def test_back_off_is_capped_and_starts_over_after_a_good_life() -> None:
     """A crash after a good day is not punished for yesterday's."""
-    backoff = Backoff()
+    backoff = RestartBackoff()
     assert [backoff.after(0.1) for _ in range(7)] == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert [backoff.after(60), backoff.after(0.1)] == [0.2, 0.4]
 

@@ -20,8 +20,8 @@ class ApprovalState(msgspec.Struct, frozen=True):
 async def refusal_for_call(
     consent: Consent, journal: Journal, call: ToolCallRequest, need: ApprovalNeed, asked: ApprovalState | None
 ) -> str:
-    """Return why a call must not run, as a text for the model; `""` if it may run. Raises TurnParked
-    when a person has to answer first."""
+    """Return why a call must not run, as a text for the model; `""` if it may run. Raises
+    TurnParked when a person has to answer first."""
     # A question in the ledger beats `need`: once a person was asked, the answer is kept to, even if
     # a successor with other settings would no longer ask.
     if asked is None:

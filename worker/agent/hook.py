@@ -42,8 +42,9 @@ class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
     """A round that has ended. `results` is empty when the model asked for no tool.
 
     `usage` covers all model calls of the round, `seconds` is the time until the reply was complete.
-    `runs` has the tool calls that this worker ran, by their ids. With `resumed` the reply is one that
-    an earlier worker had stored: no model was asked, and some of the calls may have run before.
+    `runs` has the tool calls that this worker ran, by their ids. With `resumed` the reply is one
+    that an earlier worker had stored: no model was asked, and some of the calls may have run
+    before.
     """
 
     session: str

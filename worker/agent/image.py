@@ -9,7 +9,8 @@ import msgspec
 
 
 class Image(msgspec.Struct, frozen=True):
-    """A picture. `media_type` describes its bytes, such as `image/png`, whatever its name claims."""
+    """A picture. `media_type` describes its bytes, such as `image/png`, whatever its name
+    claims."""
 
     media_type: str
     data: bytes

@@ -19,8 +19,8 @@ IMAGE_TOKENS: Final = 1600
 
 
 class Meter:
-    """Adds up the usage of one run, and charges the allowance after each call: a run that fails later
-    has used it all the same."""
+    """Adds up the usage of one run, and charges the allowance after each call: a run that fails
+    later has used it all the same."""
 
     def __init__(self, allowance: Allowance = NULL_PORTS) -> None:
         self.used = TokenUsage()
@@ -55,9 +55,9 @@ class Meter:
 class Budget(msgspec.Struct, frozen=True):
     """The token limits of a model: `context_tokens` in all (0: unknown, nothing is checked).
 
-    A prompt may use the share `compact_at` of them, and must leave space for the reply and a buffer.
-    A reply limit close to a small context still leaves an eighth of it for the prompt, because a
-    prompt limit near zero would make every call impossible.
+    A prompt may use the share `compact_at` of them, and must leave space for the reply and a
+    buffer. A reply limit close to a small context still leaves an eighth of it for the prompt,
+    because a prompt limit near zero would make every call impossible.
     """
 
     context_tokens: int = 0
@@ -85,7 +85,8 @@ def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolS
     size = 0
     for message in messages:
         for value in message.values():
-            # Nearly every value is plain text; this line keeps a long history from costing a call each.
+            # Nearly every value is plain text; this line keeps a long history from costing a call
+            # each.
             size += len(value) if type(value) is str and value.isascii() else _size(value)
     size += sum(len(tool.name) + _size(tool.description) + _size(tool.parameters) for tool in tools)
     return size // CHARS_PER_TOKEN + MESSAGE_TOKENS * len(messages)

@@ -14,10 +14,10 @@ async def run_agent(spec: AgentRunSpec, model: Model, tools: Toolbox, journal: J
     """Run one turn to its end, from its beginning or from the end of the ledger in `spec.resume`.
 
     Knows neither channels nor queues. Messages from `spec.followups` join the turn before a model
-    call, and after an answer, which then becomes a part of the final one. Raises ModelError when the
-    model is unavailable, LeaseLost, what the allowance raises, and a TurnEnded when the turn ends
-    before its reply; TurnStopped carries the text that was shown. A cancelled turn leaves its ledger
-    ready for a successor.
+    call, and after an answer, which then becomes a part of the final one. Raises ModelError when
+    the model is unavailable, LeaseLost, what the allowance raises, and a TurnEnded when the turn
+    ends before its reply; TurnStopped carries the text that was shown. A cancelled turn leaves its
+    ledger ready for a successor.
     """
     run = AgentRun(spec, model, tools, journal)
     try:

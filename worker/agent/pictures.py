@@ -1,7 +1,8 @@
-"""Pictures of files that tools opened: shown to the model while the turn runs, never kept in history.
+"""Pictures of files that tools opened: shown to the model while the turn runs, never kept in
+history.
 
-Many providers accept pictures only in messages of the user, so the pictures of all tools of one reply
-share one user message after the results. A successor of the turn loads the files again.
+Many providers accept pictures only in messages of the user, so the pictures of all tools of one
+reply share one user message after the results. A successor of the turn loads the files again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _PATH_CHARS: Final = 200
 
 
 class TurnPictures:
-    """The pictures of one turn. `placeholder` reserves a message, `load` fills all reserved ones."""
+    """The pictures of one turn. `placeholder` reserves a message, `load` fills all reserved
+    ones."""
 
     def __init__(self, pictures: Pictures) -> None:
         self._pictures = pictures

@@ -237,8 +237,8 @@ class Effects(Protocol):
 
 class ChatSchedules(Protocol):
     """The schedules of one chat, for one turn. Every method raises ToolFailed, with a text for the
-    model, for a schedule that does not exist or is not allowed, and LeaseLost when the turn must not
-    write any more."""
+    model, for a schedule that does not exist or is not allowed, and LeaseLost when the turn must
+    not write any more."""
 
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int

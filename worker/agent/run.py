@@ -28,8 +28,8 @@ NOT_FINISHED: Final = (
 
 
 class AgentRun:
-    """The model's view of the turn, the steps that are kept, and the cost of both, from one round to
-    the next."""
+    """The model's view of the turn, the steps that are kept, and the cost of both, from one round
+    to the next."""
 
     def __init__(self, spec: AgentRunSpec, model: Model, tools: Toolbox, journal: Journal) -> None:
         self._spec = spec
@@ -57,8 +57,8 @@ class AgentRun:
         return self._steps.rounds
 
     def resume_reply(self) -> ModelReply | None:
-        """Return the reply that an earlier worker stored and did not finish, so that the model is not
-        asked for it again."""
+        """Return the reply that an earlier worker stored and did not finish, so that the model is
+        not asked for it again."""
         reply = self._steps.stored
         self._resumed = reply is not None
         return reply
@@ -132,7 +132,8 @@ class AgentRun:
         return await self._end(reply, self._steps.best_text(reply.text, note), "round_cap")
 
     async def refuse(self, refusal: str) -> AgentResult:
-        """End the turn with the best text so far and the reason why the model is not asked again."""
+        """End the turn with the best text so far and the reason why the model is not asked
+        again."""
         return await self._end(ModelReply(text=""), self._steps.best_text("", refusal), "budget")
 
     async def _end(self, reply: ModelReply, content: str, outcome: TurnOutcome) -> AgentResult:

@@ -20,8 +20,8 @@ from worker.agent.turn import AgentRunSpec, StoredReply, pair_calls_with_results
 
 
 class TurnSteps:
-    """The transcript of a turn. It starts after the last complete round in `spec.resume`; a reply that
-    was stored but not finished is available as `stored`. `rounds` counts over all attempts."""
+    """The transcript of a turn. It starts after the last complete round in `spec.resume`; a reply
+    that was stored but not finished is available as `stored`. `rounds` counts over all attempts."""
 
     def __init__(self, spec: AgentRunSpec) -> None:
         self._spec = spec
@@ -91,8 +91,8 @@ class TurnSteps:
         )
 
     def best_text(self, text: str, note: str) -> str:
-        """Return the newest text of the model, preferably `text`, followed by a note that the turn is
-        not finished."""
+        """Return the newest text of the model, preferably `text`, followed by a note that the turn
+        is not finished."""
         steps = (step for step in reversed(self.entries) if isinstance(step, AssistantEntry) and step.tool_calls)
         best = next((text for text in [text, *(step.content for step in steps)] if text), "")
         return f"{best}\n\n{note}" if best else note

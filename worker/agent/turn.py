@@ -108,9 +108,9 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredReply(msgspec.Struct, frozen=True):
-    """The end of a ledger: the last stored reply and the state of its calls, by their ids. `intents`
-    are calls that were begun, `effects` their effects inside Shoal so far, `results` the finished
-    ones, `approvals` those that a person was asked about."""
+    """The end of a ledger: the last stored reply and the state of its calls, by their ids.
+    `intents` are calls that were begun, `effects` their effects inside Shoal so far, `results` the
+    finished ones, `approvals` those that a person was asked about."""
 
     reply: AssistantEntry
     intents: dict[str, IntentEntry] = {}
@@ -125,8 +125,8 @@ class StoredReply(msgspec.Struct, frozen=True):
 
 
 def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
-    """Return the last stored reply and the state of its calls; None for an empty ledger, and after a
-    complete answer."""
+    """Return the last stored reply and the state of its calls; None for an empty ledger, and after
+    a complete answer."""
     point: StoredReply | None = None
     for entry in ledger:
         match entry:
@@ -173,8 +173,8 @@ def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[Transcri
     """Return the entries with every tool call followed by exactly one result, in the order of the
     calls.
 
-    Results without a call are dropped, and a missing result is replaced by a note, because providers
-    refuse both.
+    Results without a call are dropped, and a missing result is replaced by a note, because
+    providers refuse both.
     """
     fixed: list[TranscriptEntry] = []
     open_calls: tuple[ToolCall, ...] = ()

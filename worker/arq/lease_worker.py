@@ -1,8 +1,9 @@
-"""arq's worker on our queue: its functions, context, hooks, cron and results; our leases for its claims.
+"""arq's worker on our queue: its functions, context, hooks, cron and results; our leases for its
+claims.
 
 Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at `queue_read_limit`
-jobs at once, and a dead worker's job is free only after the longest timeout. Here a running job is an
-entry whose score is its lease.
+jobs at once, and a dead worker's job is free only after the longest timeout. Here a running job is
+an entry whose score is its lease.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ class WakingRedis(ArqRedis):
 
 
 class LeaseWorker(arq_worker.Worker):
-    """Runs `ctx["lease_loops"](run_job)` until a signal stops it. Takes every argument of arq's Worker.
+    """Runs `ctx["lease_loops"](run_job)` until a signal stops it. Takes every argument of arq's
+    Worker.
 
-    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`, `drain_s`.
-    A job finds its own Lease there in `leases`, by its id. Signals: see `LoopGroup`.
+    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`,
+    `drain_s`. A job finds its own Lease there in `leases`, by its id. Signals: see `LoopGroup`.
     """
 
     _claims: dict[str, Lease]
@@ -109,8 +111,8 @@ class LeaseWorker(arq_worker.Worker):
         incr_score: int | None,
         keep_in_progress: float | None,
     ) -> None:
-        """End the job if its lease still holds. A later try gets an absolute time: the score of the entry
-        is the lease, so nothing can be added to it."""
+        """End the job if its lease still holds. A later try gets an absolute time: the score of the
+        entry is the lease, so nothing can be added to it."""
         score = self._scores[job_id]
         delay_ms = max(0, score + incr_score - timestamp_ms()) if incr_score else 0
         keep_ms = 0 if keep_result_forever else int((result_timeout_s or 0) * 1000)

@@ -9,8 +9,8 @@ from redis import asyncio as aioredis
 from shared.store.client.redis_client import SOCKET_TIMEOUT_S
 
 _NO_CLIENT_INFO: Final[dict[str, Any]] = {"lib_name": None, "lib_version": None}
-"""A connection does not introduce itself as redis-py: two commands fewer after each reconnect, and no
-right to use them is needed."""
+"""A connection does not introduce itself as redis-py: two commands fewer after each reconnect, and
+no right to use them is needed."""
 
 
 def make_pool(url: str) -> aioredis.ConnectionPool:

@@ -1,4 +1,5 @@
-"""arq's settings, for its own command, which runs a whole worker, and for the jobs of our worker."""
+"""arq's settings, for its own command, which runs a whole worker, and for the jobs of our
+worker."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The flow of every attempt: from a claimed lease to a commit, a release or a dead letter.
 
 A turn and a subagent fail in the same ways: they crash, are isolated, lose their lease, find their
-model unavailable. `run_attempt` handles these once; an `Attempt` adds what its kind does at its end.
+model unavailable. `run_attempt` handles these once; an `Attempt` adds what its kind does at its
+end.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CRASH_LIMIT: Final = 8
 """Crashes of workers after which the work ends, whatever a quarantine found."""
 
 NEWER_RELEASE_WAIT_S: Final = 5.0
-"""How long work that a newer release began waits for a worker of that release."""
+"""Delay of work that a newer version began, until a worker of that version takes it."""
 
 ERROR_WAITS_S: Final = (1.0, 5.0)
 """Upper limits of the waits between tries after an error. There is one more try than waits."""
@@ -73,7 +74,8 @@ class Attempt(Protocol):
         ...
 
     async def refused(self, error: ModelError) -> str:
-        """End work that the model does not accept; return the outcome. Raises LeaseLost, RedisAway."""
+        """End work that the model does not accept; return the outcome. Raises LeaseLost,
+        RedisAway."""
         ...
 
     async def still_waiting(self, waited_s: float) -> None:
@@ -175,10 +177,12 @@ def unavailable_wait(
         return None
     ceiling = MODEL_WAITS_S[min(attempt, len(MODEL_WAITS_S)) - 1]
     wanted_s = max(error.retry_after_s or 0.0, rng.uniform(ceiling / 2, ceiling))
-    # The last wait ends about when the model would be given up, so that the chat is not blocked longer.
+    # The last wait ends about when the model would be given up, so that the chat is not blocked
+    # longer.
     return min(wanted_s, MODEL_WAIT_CAP_S, max(1.0, settings.give_up_s - unavailable_s))
 
 
 def error_wait(errors: int, rng: random.Random) -> float | None:
-    """Return the seconds until the next try after `errors` earlier errors; None when it was the last."""
+    """Return the seconds until the next try after `errors` earlier errors; None when it was the
+    last."""
     return rng.uniform(0, ERROR_WAITS_S[errors]) if errors < len(ERROR_WAITS_S) else None

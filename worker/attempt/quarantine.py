@@ -26,8 +26,8 @@ AFTER_CRASHES: Final = 2
 """Crashes of workers after which work is isolated."""
 
 MAX_CHILDREN: Final = 4
-"""Most children of one worker at once. Each has to start a process; many at once would all start too
-slowly."""
+"""Most children of one worker at once. Each has to start a process; many at once would all start
+too slowly."""
 
 TICK_S: Final = 0.5
 SILENCE_S: Final = 20.0
@@ -54,12 +54,12 @@ class Quarantine:
         self._silence_s = silence_s
 
     async def run(self, lease: Lease) -> Verdict:
-        """Run the work of `lease` isolated, to its end. The caller keeps the lease; a drain is forwarded
-        to the child. Cancelling kills the child.
+        """Run the work of `lease` isolated, to its end. The caller keeps the lease; a drain is
+        forwarded to the child. Cancelling kills the child.
 
         The child's counters are added to ours, because nothing scrapes the child;
-        `lease.counted_by_child` says so. Raises TurnReleased when no child may be started: work that
-        waited here would be in flight in the next crash of this worker, and be blamed for it.
+        `lease.counted_by_child` says so. Raises TurnReleased when no child may be started: work
+        that waited here would be in flight in the next crash of this worker, and be blamed for it.
         """
         if self._free_slots == 0:
             raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))

@@ -96,7 +96,8 @@ class RunSubagent:
 
 
 class SubagentAttempt:
-    """One attempt at a subagent (see `Attempt`). `limit_s` is what earlier attempts left of its time."""
+    """One attempt at a subagent (see `Attempt`). `limit_s` is what earlier attempts left of its
+    time."""
 
     log: ClassVar = log
     failed_event: ClassVar = "subagent failed"

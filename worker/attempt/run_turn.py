@@ -98,7 +98,8 @@ class RunTurn:
             TURNS_RUNNING.dec()
 
     def _attempt(self, lease: Lease, work: TurnWork) -> Coroutine[Any, Any, str]:
-        """Return the coroutine that ends the turn. Not one itself: every turn would wait through it."""
+        """Return the coroutine that ends the turn. Not one itself: every turn would wait through
+        it."""
         try:
             conversation = read_conversation(lease.claim)
         except (BadRecord, BadInput) as exc:
@@ -131,7 +132,8 @@ class RunTurn:
 
 
 class TurnAttempt:
-    """One attempt at a turn (see `Attempt`). `conversation` is None when its record is unreadable."""
+    """One attempt at a turn (see `Attempt`). `conversation` is None when its record is
+    unreadable."""
 
     __slots__ = ("_conversation", "_journal", "_run", "_updates", "_work", "lease", "limit_s")
     log: ClassVar = log
@@ -214,8 +216,8 @@ class TurnAttempt:
         return None
 
     async def _load_missed_joins(self, conversation: Conversation) -> None:
-        """Load messages that joined the turn but never reached this process (the reply to `take` was
-        lost, or the quarantine child got it), so that they are committed too."""
+        """Load messages that joined the turn but never reached this process (the reply to `take`
+        was lost, or the quarantine child got it), so that they are committed too."""
         if self._work.steers or self._work.joins_at_start:
             for number, record in await self._run.turns.joined(self.lease.claim):
                 conversation.joined.setdefault(number, read_joined(self.lease.claim, number, record))

@@ -72,7 +72,8 @@ def _set_limits(cpu_s: int, memory_bytes: int) -> None:
     signal.alarm(WALL_S)  # ends this process even if its parent was killed
     limits = (
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
-        # The soft limit sends SIGXCPU, which tells the parent the reason; the hard limit sends SIGKILL.
+        # The soft limit sends SIGXCPU, which tells the parent the reason; the hard limit sends
+        # SIGKILL.
         (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_FSIZE, 0, 0),

@@ -1,4 +1,5 @@
-"""Pictures of a message. Their kind is read from their bytes; names and declared types are ignored."""
+"""Pictures of a message. Their kind is read from their bytes; names and declared types are
+ignored."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ _DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...]]:
     """Return the pictures among the attachments, and a note in brackets for each other attachment.
 
-    An attachment is a `data:…;base64,…` URL. PNG, JPEG, GIF and WebP are accepted, at most MAX_IMAGES.
-    A reference to a stored file becomes a note that names it; `worker.turn.attachments` loads the
-    file. Never raises.
+    An attachment is a `data:…;base64,…` URL. PNG, JPEG, GIF and WebP are accepted, at most
+    MAX_IMAGES. A reference to a stored file becomes a note that names it; `worker.turn.attachments`
+    loads the file. Never raises.
     """
     images: list[Image] = []
     notes: list[str] = []
@@ -52,8 +53,9 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
 
 
 def picture_in(path: str, data: bytes) -> Image:
-    """Return a file of the workspace as a picture. Raises ToolFailed, `file refused: <reason>`, when it
-    cannot be shown to a model: another kind, too big, or too many pixels claimed in its header."""
+    """Return a file of the workspace as a picture. Raises ToolFailed, `file refused: <reason>`,
+    when it cannot be shown to a model: another kind, too big, or too many pixels claimed in its
+    header."""
     media_type = _media_type(data)
     if media_type is None:
         raise _refuse_file(path, "it is none of PNG, JPEG, GIF and WebP")
@@ -69,15 +71,15 @@ def picture_in(path: str, data: bytes) -> Image:
 
 
 def entry_text(content: str, images: Sequence[Image], notes: Sequence[str]) -> str:
-    """Return the text of a message for its UserEntry: the written text, a mark for each picture, the
-    notes."""
+    """Return the text of a message for its UserEntry: the written text, a mark for each picture,
+    the notes."""
     marks = "\n".join([*map(image_mark, images), *notes])
     return "\n\n".join(part for part in (content, marks) if part)
 
 
 def file_note(ref: MediaRef, detail: str = "") -> str:
-    """Return the note on a stored file for the model, such as `[file: plan.pdf, PDF document, 12 kB; it
-    is the file …]`."""
+    """Return the note on a stored file for the model, such as `[file: plan.pdf, PDF document, 12
+    kB; it is the file …]`."""
     size = f"{max(1, round(ref.size_bytes / 1000)):,} kB"
     name = "".join(sign for sign in ref.name if sign not in "[]")
     return f"[file: {name}, {ref.kind.about}, {size}{'; ' if detail else ''}{detail}]"

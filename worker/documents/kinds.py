@@ -122,7 +122,8 @@ def check_archive(data: bytes) -> None:
         if part.file_size > _SMALL_BYTES and part.file_size > _RATIO * max(1, part.compress_size):
             raise DocumentRefused(f"a part of it grows more than {_RATIO} times when it is unpacked")
     for part in parts:
-        # A DOCTYPE can define entities that expand to gigabytes, or that name files of this machine.
+        # A DOCTYPE can define entities that expand to gigabytes, or that name files of this
+        # machine.
         if part.filename.endswith((".xml", ".rels")) and b"<!DOCTYPE" in _read_head(archive, part):
             raise DocumentRefused("it has a document type declaration, which Office programs never write")
 

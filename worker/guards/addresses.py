@@ -31,8 +31,9 @@ _LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
 
 
 class WebTarget(msgspec.Struct, frozen=True):
-    """The target of a URL. `url` is rebuilt from the checked parts, in ASCII and without a fragment,
-    so that no other parser can read it differently. `address` is set if the host is an address."""
+    """The target of a URL. `url` is rebuilt from the checked parts, in ASCII and without a
+    fragment, so that no other parser can read it differently. `address` is set if the host is an
+    address."""
 
     url: str
     host: str
@@ -50,8 +51,8 @@ class AllowRule(msgspec.Struct, frozen=True):
 
 
 class WebPolicy(msgspec.Struct, frozen=True):
-    """The reachable addresses: public ones on `ports`, and what `allowed` adds. Metadata services of
-    clouds are never reachable."""
+    """The reachable addresses: public ones on `ports`, and what `allowed` adds. Metadata services
+    of clouds are never reachable."""
 
     ports: frozenset[int] = WEB_PORTS
     allowed: tuple[AllowRule, ...] = ()
@@ -69,8 +70,8 @@ class WebPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def for_origin(cls, url: str) -> WebPolicy:
-        """Return the policy for one server that the operator names, such as a search engine. It may be
-        private, on its own port. Raises SettingsError."""
+        """Return the policy for one server that the operator names, such as a search engine. It may
+        be private, on its own port. Raises SettingsError."""
         try:
             parts = urlsplit(url)
             host, port = _parse_host(parts), _parse_port(parts)
@@ -119,8 +120,8 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
 def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> None:
     """Raise ToolFailed if this address of `host` must not be connected to.
 
-    The text names the address only if the URL did: the model must not learn how names resolve inside
-    the operator's network.
+    The text names the address only if the URL did: the model must not learn how names resolve
+    inside the operator's network.
     """
     kind = network_kind(address)
     if kind is None and (port in policy.ports or _is_allowed(address, host, port, policy)):
@@ -156,7 +157,8 @@ def _rule_names_host(rule: AllowRule, host: str, address: Address | None) -> boo
 
 
 def _parse_host(parts: SplitResult) -> str:
-    """Return the host in its canonical spelling: lower case, ASCII, without brackets or final dot."""
+    """Return the host in its canonical spelling: lower case, ASCII, without brackets or final
+    dot."""
     if "@" in parts.netloc:
         raise ToolFailed("a URL with a user name or password in it is not fetched; leave that part out")
     host = parts.hostname or ""
@@ -190,8 +192,8 @@ def _canonical_ipv4(host: str) -> str:
 
 
 def _parse_inet_aton(host: str) -> IPv4Address | None:
-    """Parse an address as inet_aton does: 1 to 4 numbers, decimal, octal (0...) or hex (0x...), the last
-    one filling the remaining bytes."""
+    """Parse an address as inet_aton does: 1 to 4 numbers, decimal, octal (0...) or hex (0x...), the
+    last one filling the remaining bytes."""
     parts = host.split(".")
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) and len(part) <= 40 for part in parts):
         return None
@@ -219,8 +221,8 @@ def _parse_address(host: str) -> Address | None:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether a name has a meaning in a local network only. It is not even looked up, so that
-    nothing is learned about what exists inside."""
+    """Return whether a name has a meaning in a local network only. It is not even looked up, so
+    that nothing is learned about what exists inside."""
     return "." not in host or any(host == name or host.endswith(f".{name}") for name in _LOCAL_NAMES)
 
 

@@ -20,8 +20,8 @@ from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety
 
 Seat = Literal["person", "schedule", "program", "subagent"]
-"""The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no person
-present), a program that cannot press a button, or another agent (for a subagent)."""
+"""The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no
+person present), a program that cannot press a button, or another agent (for a subagent)."""
 
 PROGRAMS: Final = frozenset({"api", "cli"})
 """Channels in which a question cannot be answered."""
@@ -50,8 +50,8 @@ class ApprovalPolicy:
         self._network = settings.tools.exec_network
 
     def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> ApprovalNeed:
-        """Return what a call of tool `name` needs. `untrusted` means that the turn has read text that
-        strangers may have written.
+        """Return what a call of tool `name` needs. `untrusted` means that the turn has read text
+        that strangers may have written.
 
         A tool that does not exist (`safety` None) needs nothing: it does nothing.
         """
@@ -67,9 +67,9 @@ class ApprovalPolicy:
         return ApprovalNeed("refuse", _REFUSALS[seat])
 
     def brings_untrusted(self, call: ToolCallRequest) -> bool:
-        """Return whether the result of this call may hold text of strangers: pages, search results, MCP
-        servers, files that people sent, files in which such results were stored, and results of a
-        subagent or of a command with network access."""
+        """Return whether the result of this call may hold text of strangers: pages, search results,
+        MCP servers, files that people sent, files in which such results were stored, and results of
+        a subagent or of a command with network access."""
         arguments = call.arguments or {}
         if any(fnmatchcase(call.name, pattern) for pattern in _WEB):
             return True
@@ -84,8 +84,8 @@ class ApprovalPolicy:
 
 
 class TurnConsent:
-    """The approval rules of one turn. `untrusted` tells whether its messages brought text or files of
-    strangers."""
+    """The approval rules of one turn. `untrusted` tells whether its messages brought text or files
+    of strangers."""
 
     def __init__(
         self,

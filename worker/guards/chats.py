@@ -15,8 +15,8 @@ from shared.ids import session_id, split_session
 
 
 class ChatTarget(msgspec.Struct, frozen=True):
-    """A chat that may be written to. `listed_for` is the person whose list of chats has it (`""`: no
-    list). `granted` means that it belongs to another person and an operator allows it."""
+    """A chat that may be written to. `listed_for` is the person whose list of chats has it (`""`:
+    no list). `granted` means that it belongs to another person and an operator allows it."""
 
     session: str
     listed_for: str = ""
@@ -43,19 +43,20 @@ def _parse_web_chat(chat_id: str) -> _ChatOwner | None:
 
 
 _OWNER_PARSERS: Final[dict[str, Callable[[str], _ChatOwner | None]]] = {"web": _parse_web_chat}
-"""Parsers of the owner in a chat id, by channel. In any other channel a chat reaches only itself."""
+"""Parsers of the owner in a chat id, by channel. In any other channel a chat reaches only
+itself."""
 
 
 class ChatPolicy:
-    """Decides about targets. `also` are patterns of sessions that the operator lets every chat write
-    to."""
+    """Decides about targets. `also` are patterns of sessions that the operator lets every chat
+    write to."""
 
     def __init__(self, also: Sequence[str] = ()) -> None:
         self._also = tuple(also)
 
     def resolve(self, session: str, chat: str | None) -> ChatTarget:
-        """Return the chat that `chat` means for an agent in `session`: a chat's name, its chat id, or a
-        whole session.
+        """Return the chat that `chat` means for an agent in `session`: a chat's name, its chat id,
+        or a whole session.
 
         Raises NotYourChat for a chat of another person. It does not check whether the chat exists,
         so that a refusal reveals nothing.

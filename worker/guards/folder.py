@@ -1,4 +1,5 @@
-"""The folder of one session: reads, writes and lists files within a quota. Everything here blocks."""
+"""The folder of one session: reads, writes and lists files within a quota. Everything here
+blocks."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """Limits of one session's folder: total bytes, number of files and folders, and the age at which
-    results of tools expire."""
+    """Limits of one session's folder: total bytes, number of files and folders, and the age at
+    which results of tools expire."""
 
     size_bytes: int = 64 * 1024 * 1024
     files: int = 2000
@@ -51,7 +52,8 @@ class SessionFolder:
     two steps.
 
     A lock file next to it admits one writer at a time across all processes, because the quota is
-    measured before each write: two writers at once could each stay within it and exceed it together.
+    measured before each write: two writers at once could each stay within it and exceed it
+    together.
     """
 
     def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ONLY) -> None:
@@ -89,9 +91,9 @@ class SessionFolder:
             return read_file_beneath(top, parts, limit_bytes)[0]
 
     def write_file(self, stop: StopSignal, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
-        """Replace a whole file atomically: readers see the old one or the new one. With `was`, write
-        only if the file still holds that, or already holds `data`. Raises OSError, and ToolFailed for
-        a file that has changed or a folder that would exceed its quota."""
+        """Replace a whole file atomically: readers see the old one or the new one. With `was`,
+        write only if the file still holds that, or already holds `data`. Raises OSError, and
+        ToolFailed for a file that has changed or a folder that would exceed its quota."""
         self._make_root()
         with self._hold_lock(stop), self._open_folder(make=True) as top:
             old, new_files = _stat_old_file(top, parts)
@@ -108,8 +110,8 @@ class SessionFolder:
                 _replace_file(stop, at, parts[-1], data, self._access.file | kept)
 
     def list_entries(self, stop: StopSignal) -> list[FileEntry]:
-        """Return the readable files, and the folders (with a final `/`), without hidden ones. Empty if
-        the folder does not exist."""
+        """Return the readable files, and the folders (with a final `/`), without hidden ones. Empty
+        if the folder does not exist."""
         try:
             with self._open_folder() as top:
                 return [
@@ -141,8 +143,8 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def _open_folder(self, *, make: bool = False) -> Iterator[int]:
-        """Yield the handle of the folder. Links on the operator's path to the root are followed, below
-        it none are."""
+        """Yield the handle of the folder. Links on the operator's path to the root are followed,
+        below it none are."""
         if make:
             self._make_root()
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
@@ -213,8 +215,9 @@ class SessionFolder:
             )
 
     def _walk_entries(self, stop: StopSignal, top: int, *, hidden: bool) -> Iterator[_FolderEntry]:
-        """Yield everything in the folder, up to somewhat more than the quota. With `hidden`, it includes
-        entries that file tools cannot reach because of their name or depth: they use the quota too."""
+        """Yield everything in the folder, up to somewhat more than the quota. With `hidden`, it
+        includes entries that file tools cannot reach because of their name or depth: they use the
+        quota too."""
         left = self.quota.files * 2 + 1000
         waiting: list[tuple[str, ...]] = [()]
         while waiting and left > 0:
@@ -254,8 +257,8 @@ def _stat_entry(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) 
 
 
 def _stat_old_file(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
-    """Return the status of the file that will be replaced, if it exists, and the number of files and
-    folders that will be new. Raises OSError for anything but a plain file."""
+    """Return the status of the file that will be replaced, if it exists, and the number of files
+    and folders that will be new. Raises OSError for anything but a plain file."""
     for depth in range(len(parts) - 1, 0, -1):
         with contextlib.suppress(FileNotFoundError), open_folder_beneath(top, parts[:depth]) as at:
             return (None, len(parts) - depth) if depth < len(parts) - 1 else _stat_plain_file(at, parts[-1])

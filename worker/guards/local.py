@@ -15,8 +15,8 @@ MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 def is_local(folder: Path, mounts: Path = MOUNTS) -> bool:
-    """Return whether the folder is, or will be once created, on a local disk. False if that is unknown,
-    as on systems without such a list of mounts. Blocking."""
+    """Return whether the folder is, or will be once created, on a local disk. False if that is
+    unknown, as on systems without such a list of mounts. Blocking."""
     for at in (folder, *folder.parents):
         with contextlib.suppress(OSError):
             return file_system(os.stat(at).st_dev, mounts.read_text()) in LOCAL

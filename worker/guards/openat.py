@@ -54,8 +54,8 @@ class Access(msgspec.Struct, frozen=True):
         return 0o600 if self.group is None else 0o660
 
     def grant(self, folder: int) -> None:
-        """Give the group access to a folder (a handle) of ours; what is created in it belongs to the
-        group too (setgid). Raises OSError for a group that this process is not in."""
+        """Give the group access to a folder (a handle) of ours; what is created in it belongs to
+        the group too (setgid). Raises OSError for a group that this process is not in."""
         info = os.fstat(folder)
         mode = stat.S_ISGID | self.folder
         if self.group is None or info.st_uid != os.geteuid():
@@ -130,8 +130,8 @@ def remove_tree(folder: Path) -> None:
 
 
 def check_plain_file(info: os.stat_result) -> None:
-    """Raise OddFile unless this is a regular file with exactly one name. A second hard link could be
-    the same file outside the workspace."""
+    """Raise OddFile unless this is a regular file with exactly one name. A second hard link could
+    be the same file outside the workspace."""
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a folder")
     if stat.S_ISLNK(info.st_mode):

@@ -22,8 +22,8 @@ _DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
 def split_path(path: str) -> tuple[str, ...]:
     """Split a path into the names from the workspace down; empty for the workspace itself (`.`).
 
-    `.` and a final `/` are dropped. Raises ToolFailed for every path that leads out of the workspace,
-    or that another file system or a person could read as one that does.
+    `.` and a final `/` are dropped. Raises ToolFailed for every path that leads out of the
+    workspace, or that another file system or a person could read as one that does.
     """
     if len(path) > PATH_LIMIT_BYTES or len(path.encode("utf-8", "replace")) > PATH_LIMIT_BYTES:
         raise ToolFailed(f"the path {path[:40]!r}… is too long; at most {PATH_LIMIT_BYTES:,} bytes are allowed")
@@ -44,9 +44,9 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def name_fault(name: str) -> str | None:
-    """Return what is wrong with a name, or None. Wrong are `..`, separators of any system, characters
-    that look like either (full-width forms, for example), and invisible ones, such as NUL or a mark
-    that changes the direction of text."""
+    """Return what is wrong with a name, or None. Wrong are `..`, separators of any system,
+    characters that look like either (full-width forms, for example), and invisible ones, such as
+    NUL or a mark that changes the direction of text."""
     if name == "..":
         return "it has '..' in it"
     if not name.isprintable():
@@ -58,8 +58,8 @@ def name_fault(name: str) -> str | None:
 
 
 def folder_name(session: str) -> str:
-    """Return the name of a session's folder: 40 hexadecimal digits of a hash. Two sessions never share
-    one, even on a case-insensitive file system, and a chat id (perhaps a phone number) stays
+    """Return the name of a session's folder: 40 hexadecimal digits of a hash. Two sessions never
+    share one, even on a case-insensitive file system, and a chat id (perhaps a phone number) stays
     hidden."""
     return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 

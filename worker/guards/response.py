@@ -1,6 +1,7 @@
 """A fetched response, and the limits of one request.
 
-Apart from `request`, whose HTTP library takes long to import: callers of the fetcher need only this.
+Apart from `request`, whose HTTP library takes long to import: callers of the fetcher need only
+this.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from shared.errors import ToolFailed
 THREADS: Final = 8
 LIMIT_S: Final = 10.0
 GRACE_S: Final = 1.0
-"""Time that a cancelled call waits for its thread, so that normally nothing of it still runs when the
-call has returned."""
+"""Time that a cancelled call waits for its thread, so that normally nothing of it still runs when
+the call has returned."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,17 +47,17 @@ class StopSignal:
 
 
 class FileThreads:
-    """A few threads for all sessions of a process. `limit_s` limits one call, including the wait for a
-    thread."""
+    """A few threads for all sessions of a process. `limit_s` limits one call, including the wait
+    for a thread."""
 
     def __init__(self, threads: int = THREADS, *, limit_s: float = LIMIT_S) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="files")
         self._limit_s = limit_s
 
     async def run(self, work: Callable[Concatenate[StopSignal, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time is
-        over. Work that is given up learns it from `stop`; a thread that is blocked in a system call
-        ends when that call returns."""
+        """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time
+        is over. Work that is given up learns it from `stop`; a thread that is blocked in a system
+        call ends when that call returns."""
         stop = StopSignal()
         job = self._pool.submit(work, stop, *args, **kwargs)
         try:

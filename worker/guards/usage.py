@@ -41,8 +41,8 @@ class WorkspaceUsage(msgspec.Struct, frozen=True):
 
 
 class WorkspaceEntry(msgspec.Struct, frozen=True):
-    """A file or folder of a workspace, by the names on the way to it. `changed_ns` is the time of its
-    last change by the clock of the disk."""
+    """A file or folder of a workspace, by the names on the way to it. `changed_ns` is the time of
+    its last change by the clock of the disk."""
 
     parts: tuple[str, ...]
     size_bytes: int
@@ -67,8 +67,8 @@ def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsag
 
 
 def disk_time_ns(stop: StopSignal, folder: Path) -> int:
-    """Return the current time of the disk in nanoseconds, from a new file: a network volume stamps files
-    with its own clock. Raises OSError."""
+    """Return the current time of the disk in nanoseconds, from a new file: a network volume stamps
+    files with its own clock. Raises OSError."""
     stop.check()
     with _open_folder(folder) as top:
         name = f".shoal-{secrets.token_hex(8)}.part"
@@ -101,7 +101,8 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
 
 
 def reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
-    """Reopen closed folders and delete those that are too deep; return the number of deleted ones."""
+    """Reopen closed folders and delete those that are too deep; return the number of deleted
+    ones."""
     gone = 0
     waiting: list[tuple[str, ...]] = [()]
     while waiting:

@@ -47,19 +47,20 @@ class Workspaces:
         self._local = False
 
     async def detect_local_disk(self) -> None:
-        """Detect once whether the workspaces are on a local disk: turns may then check on the event loop
-        whether a name exists. Raises ToolFailed for a volume that does not answer."""
+        """Detect once whether the workspaces are on a local disk: turns may then check on the event
+        loop whether a name exists. Raises ToolFailed for a volume that does not answer."""
         self._local = await self._threads.run(lambda _: is_local(self._root))
 
     def workspace_of(self, session: str) -> Workspace:
-        """Return the workspace of a session; its folder is created when something is first written."""
+        """Return the workspace of a session; its folder is created when something is first
+        written."""
         folder = SessionFolder(self._root, folder_name(session), self._quota, self._access)
         return Workspace(folder, self._threads, local=self._local)
 
     async def erase_session(self, folder: str, *, before_s: float) -> int:
-        """Delete the files of the session with this folder (`folder_name`), except those changed since
-        `before_s` (seconds since 1970); return the number of deleted files and folders. Raises
-        OSError, and ToolFailed for a volume that is unavailable or slow: repeat it then."""
+        """Delete the files of the session with this folder (`folder_name`), except those changed
+        since `before_s` (seconds since 1970); return the number of deleted files and folders.
+        Raises OSError, and ToolFailed for a volume that is unavailable or slow: repeat it then."""
         if not FOLDER_NAME.fullmatch(folder):
             raise ValueError(f"{folder!r} is not the folder of a session; folder_name() makes them")
         return await self._threads.run(
@@ -106,8 +107,8 @@ class Workspace:
     async def write_file(
         self, path: str, data: bytes, *, was: bytes | None = None, limit_bytes: int = WRITE_LIMIT_BYTES
     ) -> None:
-        """Write a whole file, creating its folders. With `was`, write only if it still holds that, or
-        already holds `data`, as after an attempt whose worker crashed."""
+        """Write a whole file, creating its folders. With `was`, write only if it still holds that,
+        or already holds `data`, as after an attempt whose worker crashed."""
         parts = split_path(path)
         if not parts or path.strip().endswith(("/", "/.")):
             raise ToolFailed(f"{path!r} names a folder; name the file to write, such as 'notes/todo.md'")

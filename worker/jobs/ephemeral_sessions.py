@@ -1,4 +1,5 @@
-"""Clean-up of ephemeral sessions (one request over HTTP each). Any worker does it, once a minute."""
+"""Clean-up of ephemeral sessions (one request over HTTP each). Any worker does it, once a
+minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Deletion of stored files: of a session that was forgotten, with its workspace, and of old ones."""
+"""Deletion of stored files: of a session that was forgotten, with its workspace, and of old
+ones."""
 
 from __future__ import annotations
 
@@ -15,9 +16,9 @@ log = logger("jobs")
 
 
 async def forget_media(context: dict[str, Any], folder: str) -> None:
-    """Delete the files that a session, named by its folder, had when this job was queued: those that
-    were sent, and those in its workspace. Raises TryLater while a volume is unavailable; the other
-    one does not wait for it."""
+    """Delete the files that a session, named by its folder, had when this job was queued: those
+    that were sent, and those in its workspace. Raises TryLater while a volume is unavailable; the
+    other one does not wait for it."""
     media: MediaStore = context["deps"].media
     workspaces: Workspaces = context["deps"].workspaces
     before_s = context["enqueue_time"].timestamp()

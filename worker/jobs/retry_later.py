@@ -19,8 +19,8 @@ SOON_S: Final = 30.0
 FIRST_WAIT_S: Final = 60.0
 WAIT_CAP_S: Final = 3600.0
 PATIENT_TRIES: Final = 30
-"""The first waits double, the others are an hour each: after this many tries a job has waited for about
-a day."""
+"""The first waits double, the others are an hour each: after this many tries a job has waited for
+about a day."""
 
 CRASHES_BEFORE_SKIP: Final = 3
 """Crashes of workers after which a job leaves out the part that it was doing then."""
@@ -29,8 +29,8 @@ log = logger("jobs")
 
 
 async def with_retries(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
-    """Do `work(patient)` for the session or scope `name`. `patient` is False from the 31st try on: the
-    work must then do without what it waited for.
+    """Do `work(patient)` for the session or scope `name`. `patient` is False from the 31st try on:
+    the work must then do without what it waited for.
 
     Raises TryLater when a later try may succeed, and at once when the worker drains: `work` is then
     cancelled, which must lose nothing. A bug is logged and ends the job: the sweep finds again what

@@ -23,9 +23,9 @@ log = logger("jobs")
 class MemorySweep:
     """Queues a job for each due member of the two agendas. Any worker may run it.
 
-    A member is put off first and queued then: if the process ends in between, it is found again. The
-    job removes it from the agenda when its work is done; the sweep does when nothing is left to do.
-    Two sweeps at once do no harm.
+    A member is put off first and queued then: if the process ends in between, it is found again.
+    The job removes it from the agenda when its work is done; the sweep does when nothing is left to
+    do. Two sweeps at once do no harm.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class MemorySweep:
 
 
 async def sweep(context: dict[str, Any]) -> None:
-    """Run the sweep as a cron job. `context["deps"]` has `sweep`. The next minute makes up for a failed
-    one."""
+    """Run the sweep as a cron job. `context["deps"]` has `sweep`. The next minute makes up for a
+    failed one."""
     made: MemorySweep = context["deps"].sweep
     try:
         await made.run_once()

@@ -28,8 +28,8 @@ Job = Callable[[dict[str, Any], str], Awaitable[None]]
 
 
 def _make_job(work: Job) -> Function:
-    """Return arq's form of a job. TryLater becomes another try. The result is not kept, so that the same
-    id can be queued again."""
+    """Return arq's form of a job. TryLater becomes another try. The result is not kept, so that the
+    same id can be queued again."""
 
     @functools.wraps(work)
     async def run(context: dict[str, Any], name: str) -> None:

@@ -1,5 +1,5 @@
-"""Runs the schedules of chats. Every worker polls; the first one to fire a tick runs it. There is no
-leader."""
+"""Runs the schedules of chats. Every worker polls; the first one to fire a tick runs it. There is
+no leader."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ JITTER_S: Final = 0.25
 """Random part of each wait, so that workers do not poll at the same moment."""
 
 CONCURRENCY: Final = 4
-"""Ticks that one worker runs at once: fewer than the connections of its pool. One file that hangs then
-blocks few others."""
+"""Ticks that one worker runs at once: fewer than the connections of its pool. One file that hangs
+then blocks few others."""
 
 LATER_MS: Final = 60_000
 COUNT_LIMIT: Final = 250
@@ -57,8 +57,8 @@ HEARTBEAT_TEXT: Final = (
 )
 
 ReadHeartbeat = Callable[[str], Awaitable[str]]
-"""Returns the HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot be
-read."""
+"""Returns the HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot
+be read."""
 
 log = logger("ticks")
 
@@ -71,8 +71,8 @@ class TickPlan(NamedTuple):
 
 
 def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> TickPlan:
-    """Return the plan for the tick `tick` at the time `now`, both in ms. At most `late_s` late counts as
-    in time."""
+    """Return the plan for the tick `tick` at the time `now`, both in ms. At most `late_s` late
+    counts as in time."""
     if now - tick <= settings.late_s * 1000:
         following = next_tick(plan, tick)
         return TickPlan(True, NextTick(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
@@ -86,7 +86,8 @@ def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronS
 
 
 def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
-    """Return the plan for one of several missed ticks, all of which run if there are not too many."""
+    """Return the plan for one of several missed ticks, all of which run if there are not too
+    many."""
     newest = ticks_between(plan, tick, now, limit=catch_up)
     if len(newest) == catch_up:
         passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNT_LIMIT))
@@ -97,7 +98,8 @@ def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
 
 
 class Ticker:
-    """Runs due ticks. `heartbeat_s` is the period of heartbeats (0 = they end at their next tick)."""
+    """Runs due ticks. `heartbeat_s` is the period of heartbeats (0 = they end at their next
+    tick)."""
 
     def __init__(
         self,
@@ -130,8 +132,8 @@ class Ticker:
             await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
 
     async def run_once(self, *, now_ms: int | None = None) -> float:
-        """Run what is due. Return the seconds until the next poll. Without `now_ms` the server's clock
-        counts.
+        """Run what is due. Return the seconds until the next poll. Without `now_ms` the server's
+        clock counts.
 
         Raises RedisAway, and Refused when the store is full: due ticks stay due.
         """

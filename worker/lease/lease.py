@@ -21,7 +21,8 @@ class ProxyRenewal(Protocol):
     """The guardian, which renews our leases while we cannot."""
 
     def renewed_at(self) -> float:
-        """Return the monotonic time at which it last sent a renewal that was granted; 0 if never."""
+        """Return the monotonic time at which it last sent a renewal that was granted; 0 if
+        never."""
         ...
 
 
@@ -49,7 +50,7 @@ class Lease:
 
     @property
     def draining(self) -> bool:
-        """Whether the work is to be released at its next border."""
+        """True when the work must be released at its next boundary."""
         return self._draining
 
     def drain(self) -> None:
@@ -66,7 +67,7 @@ class Lease:
 
     @property
     def suspended(self) -> bool:
-        """Whether the lease is past its safe period: nothing new may be started or sent."""
+        """True when the lease is past its safe period: nothing new may be started or sent."""
         renewed_at = self._renewed_at
         if self._proxy is not None:
             renewed_at = max(renewed_at, self._proxy.renewed_at())
@@ -86,7 +87,8 @@ class Lease:
             await self._renewed.wait()
 
     async def until_suspended(self) -> None:
-        """Return as soon as `suspended` is true: effects that the store cannot fence must end then."""
+        """Return as soon as `suspended` is true: effects that the store cannot fence must end
+        then."""
         while not self.suspended:  # noqa: ASYNC110 (time passes; nothing happens that could set an event)
             await asyncio.sleep(min(CHECK_EVERY_S, self.queue.lease_s / 40))
 
@@ -144,8 +146,8 @@ class Lease:
 
 
 class _Interruptible:
-    """The context of `Lease.interruptible`. A class because every turn enters one: a generator takes
-    three times as long."""
+    """The context of `Lease.interruptible`. A class because every turn enters one: a generator
+    takes three times as long."""
 
     __slots__ = ("_lease", "_limit_s", "_task", "_timer")
 

@@ -24,8 +24,8 @@ from shared.tracing import continued
 from worker.lease.lease import Lease, ProxyRenewal
 
 YIELDS_BEFORE_WAIT: Final = 3
-"""Rounds of the event loop before the next wait is sent: work that was just claimed begins first, and
-work that ends at once sends its commit first."""
+"""Rounds of the event loop before the next wait is sent: work that was just claimed begins first,
+and work that ends at once sends its commit first."""
 
 log = logger("leases")
 
@@ -82,7 +82,7 @@ class LeaseLoop:
 
     @property
     def draining(self) -> bool:
-        """Whether the loop has stopped claiming."""
+        """True when the loop has stopped claiming."""
         return self._draining
 
     @property
@@ -129,8 +129,8 @@ class LeaseLoop:
         return free > 0 and await self._claim(self.queue.acquire, free) > 0
 
     async def _claim(self, acquire: Acquire, free: int) -> int:
-        """Claim work for an eighth of the free slots, or for more where much is due. Return how many
-        claims were made.
+        """Claim work for an eighth of the free slots, or for more where much is due. Return how
+        many claims were made.
 
         Never for more than a quarter of all slots: the store then finds the next ones while these
         begin.

@@ -53,7 +53,8 @@ class _CappedTransport(httpx2.AsyncHTTPTransport):
             raise httpx2.DecodingError("the server sends packed answers, which were not asked for")
         if response.status_code == HTTPStatus.NOT_FOUND and "mcp-session-id" in request.headers:
             # The server has forgotten the session. Each server words that differently, but for a
-            # response without a body the library always uses the same text, which `connection` knows.
+            # response without a body the library always uses the same text, which `connection`
+            # knows.
             response.headers.pop("content-type", None)
         if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream)

@@ -49,7 +49,8 @@ async def process_streams(server: McpServerSettings, on_line: Callable[[str], No
             raise
         try:
             async with stdio_client(params, errlog=errlog) as streams:
-                # The process has a copy. Kept open here, the pipe would not end when the process does.
+                # The process has a copy. Kept open here, the pipe would not end when the process
+                # does.
                 errlog.close()
                 yield streams
         finally:

@@ -55,10 +55,11 @@ class McpServer:
         self.name = name
         self.settings = settings
         self.first_try_done = asyncio.Event()
-        """Set when the first attempt to connect is over, or a turn has waited long enough for it."""
+        """Set when the first attempt to connect is over, or a turn has waited long enough for
+        it."""
         self.listed: tuple[ListedTool, ...] = ()
-        """The last known tools. They stay while the server is unavailable, so that the prompt of the
-        model does not change."""
+        """The last known tools. They stay while the server is unavailable, so that the prompt of
+        the model does not change."""
         self._load_connect = load_connect
         self._on_change = on_change
         self._min_interval_s = min_interval_s
@@ -156,7 +157,8 @@ class McpServer:
             return _describe_error(exc)
 
     async def _watch_session(self, connection: McpConnection) -> None:
-        """List the tools again whenever they changed, and every RELIST_S, until the session ends."""
+        """List the tools again whenever they changed, and every RELIST_S, until the session
+        ends."""
         while not connection.ended:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RELIST_S):

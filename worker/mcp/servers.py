@@ -54,7 +54,8 @@ class McpServers:
     def start(self) -> None:
         """Connect in the background. Calling it again does nothing."""
         if not self._tasks:
-            # An empty context: these tasks outlive the turn that starts them, and are not in its trace.
+            # An empty context: these tasks outlive the turn that starts them, and are not in its
+            # trace.
             self._tasks = [
                 asyncio.create_task(one.run(), name=f"mcp {one.name}", context=Context()) for one in self._servers
             ]
@@ -125,8 +126,8 @@ class McpServers:
 
 
 class Toolboxes:
-    """The current toolbox: `base` and the tools of servers. `make` builds a new one only when a list
-    has changed, so that the provider's prompt cache keeps matching."""
+    """The current toolbox: `base` and the tools of servers. `make` builds a new one only when a
+    list has changed, so that the provider's prompt cache keeps matching."""
 
     def __init__(self, base: Sequence[Tool], servers: McpServers, make: Callable[[Iterable[Tool]], Toolbox]) -> None:
         self._base = tuple(base)
@@ -141,7 +142,8 @@ class Toolboxes:
         self._box = self._make((*self._base, *self._found))
 
     async def current(self) -> Toolbox:
-        """Return the toolbox for a turn. Waits a limited time for servers that are still connecting."""
+        """Return the toolbox for a turn. Waits a limited time for servers that are still
+        connecting."""
         found = await self._servers.tools()
         if found is not self._found:
             self._found, self._box = found, self._make((*self._base, *found))

@@ -1,4 +1,5 @@
-"""The guardian: the parent of the workers. Standard library only: it is small and nothing can block it.
+"""The guardian: the parent of the workers. Standard library only: it is small and nothing can block
+it.
 
 It starts the workers, forwards signals and restarts a worker that died. It also looks after their
 leases. While a worker cannot renew (something holds its interpreter for seconds), the guardian
@@ -55,7 +56,8 @@ class Guardian:
         self._wakeup, self._signals = socket.socketpair()
 
     def run(self) -> int:
-        """Guard until a signal (SIGTERM, SIGINT, SIGHUP) and return the worst exit code of the workers.
+        """Guard until a signal (SIGTERM, SIGINT, SIGHUP) and return the worst exit code of the
+        workers.
 
         A first worker that ends before it has sent its settings has printed the reason: then the
         guardian ends as well.
@@ -91,8 +93,8 @@ class Guardian:
                 first.child.terminate()
 
     def _on_signal(self, *_: object) -> None:
-        """Count a signal. It is handled between two rounds: in the middle of one a worker may be half
-        started."""
+        """Count a signal. It is handled between two rounds: in the middle of one a worker may be
+        half started."""
         self._signals_received += 1
 
     def _stop(self, received: int) -> None:
@@ -155,7 +157,8 @@ class Guardian:
                 self._code = code
                 self._stop(max(1, self._signals_received))
                 continue
-            # Back-off is for a worker that cannot start. One that ran and was killed is replaced at once.
+            # Back-off is for a worker that cannot start. One that ran and was killed is replaced at
+            # once.
             ran = code < 0 or time.monotonic() - worker.started_at > HEALTHY_S
             wait_s = RESTART_FIRST_S if ran and worker.ticked else self._waits[slot]
             self._waits[slot] = min(wait_s * 2, RESTART_CAP_S)

@@ -1,5 +1,5 @@
-"""The child of a quarantine. `python -m worker.process.quarantine_child FD` runs the one claim that its
-parent sends over FD."""
+"""The child of a quarantine. `python -m worker.process.quarantine_child FD` runs the one claim that
+its parent sends over FD."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ class StopListener:
         await self._control.run()
 
     def _on_stop(self, data: bytes) -> None:
-        """Interrupt the work that `data` names: `<member> <turn>`. A subagent has no turn number of its
-        own, so its second word is ignored."""
+        """Interrupt the work that `data` names: `<member> <turn>`. A subagent has no turn number of
+        its own, so its second word is ignored."""
         member, _, turn = data.decode().rpartition(" ")
         for loop in self._loops:
             for lease in loop.find(member):

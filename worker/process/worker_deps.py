@@ -183,8 +183,8 @@ class WorkerDeps:
         return self._loops
 
     async def start(self) -> None:
-        """Open the health port, subscribe to stops and start the background tasks. Raises SettingsError
-        when the port is in use."""
+        """Open the health port, subscribe to stops and start the background tasks. Raises
+        SettingsError when the port is in use."""
         await self._health.start()
         limits = await self._turn_agent.runner.models.limits_of()
         self.consolidator = Consolidator(
@@ -215,8 +215,8 @@ class WorkerDeps:
         )
 
     async def until_connected(self) -> None:
-        """Return when every loop is connected, or after 2 s: a worker that waits for Redis has time for
-        imports."""
+        """Return when every loop is connected, or after 2 s: a worker that waits for Redis has time
+        for imports."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_PATIENCE_S):
                 await self._loops_made.wait()
@@ -224,7 +224,8 @@ class WorkerDeps:
                     await loop.connected.wait()
 
     def start_background(self, name: str, work: Coroutine[None, None, None]) -> None:
-        """Run `work` in the background until the worker is closed. If it fails, the worker drains."""
+        """Run `work` in the background until the worker is closed. If it fails, the worker
+        drains."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._on_background_done)
         self._tasks.append(task)
@@ -268,8 +269,8 @@ class WorkerDeps:
             await self._memory_jobs.consolidate(session)
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
-        """Drain when a background task fails: that is a bug, and a restart is better than a worker that
-        only half works."""
+        """Drain when a background task fails: that is a bug, and a restart is better than a worker
+        that only half works."""
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("background task failed", task=task.get_name(), doing="draining", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -279,8 +280,8 @@ class WorkerDeps:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _preload(self) -> None:
-        """Load models and slow imports once the worker is ready. Earlier, a thread that imports would
-        take time from the event loop."""
+        """Load models and slow imports once the worker is ready. Earlier, a thread that imports
+        would take time from the event loop."""
         await self.until_connected()
         await self._turn_agent.preload()
         if self._settings.tools.web:

@@ -1,4 +1,5 @@
-"""A guarded worker and what the guardian does for it. Standard library only, like all of the guardian.
+"""A guarded worker and what the guardian does for it. Standard library only, like all of the
+guardian.
 
 A worker and its guardian hold the two ends of a socket pair. The worker sends its `GuardianConfig`
 if it was asked to, then `tick` lines. The guardian sends `renewed <monotonic seconds>`. The end of
@@ -43,7 +44,8 @@ class GuardianConfig(NamedTuple):
         return renewal_period_s(self.lease_s) / 4
 
     def log_event(self, event: str, **values: object) -> None:
-        """Write one line to stderr in the format of the workers' logs: JSON, or text for a person."""
+        """Write one line to stderr in the format of the workers' logs: JSON, or text for a
+        person."""
         if self.readable:
             fields = " ".join(f"{name}={value}" for name, value in values.items())
             line = f"{time.strftime('%H:%M:%S')} [info     ] {event:<24} [guardian] {fields}"
@@ -54,8 +56,8 @@ class GuardianConfig(NamedTuple):
         sys.stderr.flush()
 
     def send(self, link: socket.socket) -> None:
-        """Send this to the guardian. It goes over the link because it holds a password, which must not
-        be an argument of a process."""
+        """Send this to the guardian. It goes over the link because it holds a password, which must
+        not be an argument of a process."""
         link.sendall(json.dumps(self._asdict()).encode() + b"\n")
 
     @classmethod
@@ -106,8 +108,8 @@ class WorkerLeases:
         return count
 
     def release_all(self, *, crashed: bool) -> int:
-        """Release all of them and return how many there were. After a crash, count one for each. Raises
-        OSError."""
+        """Release all of them and return how many there were. After a crash, count one for each.
+        Raises OSError."""
         count = 0
         for queue in QUEUES:
             for member, token in self._owned(queue):
@@ -163,7 +165,8 @@ class WorkerHandle:
         self.started_at = self.last_tick_at = time.monotonic()
         self.dead = False
         self.ticked = False
-        """True once it has run: its settings are valid, its ports were free, its event loop turns."""
+        """True once it has run: its settings are valid, its ports were free, its event loop
+        turns."""
         self._config = config
         self._proxy_renewed_at = 0.0
         self._late_after_s = LATE_PERIODS * renewal_period_s(config.lease_s)
@@ -182,7 +185,8 @@ class WorkerHandle:
             self.dead = True
 
     def supervise(self) -> None:
-        """Renew the leases of a worker that is late; kill one that made no progress for `stuck_s`."""
+        """Renew the leases of a worker that is late; kill one that made no progress for
+        `stuck_s`."""
         now = time.monotonic()
         silent_s = now - self.last_tick_at
         if silent_s > self._config.stuck_s:

@@ -59,8 +59,8 @@ async def _serve(deps: WorkerDeps, loop_group: LoopGroup) -> None:
 
 
 def configure_process(settings: Settings) -> Settings:
-    """Set up log and traces of this process, and keep the secrets of the settings out of both. Return
-    the settings. Raises SettingsError."""
+    """Set up log and traces of this process, and keep the secrets of the settings out of both.
+    Return the settings. Raises SettingsError."""
     shared_log.configure(settings.log, process="worker", for_good=True)
     for secret in secrets_of(settings):
         shared_log.redact(secret)

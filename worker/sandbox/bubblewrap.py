@@ -1,10 +1,10 @@
-"""The tier `bubblewrap`: every command gets namespaces of its own. Needs Linux with user namespaces,
-not root.
+"""The tier `bubblewrap`: every command gets namespaces of its own. Needs Linux with user
+namespaces, not root.
 
-A worker that is root starts bubblewrap as another user and gives that user the workspace first: root
-without capabilities may still change kernel settings, and limits on processes do not apply to it.
-That user also needs a path to the workspace (see uid_switch.py). Where there cannot be one, and the
-folders above the workspace are closed to others, there is no sandbox.
+A worker that is root starts bubblewrap as another user and gives that user the workspace first:
+root without capabilities may still change kernel settings, and limits on processes do not apply to
+it. That user also needs a path to the workspace (see uid_switch.py). Where there cannot be one, and
+the folders above the workspace are closed to others, there is no sandbox.
 """
 
 from __future__ import annotations

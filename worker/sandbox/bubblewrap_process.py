@@ -45,8 +45,8 @@ class BubblewrapProcess:
         fds: Sequence[int],
         user: SandboxUser | None,
     ) -> Finished:
-        """Run it to its end. Raises SandboxBroken, also when the isolation could not be set up; then
-        nothing was run."""
+        """Run it to its end. Raises SandboxBroken, also when the isolation could not be set up;
+        then nothing was run."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         with _open_pipe() as output, _open_pipe() as status, _open_pipe() as gate:

@@ -13,8 +13,8 @@ import msgspec
 from shared.errors import ShoalError
 
 WORKSPACE: Final = "/workspace"
-"""Path of the workspace inside, in a tier that can choose it; in every tier the workspace is `$HOME`
-and the working folder."""
+"""Path of the workspace inside, in a tier that can choose it; in every tier the workspace is
+`$HOME` and the working folder."""
 
 Ending = Literal["exit", "signal", "wall", "cpu", "memory", "processes", "output", "room"]
 """The end of a command: its own exit, a signal from itself, or a limit (then all of it was killed).
@@ -27,8 +27,8 @@ class SandboxBroken(ShoalError):
 
 
 class CommandLimits(msgspec.Struct, frozen=True):
-    """Limits of one command. `cpu_s` and `memory_bytes` hold for each of its processes; `memory_bytes`
-    also for all of them together, as far as the tier can measure it."""
+    """Limits of one command. `cpu_s` and `memory_bytes` hold for each of its processes;
+    `memory_bytes` also for all of them together, as far as the tier can measure it."""
 
     cpu_s: int = 60
     memory_bytes: int = 512 * 1024 * 1024
@@ -41,8 +41,8 @@ class CommandLimits(msgspec.Struct, frozen=True):
 
 
 class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """One command. `what` is a line for the shell (bash if the tier has it, else sh), or the argv of
-    a program.
+    """One command. `what` is a line for the shell (bash if the tier has it, else sh), or the argv
+    of a program.
 
     `folder` is the absolute path of the existing workspace on this machine. Its last part is
     `session`, so that a runner with another mount finds it by that name. `shown` are files (plain

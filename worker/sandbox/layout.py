@@ -62,9 +62,9 @@ def isolation_options(*, network: bool) -> list[str]:
 
 
 def mount_options(*, proc: bool, network: bool) -> Iterator[str]:
-    """Yield the options for all mounts but the workspace and the generated files. Without `proc` there
-    is an empty /proc: where the machine's own is masked, as in a container, the kernel does not let
-    a new one be mounted."""
+    """Yield the options for all mounts but the workspace and the generated files. Without `proc`
+    there is an empty /proc: where the machine's own is masked, as in a container, the kernel does
+    not let a new one be mounted."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _TOP:
         path = Path("/", name)

@@ -104,8 +104,8 @@ class _FilterProgram(ctypes.Structure):
 
 def build_filter(machine: str, *, signals_scoped: bool) -> bytes:
     """Return the filter for one architecture as BPF. With `signals_scoped` Landlock keeps signals
-    inside; without it, a process can signal only its own group. Raises NoSeccomp for an architecture
-    without a table."""
+    inside; without it, a process can signal only its own group. Raises NoSeccomp for an
+    architecture without a table."""
     try:
         arch = ARCHES[machine]
     except KeyError:
@@ -175,8 +175,8 @@ def _check_arguments(name: str) -> Iterable[bytes]:
 
 
 def _refuse_unless(index: int, value: int) -> list[bytes]:
-    """Refuse a call unless an argument has this value. Compares the lower 32 bits, because the kernel
-    reads an int there."""
+    """Refuse a call unless an argument has this value. Compares the lower 32 bits, because the
+    kernel reads an int there."""
     return [_load_argument(index), _instruction(_JEQ, value, 1, 0), _REFUSE]
 
 

@@ -1,9 +1,9 @@
 """Read-only files in the workspace of a command of the runner: links into a folder that the command
 may only read.
 
-A runner cannot mount one file over another. So the name in the workspace is a link while the command
-runs. A command that replaces the link changes only its own view: whatever has the name when it ends
-is removed.
+A runner cannot mount one file over another. So the name in the workspace is a link while the
+command runs. A command that replaces the link changes only its own view: whatever has the name when
+it ends is removed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Start bubblewrap as another user, from a worker that is root, in a workspace closed to that user.
 
-Homes and `.shoal` are closed to others and stay so. A shell that is still root, in a mount namespace
-of its own, binds the workspace (and the program, which may also lie in a home) at a place that
-everyone can reach, then gives up root for good and becomes bubblewrap. The mounts are not visible
-outside, and vanish with the command.
+Homes and `.shoal` are closed to others and stay so. A shell that is still root, in a mount
+namespace of its own, binds the workspace (and the program, which may also lie in a home) at a place
+that everyone can reach, then gives up root for good and becomes bubblewrap. The mounts are not
+visible outside, and vanish with the command.
 
 Needs CAP_SYS_ADMIN, which root has on a machine and rarely in a container, and the util-linux
 programs `unshare`, `mount` and `setpriv`.
@@ -51,8 +51,8 @@ class BubblewrapProgram(msgspec.Struct, frozen=True):
 
 
 class UidSwitch(msgspec.Struct, frozen=True):
-    """The start of bubblewrap as another user: `argv`, to which its options are appended, and the path
-    of the workspace in that mount namespace."""
+    """The start of bubblewrap as another user: `argv`, to which its options are appended, and the
+    path of the workspace in that mount namespace."""
 
     argv: tuple[str, ...]
     workspace: str

@@ -20,7 +20,8 @@ from worker.turn.turn_agent import TurnAgent
 
 
 class SubagentAgent:
-    """The agent of every subagent of one process. Its usage counts towards the budget of the chat."""
+    """The agent of every subagent of one process. Its usage counts towards the budget of the
+    chat."""
 
     def __init__(self, agent: TurnAgent) -> None:
         self._agent = agent

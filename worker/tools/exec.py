@@ -221,7 +221,8 @@ async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 def _render_result(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
     """Return the result of a command as text. Raises ToolFailed for one that was ended over a
     limit."""
-    # A carriage return alone (a progress bar) ends a line here: without it two states would run together.
+    # A carriage return alone (a progress bar) ends a line here: without it two states would run
+    # together.
     text = clean(finished.output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n"))
     if finished.ended == "exit":
         code = finished.code or 0

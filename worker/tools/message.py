@@ -82,7 +82,8 @@ class MessageTool:
         here = target.session == context.session
         refs = await self._store_files(arguments.media, target.session, context)
         now_ms = context.clock.now_ms()
-        # A message to another chat belongs to no turn there, so it has turn 0 and brings its own history.
+        # A message to another chat belongs to no turn there, so it has turn 0 and brings its own
+        # history.
         line = OutboundMessage(
             content=text,
             turn=context.turn if here else 0,

@@ -102,7 +102,7 @@ class TurnAttachments:
 
     @property
     def open(self) -> bool:
-        """Whether messages that come while the turn runs may join it."""
+        """True when messages that arrive during the turn may join it."""
         return self._inner.open
 
     async def claim(self) -> Sequence[FollowupMessage]:

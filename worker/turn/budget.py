@@ -21,16 +21,16 @@ _DAY_MS: Final = 86_400_000
 
 
 class BackgroundSpending:
-    """Counts usage in the background: of calls that were cut short, and of all calls where no budget
-    needs the sum."""
+    """Counts usage in the background: of calls that were cut short, and of all calls where no
+    budget needs the sum."""
 
     def __init__(self, spending: Spending) -> None:
         self._spending = spending
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, session: str, tokens: int, usd: float) -> None:
-        """Start to count, and return. Usage that Redis does not accept within RECORD_TIMEOUT_S is not
-        counted."""
+        """Start to count, and return. Usage that Redis does not accept within RECORD_TIMEOUT_S is
+        not counted."""
         task = asyncio.create_task(self._count(session, tokens, usd))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -47,8 +47,8 @@ class BackgroundSpending:
 
 
 class ChatBudget:
-    """The Allowance of one turn: counts the usage of its chat, and ends the turn when the day's budget
-    is used up.
+    """The Allowance of one turn: counts the usage of its chat, and ends the turn when the day's
+    budget is used up.
 
     Without a budget it only counts, in the background. `price` is the cost of an estimate in USD.
     While Redis is unavailable nothing is counted or refused: a turn must not end because of its
@@ -74,8 +74,8 @@ class ChatBudget:
         self._totals: Spent | None = None
 
     async def refusal(self) -> str | None:
-        """Return the reason why no further call may be made today, or None. Reads the totals unless a
-        call of today has returned them."""
+        """Return the reason why no further call may be made today, or None. Reads the totals unless
+        a call of today has returned them."""
         if not self._limited:
             return None
         if self._totals is None or self._totals.day != self._clock.now_ms() // _DAY_MS:
@@ -113,8 +113,8 @@ class ChatBudget:
         return bool(self._settings.tokens_per_day or self._settings.usd_per_day)
 
     def count_later(self, usage: TokenUsage) -> None:
-        """Count a call that was cut short, in the background. The next call returns the warning, if any
-        is due."""
+        """Count a call that was cut short, in the background. The next call returns the warning, if
+        any is due."""
         self._late.add(self._session, usage.prompt_tokens + usage.completion_tokens, self._price(usage))
 
     def _shares(self, spent: Spent) -> dict[str, float]:

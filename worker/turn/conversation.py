@@ -31,8 +31,8 @@ class JoinedMessage(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """The input of the agent: the message, also as an entry of the transcript, the conversation before
-    it, and the steps of earlier attempts."""
+    """The input of the agent: the message, also as an entry of the transcript, the conversation
+    before it, and the steps of earlier attempts."""
 
     claim: Claim
     message: InboundMessage
@@ -41,8 +41,8 @@ class Conversation(msgspec.Struct, frozen=True):
     resume: tuple[LedgerEntry, ...]
     images: tuple[Image, ...] = ()
     joined: dict[int, JoinedMessage] = {}
-    """The messages that joined the turn, by number, in order. The journal adds those that join while it
-    runs."""
+    """The messages that joined the turn, by number, in order. The journal adds those that join
+    while it runs."""
 
     @property
     def session(self) -> str:
@@ -76,8 +76,8 @@ class NewerLedger(ShoalError):
 
 
 def read_conversation(claim: Claim) -> Conversation:
-    """Decode the turn of a claim. Raises BadRecord or BadInput for a message that no worker can answer,
-    and NewerLedger."""
+    """Decode the turn of a claim. Raises BadRecord or BadInput for a message that no worker can
+    answer, and NewerLedger."""
     work = claim.turn
     assert work is not None
     message = _resolve_origin(decode_inbound(work.record))

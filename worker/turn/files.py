@@ -1,4 +1,5 @@
-"""The files of one turn: MEMORY.md and HISTORY.md from the store, skills, the session's workspace."""
+"""The files of one turn: MEMORY.md and HISTORY.md from the store, skills, the session's
+workspace."""
 
 from __future__ import annotations
 
@@ -87,8 +88,8 @@ class TurnFiles:
         return picture_in(path, content.encode() if isinstance(content, str) else content)
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
-        """Write a file. MEMORY.md is written by compare-and-swap: never over a text that the model has
-        not seen."""
+        """Write a file. MEMORY.md is written by compare-and-swap: never over a text that the model
+        has not seen."""
         text = valid_text(text)
         match split_path(path):
             case [name] if name == MEMORY:
@@ -106,8 +107,8 @@ class TurnFiles:
                 await self._workspace.write_file(path, text.encode("utf-8"), was=before)
 
     async def copies(self) -> dict[str, bytes]:
-        """Return MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only files
-        on disk."""
+        """Return MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only
+        files on disk."""
         return {MEMORY: self._memory.seen.text.encode(), HISTORY: (await self._memory.history()).encode()}
 
     async def names(self) -> Sequence[str]:
@@ -122,8 +123,8 @@ class TurnFiles:
         return sorted(shown, key=lambda entry: entry.path)
 
     def _is_own(self, entry: FileEntry) -> bool:
-        """Return whether a file on disk can be reached: a file of the store or of the operator always
-        wins over one of the same name."""
+        """Return whether a file on disk can be reached: a file of the store or of the operator
+        always wins over one of the same name."""
         first, *inside = entry.path.split("/")
         if first == "skills" and inside and inside[0].casefold() in self._skills:
             return False

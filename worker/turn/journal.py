@@ -31,8 +31,8 @@ from worker.turn.conversation import JoinedMessage, read_joined
 log = logger("turns")
 
 STORE_PATIENCE_S: Final = 3600.0
-"""How long writes wait for Redis. While it is unavailable no other worker can claim the turn; the fence
-in each write decides afterwards."""
+"""Limit of the time that writes wait for Redis. While it is unavailable no other worker can claim
+the turn; the fence in each write decides afterwards."""
 
 _KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "result", EffectEntry: "effect"}
 
@@ -46,8 +46,8 @@ class Ledgers(Protocol):
 
 
 class LeaseJournal:
-    """The agent's Journal for one lease. `entries` is the ledger, earlier attempts included; it grows
-    here."""
+    """The agent's Journal for one lease. `entries` is the ledger, earlier attempts included; it
+    grows here."""
 
     def __init__(self, lease: Lease, ledgers: Ledgers, entries: Sequence[LedgerEntry]) -> None:
         self.entries = list(entries)
@@ -62,8 +62,8 @@ class LeaseJournal:
         return self._lease
 
     async def checkpoint(self) -> None:
-        """Wait while the lease is suspended. Raises the reason that ends the work here; a drain ends it
-        at this border."""
+        """Wait while the lease is suspended. Raises the reason that ends the work here; a drain
+        ends it at this border."""
         await self._lease.allow()
         if self._lease.draining:
             raise TurnReleased("drain")
@@ -121,14 +121,14 @@ class TurnJournal(LeaseJournal):
         )  # called at each delta, and most turns have no entries
 
     def pending_reply(self, result: AgentResult) -> str:
-        """Return the final text without the parts that the message tool replaced. The reason why a turn
-        is not finished is kept."""
+        """Return the final text without the parts that the message tool replaced. The reason why a
+        turn is not finished is kept."""
         before, spoken = self._replies_and_sent()
         return "\n\n".join(before) if spoken and result.outcome in ("done", "empty") else result.content
 
     def _replies_and_sent(self) -> tuple[list[str], bool]:
-        """Return the answers after which messages joined, where the message tool had not replaced them;
-        and whether the tool has sent something since the last join."""
+        """Return the answers after which messages joined, where the message tool had not replaced
+        them; and whether the tool has sent something since the last join."""
         own, before, answer, spoken = self._lease.claim.session, [], "", False
         for entry in self.entries:
             match entry:
@@ -142,8 +142,8 @@ class TurnJournal(LeaseJournal):
         return before, spoken
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
-        """Ask, or keep waiting, and give the lease up until a person answers or `wait_s` is over (see
-        `Journal`)."""
+        """Ask, or keep waiting, and give the lease up until a person answers or `wait_s` is over
+        (see `Journal`)."""
         await self._lease.allow()
         async with self._writing:
             crash_point("before_park")
@@ -169,15 +169,15 @@ class TurnJournal(LeaseJournal):
         raise TurnParked(f"{question.tool!r} waits for a yes")
 
     async def superseded(self) -> bool:
-        """Return whether a newer message has taken the place of the turn. False while Redis cannot be
-        asked."""
+        """Return whether a newer message has taken the place of the turn. False while Redis cannot
+        be asked."""
         with contextlib.suppress(RedisAway):
             return await self._turns.superseded(self._lease.claim)
         return False
 
     @property
     def open(self) -> bool:
-        """Whether messages that come while the turn runs may join it."""
+        """True when messages that arrive during the turn may join it."""
         return self._work.steers
 
     async def claim(self) -> Sequence[FollowupMessage]:

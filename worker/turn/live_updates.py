@@ -16,15 +16,16 @@ from shared.tasks import cancel_all
 
 BUNDLE_S: Final = 0.04
 FULL_EVERY_S: Final = 1.5
-"""Seconds between two events with the whole text, for readers that joined late or missed a piece."""
+"""Seconds between two events with the whole text, for readers that joined late or missed a
+piece."""
 
 UNWATCHED_PAUSE_S: Final = 1.0
 """Seconds without any event after one that had no subscriber."""
 
 
 class LiveUpdates:
-    """The TurnProgress of one attempt at a turn. Text is bundled for 40 ms; the next full text repairs a
-    lost bundle.
+    """The TurnProgress of one attempt at a turn. Text is bundled for 40 ms; the next full text
+    repairs a lost bundle.
 
     `visible` is the text of the running reply so far. Nothing is sent while `suspended()` is true,
     because another worker may own the turn. Text is left out once `reply_sent()` is true: the

@@ -67,8 +67,8 @@ class TurnSchedules:
             raise ToolFailed(f"there is no schedule {id!r} in this chat (any more). There are: {there}")
 
     async def keep_heartbeat(self, entries: Iterable[TranscriptEntry], *, every_s: float, now_ms: int) -> None:
-        """Add the heartbeat of the chat if its turn used HEARTBEAT.md. A heartbeat whose file no longer
-        exists ends at its next tick. Raises LeaseLost."""
+        """Add the heartbeat of the chat if its turn used HEARTBEAT.md. A heartbeat whose file no
+        longer exists ends at its next tick. Raises LeaseLost."""
         calls = (call for entry in entries if isinstance(entry, AssistantEntry) for call in entry.tool_calls)
         if every_s <= 0 or not any(HEARTBEAT_FILE in call.arguments for call in calls):
             return
@@ -97,8 +97,8 @@ class TurnSchedules:
         )
 
     def _id(self, key: str) -> str:
-        """Return an id of 8 hex digits. It is the same for one call of one turn on every worker, so that
-        a repeated call adds nothing."""
+        """Return an id of 8 hex digits. It is the same for one call of one turn on every worker, so
+        that a repeated call adds nothing."""
         assert self._claim.turn is not None
         drawn = f"{self._claim.session}\0{self._claim.turn.n}\0{key}"
         return hashlib.blake2s(drawn.encode(), digest_size=4).hexdigest()

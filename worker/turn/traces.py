@@ -1,4 +1,5 @@
-"""Spans of a worker. A session appears as a hash; all other attributes are numbers and fixed words."""
+"""Spans of a worker. A session appears as a hash; all other attributes are numbers and fixed
+words."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ def set_outcome(opened: Span, outcome: str) -> str:
 
 
 def link_joined(conversation: Conversation | None) -> str | None:
-    """Link the messages that joined a turn to its span. Return the traceparent of the line that ends
-    it."""
+    """Link the messages that joined a turn to its span. Return the traceparent of the line that
+    ends it."""
     opened = active()
     if opened.on and conversation is not None:
         for message in conversation.messages[1:]:

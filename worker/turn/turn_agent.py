@@ -168,8 +168,8 @@ class TurnAgent:
         self.subagent_toolboxes.add_tool(tool.for_subagents())
 
     async def preload(self) -> None:
-        """Load what the first turn would have to wait for, and log models whose use a budget in dollars
-        cannot count."""
+        """Load what the first turn would have to wait for, and log models whose use a budget in
+        dollars cannot count."""
         for name in await self.runner.models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
         await self.runner.models.preload()
@@ -190,8 +190,8 @@ class TurnAgent:
         self._attachments.close()
 
     def _build_tools(self) -> list[Tool]:
-        """Return the tools that every turn has from the start: built-in ones, then those of plugins,
-        which cannot use a built-in name."""
+        """Return the tools that every turn has from the start: built-in ones, then those of
+        plugins, which cannot use a built-in name."""
         settings, agent = self._settings, self._settings.agent
         reach, files = ChatPolicy(settings.tools.message_to), settings.media.per_message
         message = MessageTool(reach, self.media, files=files, audit=self._audit)

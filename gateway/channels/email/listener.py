@@ -170,7 +170,8 @@ class MailboxListener:
         log.info("mail not read", channel=self._channel, reason=reason, **more)
 
     def _should_skip(self, watched: WatchedMailbox, uid: int, exc: Exception) -> bool:
-        """Return whether to give up on a mail that cannot be fetched or read: those after it wait."""
+        """Return whether to give up on a mail that cannot be fetched or read: those after it
+        wait."""
         if isinstance(exc, NotDelivered) and not isinstance(exc, MailWithheld):
             return False  # the connection, and no fault of the mail
         which = (watched.validity, uid)

@@ -111,7 +111,8 @@ class Mailbox:
             self._client.uid("STORE", str(uid), "+FLAGS.SILENT", r"(\Seen)")
 
     def wait_for_mail(self) -> None:
-        """Wait until there may be new mail, until the time limit of the settings, or until `wake`."""
+        """Wait until there may be new mail, until the time limit of the settings, or until
+        `wake`."""
         with self._mapped_errors():
             if not self._idles:
                 self._wait_readable(self._settings.poll_s)

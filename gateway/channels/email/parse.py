@@ -39,7 +39,8 @@ _MARKS: Final = ("list-id", "x-autoreply", "x-autorespond")
 
 
 class EmailIdentity(msgspec.Struct, frozen=True):
-    """Our address, and the server whose Authentication-Results count; '' = every From is trusted."""
+    """Our address, and the server whose Authentication-Results count; '' = every From is
+    trusted."""
 
     address: str
     authserv_id: str = ""

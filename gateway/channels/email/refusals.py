@@ -19,7 +19,8 @@ _NOT_LOGGED_IN: Final = (530, 538)
 
 
 def map_error(step: Step, code: int, text: str, *, slow_down_s: float) -> Refusal:
-    """Return the error for a reply. It names only the codes: a server's text may contain addresses."""
+    """Return the error for a reply. It names only the codes: a server's text may contain
+    addresses."""
     found = _ENHANCED.match(text)
     enhanced = found[1] if found else ""
     reason = f"the mail server said {code}{f' {enhanced}' if enhanced else ''} to {_STEP_WORDS[step]}"

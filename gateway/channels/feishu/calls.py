@@ -103,7 +103,8 @@ class FeishuHttp:
             raise NotAccepted(exc.reason) from exc
 
     async def request_endpoint(self) -> FeishuReply:
-        """Return the reply with the address of a long connection. Raises FeishuError, NotAccepted."""
+        """Return the reply with the address of a long connection. Raises FeishuError,
+        NotAccepted."""
         try:
             return await self._request(
                 "POST",

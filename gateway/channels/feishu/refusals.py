@@ -67,7 +67,8 @@ _BEHIND: Final = re.compile(r"ErrCode: ?(\d{1,9})")
 
 
 class FeishuError(Exception):
-    """Feishu refused a call. `msg` may contain anything; `reset_s` is how long it asks us to wait."""
+    """Feishu refused a call. `msg` may contain anything; `reset_s` is how long it asks us to
+    wait."""
 
     def __init__(self, status: int, code: int, msg: str = "", reset: str | None = None) -> None:
         super().__init__(f"{status} {code}")

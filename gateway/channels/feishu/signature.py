@@ -1,4 +1,5 @@
-"""Verify that a webhook call comes from Feishu (open.feishu.cn/document, "Receive events"). Pure."""
+"""Verify that a webhook call comes from Feishu (open.feishu.cn/document, "Receive events").
+Pure."""
 
 from __future__ import annotations
 

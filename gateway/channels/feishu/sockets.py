@@ -43,7 +43,8 @@ class _Ack(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LongConnection:
-    """One WebSocket. `service` is the number that Feishu gave the app, `ping_s` the ping interval."""
+    """One WebSocket. `service` is the number that Feishu gave the app, `ping_s` the ping
+    interval."""
 
     def __init__(self, socket: ClientWebSocketResponse, service: int, ping_s: float) -> None:
         self._socket = socket

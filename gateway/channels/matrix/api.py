@@ -182,7 +182,8 @@ class MatrixApi:
         )
 
     async def _event_content(self, post: Post) -> dict[str, Any]:
-        """Return the event's content; an empty `m.mentions` keeps the text from mentioning anyone."""
+        """Return the event's content; an empty `m.mentions` keeps the text from mentioning
+        anyone."""
         if post.file is not None:
             return await self._file_content(post.file)
         assert post.piece is not None

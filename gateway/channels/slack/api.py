@@ -57,7 +57,8 @@ class SlackApi:
         return await sockets.open_connection(self._calls, self._app_token)
 
     async def send(self, post: Post) -> str:
-        """Send a post and return its ts, or for a file its id. Raises NotDelivered, ChannelBroken."""
+        """Send a post and return its ts, or for a file its id. Raises NotDelivered,
+        ChannelBroken."""
         if post.file is not None:
             return await files.upload_file(self._calls, post)
         reply = await self._calls.call_visible(

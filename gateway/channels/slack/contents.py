@@ -22,7 +22,8 @@ class SlackIdentity(Struct, frozen=True):
 
 
 def message_text(message: Message, me: SlackIdentity) -> str:
-    """Return the text as a person reads it, forwarded texts, and links to externally stored files."""
+    """Return the text as a person reads it, forwarded texts, and links to externally stored
+    files."""
     return "\n\n".join(filter(None, [_own_text(message, me), *_forwarded_texts(message), *_external_links(message)]))
 
 

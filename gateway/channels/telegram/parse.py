@@ -274,7 +274,8 @@ def _remote_file(one: TelegramFile, name: str, media_type: str) -> RemoteFile:
 
 
 def _is_addressed(message: Message, me: TelegramIdentity) -> bool:
-    """Return whether a message mentions us, replies to us, or is a command that names no other bot."""
+    """Return whether a message mentions us, replies to us, or is a command that names no other
+    bot."""
     reply = message.reply_to_message
     if reply is not None and reply.from_ is not None and reply.from_.id == me.id:
         return True

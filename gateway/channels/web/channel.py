@@ -164,7 +164,8 @@ class WebChannel:
             del self._sockets[socket]
 
     async def _watch_tokens(self) -> None:
-        """Check the tokens of sockets that only receive: they send nothing that would be checked."""
+        """Check the tokens of sockets that only receive: they send nothing that would be
+        checked."""
         seen = self._principals.refresh()
         while True:
             await asyncio.sleep(TOKENS_EVERY_S)
@@ -175,7 +176,8 @@ class WebChannel:
                     socket.recheck()
 
     async def _close_sockets(self) -> None:
-        """Answer what clients have sent, then close their sockets: they reconnect to another gateway."""
+        """Answer what clients have sent, then close their sockets: they reconnect to another
+        gateway."""
         for socket in self._sockets:
             socket.end(RESTARTING, "restarting; come back")
         if self._sockets:

@@ -133,7 +133,8 @@ class MarkdownRenderer:
         return self._cached(text) or self._add_to_cache(text, self._loop_parser.html(text))
 
     async def html_soon(self, text: str) -> str:
-        """Return `text` as safe HTML, rendered in a thread; texts are rendered one after another."""
+        """Return `text` as safe HTML, rendered in a thread; texts are rendered one after
+        another."""
         known = self._cached(text)
         if known is not None:
             return known

@@ -114,7 +114,8 @@ class WhatsAppApi:
         return file_message(post, post.file, await self._upload(post.file))
 
     async def _upload(self, file: File) -> str:
-        """Upload a file and return its id. Nobody sees it yet, so every failure is a certain one."""
+        """Upload a file and return its id. Nobody sees it yet, so every failure is a certain
+        one."""
         form = aiohttp.FormData({"messaging_product": "whatsapp", "type": file.media_type})
         form.add_field("file", file.data, filename=file.name, content_type=file.media_type)
         try:

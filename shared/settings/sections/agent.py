@@ -14,10 +14,10 @@ from shared.settings.sections.kinds import Count, Seconds, Text
 class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The agent loop. `dir` holds bootstrap files and skills; `timezone` None is the machine's.
 
-    A turn ends after `turn_timeout_s`; a message whose model is unavailable is given up
-    `give_up_s` after its first try, and its sender is told after `tell_s`. A tool's result is cut to
-    `result_bytes` for the model and to `saved_result_chars` in history. A prompt over `compact_at` of
-    the model's context is compacted: the newest `compact_keep` messages stay. A reply cut by its
+    A turn ends after `turn_timeout_s`; a message whose model is unavailable is given up `give_up_s`
+    after its first try, and its sender is told after `tell_s`. A tool's result is cut to
+    `result_bytes` for the model and to `saved_result_chars` in history. A prompt over `compact_at`
+    of the model's context is compacted: the newest `compact_keep` messages stay. A reply cut by its
     length is continued up to `continuations` times. A hook may take `hook_s`.
 
     A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. At
@@ -49,8 +49,8 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     user (in chats of one person), or one for all.
 
     A conversation of `consolidate_at` entries is consolidated down to the newest `keep`; after
-    `idle_s` without a message down to `idle_keep`. Every `rework_h` hours MEMORY.md is rewritten from
-    HISTORY.md (0: never).
+    `idle_s` without a message down to `idle_keep`. Every `rework_h` hours MEMORY.md is rewritten
+    from HISTORY.md (0: never).
     """
 
     scope: Literal["chat", "user", "shared"] = "chat"
@@ -73,7 +73,8 @@ class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Plugins of installed packages: hooks, tools, commands, channels. Names in `off` are not loaded."""
+    """Plugins of installed packages: hooks, tools, commands, channels. Names in `off` are not
+    loaded."""
 
     off: tuple[str, ...] = ()
 

@@ -13,8 +13,8 @@ from msgspec import Meta, Struct
 from shared.settings.sections.kinds import Count, Seconds
 
 Busy = Literal["queue", "steer", "merge", "interrupt", "reject"]
-"""Policies for a message that arrives while a turn runs: answer it in a turn of its own; let it join
-the running turn; make one turn of a burst; end the running turn; refuse it."""
+"""Policies for a message that arrives while a turn runs: answer it in a turn of its own; let it
+join the running turn; make one turn of a burst; end the running turn; refuse it."""
 POLICIES: Final[tuple[Busy, ...]] = get_args(Busy)
 BUSY_KEY: Final = "busy"
 """Key that every channel's table may have."""

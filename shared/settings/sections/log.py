@@ -9,8 +9,8 @@ from msgspec import Struct
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Format of the log. `auto` is `console` on a terminal and `json` elsewhere; colour `auto` is on
-    for a terminal."""
+    """Format of the log. `auto` is `console` on a terminal and `json` elsewhere; colour `auto` is
+    on for a terminal."""
 
     format: Literal["auto", "json", "console"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"

@@ -22,10 +22,10 @@ class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A server whose tools the agent may use: a `command` that speaks over its standard streams, or
     a `url`.
 
-    The process gets PATH, LANG and its `env`, and nothing else. `tools` lists the tools to offer, by
-    the server's names for them; empty means all. `safety` is the class of every tool, `tool_safety`
-    that of single ones; the server's own hints count only with `trust_hints`. A call may take
-    `timeout_s`, connecting `connect_s`.
+    The process gets PATH, LANG and its `env`, and nothing else. `tools` lists the tools to offer,
+    by the server's names for them; empty means all. `safety` is the class of every tool,
+    `tool_safety` that of single ones; the server's own hints count only with `trust_hints`. A call
+    may take `timeout_s`, connecting `connect_s`.
     """
 
     command: tuple[str, ...] = ()

@@ -18,7 +18,8 @@ EMBEDDED: Final = "embedded"
 EMBEDDED_URL_FILE: Final = "valkey.url"
 """Written below `data.dir` by the embedded server."""
 CA_FILE: Final = "ssl_ca_certs"
-"""Parameter of an address that names the file with the certificates to trust; redis-py's own name."""
+"""Parameter of an address that names the file with the certificates to trust; redis-py's own
+name."""
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 
 
@@ -35,8 +36,8 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def whole_address(redis: RedisSettings) -> str:
-    """Return `redis.url` with `user`, `password` and `ca_file` in it. Raises SettingsError for a file
-    that cannot be read."""
+    """Return `redis.url` with `user`, `password` and `ca_file` in it. Raises SettingsError for a
+    file that cannot be read."""
     if redis.password is None and redis.ca_file is None:
         return redis.url.reveal()
     parts = urlsplit(redis.url.reveal())

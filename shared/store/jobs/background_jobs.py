@@ -15,8 +15,8 @@ KEEP_MS: Final = 7 * 86_400_000
 
 
 class MemoryJobs:
-    """Queues the jobs of `worker.jobs` that keep memory. A job that waits or runs is not queued again;
-    the sweep finds what it may have missed. Every method raises RedisAway and Refused."""
+    """Queues the jobs of `worker.jobs` that keep memory. A job that waits or runs is not queued
+    again; the sweep finds what it may have missed. Every method raises RedisAway and Refused."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
@@ -41,8 +41,8 @@ class MemoryJobs:
 
 
 async def forget_media(client: RedisClient, session: str) -> None:
-    """Queue the deletion of every file that a session has by now, sent or in its workspace; a worker
-    does it, because it has the volumes. Raises RedisAway, Refused."""
+    """Queue the deletion of every file that a session has by now, sent or in its workspace; a
+    worker does it, because it has the volumes. Raises RedisAway, Refused."""
     # The job names only the folder: the session itself may not be mentioned anywhere once it is
     # gone.
     folder = folder_name(session)

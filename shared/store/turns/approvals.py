@@ -125,7 +125,8 @@ class Approvals:
 def resolution_args(
     id: str, question: ApprovalEntry | None, *, yes: bool, sender: str, digest: str, now_ms: int
 ) -> list[Value]:
-    """Id, answer, request, sender, digest and line, as resolve_approval (lib/core.lua) takes them."""
+    """Id, answer, request, sender, digest and line, as resolve_approval (lib/core.lua) takes
+    them."""
     line = resolution_line(question, yes=yes, sender=sender, now_ms=now_ms) if question is not None else None
     return [id, int(yes), nonce(), sender, digest, encode(line) if line is not None else b""]
 

@@ -1,8 +1,8 @@
 """Messages that were given up, and lines that a platform did not take: kept 30 days, put back or
 dropped.
 
-The scripts write them (`commit.lua`, and `dead_letter_lines` in `lib/core.lua`): about 10,000 at most; what is older
-than 30 days goes when one comes.
+The scripts write them (`commit.lua`, and `dead_letter_lines` in `lib/core.lua`): about 10,000 at
+most; what is older than 30 days goes when one comes.
 """
 
 from __future__ import annotations

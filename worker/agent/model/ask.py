@@ -115,6 +115,6 @@ class Asker:
 
 
 def _had_begun(exc: BaseException) -> bool:
-    """Return whether the model was probably at work when a call ended before its first token: it may
-    think for a long time first. A refused call costs nothing."""
+    """Return whether the model was probably at work when a call ended before its first token: it
+    may think for a long time first. A refused call costs nothing."""
     return isinstance(exc, asyncio.CancelledError) or (isinstance(exc, ModelError) and exc.kind == "timeout")

@@ -39,8 +39,8 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
 
 class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or another word of the provider.
-    `model` is the provider's name of the model that answered; `""` if it gives none."""
+    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or another word of the
+    provider. `model` is the provider's name of the model that answered; `""` if it gives none."""
 
     content: str | None
     tool_calls: tuple[ToolCallRequest, ...] = ()
@@ -59,7 +59,8 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call of a model: `messages` in OpenAI's chat form, the tools it may ask for, and limits."""
+    """One call of a model: `messages` in OpenAI's chat form, the tools it may ask for, and
+    limits."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[ToolSpec] = ()

@@ -11,9 +11,9 @@ from worker.agent.tools.tool import valid_text
 
 
 class ReplyStream:
-    """The reply that is being shown. `kept` is the text of earlier calls that ended well; `unkept` is
-    that of the running call, and can be taken back. `before` is an answer that stays visible before
-    the reply."""
+    """The reply that is being shown. `kept` is the text of earlier calls that ended well; `unkept`
+    is that of the running call, and can be taken back. `before` is an answer that stays visible
+    before the reply."""
 
     def __init__(self, progress: TurnProgress, hook: AgentHook, before: str = "") -> None:
         self._progress = progress

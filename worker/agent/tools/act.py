@@ -48,7 +48,8 @@ class Actor:
         Calls run concurrently if each of them allows it, else one after the other. A call that an
         earlier worker began (it has an intent) runs again only if that does no harm. `seen` is set
         for calls that the model asked an earlier worker for: the version of the files it had seen.
-        A call that needs approval runs once it has it; until then the turn is given up (TurnParked).
+        A call that needs approval runs once it has it; until then the turn is given up
+        (TurnParked).
         """
         done = dict(stored.results)
         self._stored = stored
@@ -128,7 +129,8 @@ class Actor:
             # A worker whose lease has expired must learn of it before the effect, not after.
             await self._journal.confirm()
         if safety in ("idempotent", "unsafe") and intent is None:
-            # The intent is durable before the tool starts: a successor then knows that it may have run.
+            # The intent is durable before the tool starts: a successor then knows that it may have
+            # run.
             await self._journal.append(IntentEntry(call_id=call.id, turn=self._spec.turn, at=self._spec.clock.now_ms()))
         return await self._tools.call(call, self._context(call))
 
@@ -151,8 +153,8 @@ class Actor:
 
 
 class CallEffects:
-    """The effects of one call inside Shoal. `done` are those that an earlier attempt at the same call
-    has carried out."""
+    """The effects of one call inside Shoal. `done` are those that an earlier attempt at the same
+    call has carried out."""
 
     def __init__(self, journal: Journal, call_id: str, turn: int, done: Sequence[EffectEntry], *, clock: Clock) -> None:
         self._journal = journal
@@ -162,7 +164,8 @@ class CallEffects:
         self._clock = clock
 
     async def carry_out(self, effect: Effect) -> bool:
-        # Every attempt carries out the same effects in the same order, so counting them off is enough.
+        # Every attempt carries out the same effects in the same order, so counting them off is
+        # enough.
         if self._done:
             self._done.pop(0)
             return False

@@ -34,7 +34,8 @@ def unique_ids(calls: Sequence[ToolCallRequest], used_ids: set[str], round_: int
     ids."""
     named: list[ToolCallRequest] = []
     for at, call in enumerate(calls):
-        # The ledger finds intents, results and effects by this id; a repeated one would mix up calls.
+        # The ledger finds intents, results and effects by this id; a repeated one would mix up
+        # calls.
         new = call.id if call.id and call.id not in used_ids else f"call_{round_}_{at}"
         while new in used_ids:
             new += "_"

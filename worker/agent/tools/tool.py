@@ -56,8 +56,8 @@ class Tool(Protocol):
     """One thing an agent can do. `parameters` is a Struct whose fields carry their descriptions, or
     JsonParameters.
 
-    `run` gets an instance of that Struct, or a dict, and returns text for the model, or a ToolResult
-    with pictures. It raises ToolFailed for a failure that the model should know about.
+    `run` gets an instance of that Struct, or a dict, and returns text for the model, or a
+    ToolResult with pictures. It raises ToolFailed for a failure that the model should know about.
     """
 
     @property
@@ -75,8 +75,8 @@ class Tool(Protocol):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a call. `content` is the text for the model, `images` are the paths of pictures
-    that it sees."""
+    """The outcome of a call. `content` is the text for the model, `images` are the paths of
+    pictures that it sees."""
 
     content: str
     outcome: Outcome = "ok"
@@ -94,9 +94,9 @@ def ignore_report(_where: str, _exc: BaseException) -> None:
 class Toolbox:
     """The tools of one agent, in a fixed order.
 
-    A result over `result_limit_bytes` is cut for the model; the whole is stored in the turn's files,
-    if they accept it. Raises ValueError for two tools with one name, so that no tool can replace a
-    built-in one.
+    A result over `result_limit_bytes` is cut for the model; the whole is stored in the turn's
+    files, if they accept it. Raises ValueError for two tools with one name, so that no tool can
+    replace a built-in one.
     """
 
     def __init__(
@@ -127,8 +127,8 @@ class Toolbox:
         return None if tool is None else tool.safety
 
     def can_run_concurrently(self, name: str) -> bool:
-        """Return whether a call may run at the same time as others of its reply: it changes nothing,
-        or its tool says so (`concurrent`)."""
+        """Return whether a call may run at the same time as others of its reply: it changes
+        nothing, or its tool says so (`concurrent`)."""
         tool = self._tools.get(name)
         return tool is not None and (tool.safety == "read_only" or getattr(tool, "concurrent", False) is True)
 
@@ -226,9 +226,9 @@ def shorten(text: str, chars: int) -> str:
 
 
 def cut(text: str, limit_bytes: int, *, rest: str = "ask for a smaller part") -> str:
-    """Return at most `limit_bytes` of UTF-8, followed by a note that says how much was left out, and
-    `rest`. A fence around untrusted text stays closed, so that its author's words cannot run into
-    the text after it."""
+    """Return at most `limit_bytes` of UTF-8, followed by a note that says how much was left out,
+    and `rest`. A fence around untrusted text stays closed, so that its author's words cannot run
+    into the text after it."""
     data = text.encode("utf-8")
     if len(data) <= limit_bytes:
         return text

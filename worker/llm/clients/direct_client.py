@@ -31,7 +31,8 @@ IDLE_S: Final = 30.0
 """Seconds for which an unused connection is kept."""
 
 DRAIN_S: Final = 0.1
-"""Time limit for the last bytes of a stream; with them unread its connection cannot be used again."""
+"""Time limit for the last bytes of a stream; with them unread its connection cannot be used
+again."""
 
 
 class Connections:
@@ -66,7 +67,8 @@ _CONNECTIONS: Final = Connections()  # one pool a process, whichever models use 
 class DirectModel:
     """One model of one endpoint. Makes one call; RetryingModel repeats it.
 
-    Ignores proxies in the environment, follows no redirect and keeps no cookies; checks certificates.
+    Ignores proxies in the environment, follows no redirect and keeps no cookies; checks
+    certificates.
     """
 
     def __init__(
@@ -106,7 +108,8 @@ class DirectModel:
             return await self._send(body, timeouts, on_delta)
 
     async def _send(self, body: bytes, timeouts: CallTimeouts | None, on_delta: OnDelta | None) -> LLMResponse:
-        """Send one request and return its reply. With `timeouts` each wait for bytes has its limit."""
+        """Send one request and return its reply. With `timeouts` each wait for bytes has its
+        limit."""
         wait: Wait[Any] = _await_unlimited if timeouts is None else timeouts.wait_next
         with self._faults():
             response: aiohttp.ClientResponse = await wait(self._post(body))

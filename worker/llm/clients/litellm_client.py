@@ -1,10 +1,10 @@
 """A Model for every provider that LiteLLM reaches. The library is imported at the first call, which
 takes 3 s.
 
-For a provider that speaks OpenAI's protocol, the request goes through LiteLLM's own HTTP handler and
-not the openai SDK, which walks every message by type. Its stream is read here as the direct client
-reads one: LiteLLM makes several objects of each event, at ten times the cost. LiteLLM still decides
-what is sent, and where.
+For a provider that speaks OpenAI's protocol, the request goes through LiteLLM's own HTTP handler
+and not the openai SDK, which walks every message by type. Its stream is read here as the direct
+client reads one: LiteLLM makes several objects of each event, at ten times the cost. LiteLLM still
+decides what is sent, and where.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ _SDK_HEADERS: Final = {
     "OpenAI-Organization": ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID"),
     "OpenAI-Project": ("OPENAI_PROJECT_ID",),
 }
-"""Headers that the SDK adds to requests from the environment, and LiteLLM's own handler does not."""
+"""Headers that the SDK adds to requests from the environment, and LiteLLM's own handler does
+not."""
 
 DRAIN_S: Final = 0.1
-"""Time limit for the last bytes of a stream; with them unread its connection cannot be used again."""
+"""Time limit for the last bytes of a stream; with them unread its connection cannot be used
+again."""
 
 
 class HTTPAnswer(Protocol):
@@ -85,7 +87,8 @@ class LiteLLMModel:
         self._headers = (_sdk_headers() if at_openai else {}) | dict(headers or {})
 
     async def preload(self) -> None:
-        """Import the library in a thread, so that neither the event loop nor the first turn waits."""
+        """Import the library in a thread, so that neither the event loop nor the first turn
+        waits."""
         if self._library is None:
             self._library = await asyncio.to_thread(_library, self._route.model)
 
@@ -131,8 +134,8 @@ class LiteLLMModel:
         return msgspec.structs.replace(reply, usage=usage)
 
     async def _read_answer(self, answer: HTTPAnswer, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
-        """Return the reply of an answer in OpenAI's protocol. Its text has gone to `on_delta`, in one
-        piece if the provider does not stream."""
+        """Return the reply of an answer in OpenAI's protocol. Its text has gone to `on_delta`, in
+        one piece if the provider does not stream."""
 
         async def read(coming: Awaitable[bytes]) -> bytes:
             try:
@@ -157,7 +160,8 @@ class LiteLLMModel:
                 await answer.aclose()
 
     async def _chunks(self, stream: Any, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
-        """Read a stream in the provider's own protocol, which LiteLLM translates to OpenAI's chunks."""
+        """Read a stream in the provider's own protocol, which LiteLLM translates to OpenAI's
+        chunks."""
         reply = ReplyAssembler()
         try:
             chunks: AsyncIterator[Any] = aiter(stream)
@@ -176,7 +180,8 @@ class LiteLLMModel:
                 await stream.aclose()
 
     def _answered(self, answer: Any) -> Any:
-        """Return the answer, or raise for None: after the last 422 LiteLLM returns that from the SDK."""
+        """Return the answer, or raise for None: after the last 422 LiteLLM returns that from the
+        SDK."""
         if answer is None:
             raise model_error(self.name, "bad_request", 422)
         return answer

@@ -19,8 +19,8 @@ _DONE: Final = b"[DONE]"
 
 
 def parse_completion(data: bytes, model: str) -> ChatCompletion:
-    """Return an answer, or one event of a stream. Raises ModelError for data that is neither, and for
-    an answer that reports an error; `model` is only named in it."""
+    """Return an answer, or one event of a stream. Raises ModelError for data that is neither, and
+    for an answer that reports an error; `model` is only named in it."""
     try:
         completion = decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -31,7 +31,8 @@ def parse_completion(data: bytes, model: str) -> ChatCompletion:
 
 
 def parse_only_reply(completion: ChatCompletion, model: str) -> LLMResponse:
-    """Return the reply of an answer that was not streamed. Raises ModelError for one without any."""
+    """Return the reply of an answer that was not streamed. Raises ModelError for one without
+    any."""
     if not completion.choices or completion.choices[0].message is None:
         raise model_error(model, "bad_reply", "an answer without a message")
     return parse_whole_reply(completion)
@@ -40,8 +41,8 @@ def parse_only_reply(completion: ChatCompletion, model: str) -> LLMResponse:
 async def read_event_stream(
     next_piece: Callable[[], Awaitable[bytes]], model: str, timeouts: CallTimeouts | None, on_delta: OnDelta | None
 ) -> LLMResponse:
-    """Read a streamed reply to its end, and pass its text on. `next_piece` returns `b""` at the end of
-    the body. Raises ModelError, and what `next_piece` and `on_delta` raise."""
+    """Read a streamed reply to its end, and pass its text on. `next_piece` returns `b""` at the end
+    of the body. Raises ModelError, and what `next_piece` and `on_delta` raise."""
     reply, events = ReplyAssembler(), EventReader()
     while True:
         piece = await next_piece()
@@ -53,7 +54,8 @@ async def read_event_stream(
             if data == _DONE:
                 return reply.whole(ended=True)
             carries, text = reply.add(parse_completion(data, model))
-            # Events without content, such as a provider's keep-alives, do not extend the time limit.
+            # Events without content, such as a provider's keep-alives, do not extend the time
+            # limit.
             if carries and timeouts is not None:
                 timeouts.on_token()
             if text and on_delta is not None:
@@ -94,8 +96,8 @@ class ReplyAssembler:
         return bool(text or thought or pieces), text
 
     def whole(self, *, ended: bool = False) -> LLMResponse:
-        """Return the reply. Raises ModelError for one that was cut off: it has no finish reason, and
-        its sender did not say that it `ended`."""
+        """Return the reply. Raises ModelError for one that was cut off: it has no finish reason,
+        and its sender did not say that it `ended`."""
         if not self._finish and not ended:
             raise ModelError("connection", "the model's stream ended before its reply did", retryable=True)
         return LLMResponse(
@@ -115,8 +117,8 @@ class ReplyAssembler:
         call.pieces.append(_arguments_text(piece.function))
 
     def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
-        """Return the call that a piece belongs to. Some providers give every call index 0, some give
-        no index, and some omit the id, so both are compared."""
+        """Return the call that a piece belongs to. Some providers give every call index 0, some
+        give no index, and some omit the id, so both are compared."""
         if index is not None:
             call = self._by_index.get(index)
             new = call is None or bool(id_ and call.id and id_ != call.id)
@@ -142,15 +144,16 @@ class _PartialCall:
         self.pieces: list[str] = []
 
     def ended_by(self, id_: str, name: str) -> bool:
-        """Return whether a piece without an index begins another call: its id or name differs, or the
-        arguments of this call are complete JSON."""
+        """Return whether a piece without an index begins another call: its id or name differs, or
+        the arguments of this call are complete JSON."""
         if id_ and self.id:
             return id_ != self.id
         return bool(name and self.name) and (name != self.name or _is_json("".join(self.pieces)))
 
 
 def parse_whole_reply(answer: Any) -> LLMResponse:
-    """Return the reply of an answer that was not streamed. Raises IndexError for one without any."""
+    """Return the reply of an answer that was not streamed. Raises IndexError for one without
+    any."""
     choice = answer.choices[0]
     content, reasoning = _text_and_thoughts(choice.message)
     calls = tuple(

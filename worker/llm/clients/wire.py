@@ -95,7 +95,8 @@ class RequestWriter:
         self._encoded: dict[int, tuple[object, msgspec.Raw]] = {}
 
     def write(self, request: ModelRequest, *, stream: bool) -> bytes:
-        """Return the body of a request. Raises an error of msgspec for a message that is not JSON."""
+        """Return the body of a request. Raises an error of msgspec for a message that is not
+        JSON."""
         route = self._route
         body: dict[str, Any] = {
             "model": route.model,

@@ -15,9 +15,9 @@ class FallbackModel:
     """Several models, tried in order when the earlier ones are unavailable; each makes its own
     retries first.
 
-    A prompt that is too long is for the caller to shorten, and raises. So does a fault after a delta,
-    because text was shown. If no model can answer, the fault whose model can be asked again soonest is
-    raised, else the first one.
+    A prompt that is too long is for the caller to shorten, and raises. So does a fault after a
+    delta, because text was shown. If no model can answer, the fault whose model can be asked again
+    soonest is raised, else the first one.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:

@@ -19,7 +19,8 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class RetryingModel:
-    """Another model, asked again after 1, 2 and 4 s, or after the time in the provider's Retry-After.
+    """Another model, asked again after 1, 2 and 4 s, or after the time in the provider's
+    Retry-After.
 
     No try begins later than `deadline_s` after the first, nor after a wait of more than
     LONGEST_WAIT_S: then the fault is raised. ModelClosed is raised at once. A fault after a delta is

@@ -98,12 +98,14 @@ class ThrottledModel:
             retry_after_s = exc.retry_after_s
             raise
         finally:
-            # Also when the call is cancelled: until the trial is reported, no other worker may make one.
+            # Also when the call is cancelled: until the trial is reported, no other worker may make
+            # one.
             if unreported or ending in _PROVIDER_FAULTS:
                 await self._report(entered, ending, retry_after_s)
 
     async def _enter(self) -> CallAllowed | None:
-        """Wait until the call may be made. Return None while Redis is unreachable. Raises ModelClosed."""
+        """Wait until the call may be made. Return None while Redis is unreachable. Raises
+        ModelClosed."""
         left_s, placed, counted = LONGEST_WAIT_S, False, False
         while True:
             try:

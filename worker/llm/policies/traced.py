@@ -17,7 +17,8 @@ PROVIDERS: Final = {"mistral": "mistral_ai", "moonshot": "moonshot_ai", "xai": "
 
 
 class TracedModel:
-    """Another model, with a span for each call. `asked` is the name by which `provider` knows it."""
+    """Another model, with a span for each call. `asked` is the name by which `provider` knows
+    it."""
 
     def __init__(self, model: Model, *, asked: str, provider: str, address: str | None = None) -> None:
         self.name = model.name
@@ -59,8 +60,8 @@ def traced(model: Model, *, asked: str, provider: str, address: str | None = Non
 
 
 def trace_header(settings: ModelSettings) -> dict[str, str]:
-    """Return the header that names the trace of a request: only for the operator's own endpoint, and
-    only if the settings ask for it. No other provider learns which requests belong to one
+    """Return the header that names the trace of a request: only for the operator's own endpoint,
+    and only if the settings ask for it. No other provider learns which requests belong to one
     conversation."""
     if not settings.traceparent or settings.api_base is None:
         return {}

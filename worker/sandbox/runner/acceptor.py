@@ -42,8 +42,9 @@ class WorkerConnection:
 
 
 class Acceptor:
-    """Listens on a Unix socket and accepts this process's own user and `worker_uid`; with the latter
-    the socket is open to its group too. Raises SettingsError if the socket cannot be bound."""
+    """Listens on a Unix socket and accepts this process's own user and `worker_uid`; with the
+    latter the socket is open to its group too. Raises SettingsError if the socket cannot be
+    bound."""
 
     def __init__(self, path: Path, *, worker_uid: int | None) -> None:
         self.selector = selectors.DefaultSelector()

@@ -34,8 +34,8 @@ class RunnerSandbox:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def run(self, command: SandboxCommand) -> Finished:
-        """See Sandbox. When the connection ends, even by the death of this process, the runner kills
-        the command."""
+        """See Sandbox. When the connection ends, even by the death of this process, the runner
+        kills the command."""
         if command.network:
             raise SandboxBroken("the runner has no network to give; set no hosts for exec, or use bubblewrap")
         output = bytearray()
@@ -114,8 +114,8 @@ async def _read_replies(reader: asyncio.StreamReader) -> AsyncIterator[frames.Ru
 
 
 async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Close our side, and wait until the runner has killed the command and closed its own: when this
-    returns, nothing of the command runs any more."""
+    """Close our side, and wait until the runner has killed the command and closed its own: when
+    this returns, nothing of the command runs any more."""
     with contextlib.suppress(OSError, TimeoutError):
         if not reader.at_eof() and not writer.is_closing():
             writer.write_eof()

@@ -1,9 +1,9 @@
-"""The last steps of a process before it becomes a command: Landlock, the system call filter, limits,
-then the program.
+"""The last steps of a process before it becomes a command: Landlock, the system call filter,
+limits, then the program.
 
-The order matters. Handles are opened before Landlock takes the paths away; Landlock comes before the
-filter, which refuses signals only if Landlock does not keep them inside; limits come last. All of it
-holds for the whole process, because it was forked from a process with one thread.
+The order matters. Handles are opened before Landlock takes the paths away; Landlock comes before
+the filter, which refuses signals only if Landlock does not keep them inside; limits come last. All
+of it holds for the whole process, because it was forked from a process with one thread.
 """
 
 from __future__ import annotations

@@ -93,7 +93,8 @@ def decode_reply(body: bytes) -> RunnerReply:
 
 
 class FrameBodies:
-    """Splits a stream of bytes into bodies. Keeps at most one frame of `limit_bytes` and one read."""
+    """Splits a stream of bytes into bodies. Keeps at most one frame of `limit_bytes` and one
+    read."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -58,8 +58,8 @@ def main(words: Sequence[str]) -> int:
 
 
 def _find_obstacle() -> str | None:
-    """Return what keeps this machine from confining a command, or None. It really confines a process
-    of its own, because a kernel may offer a feature and still refuse it."""
+    """Return what keeps this machine from confining a command, or None. It really confines a
+    process of its own, because a kernel may offer a feature and still refuse it."""
     fault_reader, fault_writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -67,7 +67,8 @@ class Runner:
         self._tokens: dict[str, int] = {}
         self._stopping = False
         self._orphans: set[int] = set()
-        """Dying processes of supervisors that were killed. Nothing is started while there are any."""
+        """Dying processes of supervisors that were killed. Nothing is started while there are
+        any."""
 
         self._wake, self._wakeup = socket.socketpair()
 
@@ -107,8 +108,8 @@ class Runner:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start waiting commands in order while slots are free. Commands of an older token of the same
-        fence are ended first."""
+        """Start waiting commands in order while slots are free. Commands of an older token of the
+        same fence are ended first."""
         waiting, self._waiting = self._waiting, []
         for connection, command, until in waiting:
             if connection.closed:  # the worker has gone, and its command with it
@@ -174,8 +175,8 @@ class Runner:
         self._acceptor.release(connection)
 
     def _open_workspace(self, command: SandboxCommand) -> tuple[str, int]:
-        """Open the session's workspace; return its path on this side and a handle. Raises OSError and
-        ValueError."""
+        """Open the session's workspace; return its path on this side and a handle. Raises OSError
+        and ValueError."""
         name = command.session
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:80]!r} is not the name of a workspace")

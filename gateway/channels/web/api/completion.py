@@ -73,7 +73,7 @@ class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What every completion uses. `closing` is set when this gateway shuts down."""
+    """Services that every completion uses. `closing` is set when this gateway shuts down."""
 
     sink: MessageSink
     principals: Principals

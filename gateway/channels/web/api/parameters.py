@@ -55,7 +55,8 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "moderation": (),
     "web_search_options": (),
 }
-"""Refused, because a client that sets them relies on the effect; only null and these values pass."""
+"""Refused, because a client that sets them relies on the effect; only null and these values
+pass."""
 
 _INSTEAD: Final = {
     "tools": "; the agent has tools of its own",

@@ -1,5 +1,5 @@
-"""The HTTP response of an answer that may take minutes: whole or as a stream, given up when its client
-disconnects."""
+"""The HTTP response of an answer that may take minutes: whole or as a stream, given up when its
+client disconnects."""
 
 from __future__ import annotations
 
@@ -160,7 +160,8 @@ class CompletionResponse(Response):
             async for _ in changes:
                 if (follower := completion.follower) is None:
                     continue
-                # In an ephemeral session requests to run a tool are declined, so they are not shown.
+                # In an ephemeral session requests to run a tool are declined, so they are not
+                # shown.
                 named = completion.request.name is not None
                 asides = [one.text for one in follower.asides if named or not one.is_question]
                 more = "".join([*map(buffer.insert, asides[asides_sent:]), buffer.update(follower.text)])

@@ -41,7 +41,8 @@ log = logger("api")
 
 
 class BodyReader:
-    """Reads bodies. At most BIG_AT_ONCE that are not known to be small are read at the same time."""
+    """Reads bodies. At most BIG_AT_ONCE that are not known to be small are read at the same
+    time."""
 
     def __init__(self, *, limit_bytes: int, within_s: float) -> None:
         self._limit_bytes = limit_bytes
@@ -197,8 +198,8 @@ class ApiRouter:
         self._empty.clear()
 
     async def close(self) -> None:
-        """Refuse new requests. Open ones get FINISH_S seconds, then an error that sends them to another
-        gateway."""
+        """Refuse new requests. Open ones get FINISH_S seconds, then an error that sends them to
+        another gateway."""
         self._draining = True
         await self._until_empty(FINISH_S)
         self._services.closing.set()

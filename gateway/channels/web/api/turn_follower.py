@@ -167,8 +167,8 @@ class FollowerHub:
         await self._feed.run()
 
     async def follow(self, session: str, follower: TurnFollower) -> None:
-        """Hand the events of a chat to a follower, until it unfollows. No line that comes after this
-        returned is missed."""
+        """Hand the events of a chat to a follower, until it unfollows. No line that comes after
+        this returned is missed."""
         chat = self._chats.get(session)
         if chat is None:
             listening = asyncio.ensure_future(self._feed.follow_chat(session, partial(self._on_event, session)))

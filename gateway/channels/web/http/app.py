@@ -43,8 +43,8 @@ def make_app(
     allowed_origins: tuple[str, ...],
     draining: Callable[[], bool],
 ) -> ASGIApp:
-    """Return the app: `GET /`, `/static/*`, files below `/media`, the API below `/v1` and the socket
-    `/ws`. Errors are problem JSON (RFC 9457), below `/v1` errors in OpenAI's form."""
+    """Return the app: `GET /`, `/static/*`, files below `/media`, the API below `/v1` and the
+    socket `/ws`. Errors are problem JSON (RFC 9457), below `/v1` errors in OpenAI's form."""
 
     async def page(request: Request) -> Response:
         found = pages.get(request.path_params.get("name", INDEX))

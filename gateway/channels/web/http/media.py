@@ -46,7 +46,8 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "private, no-store",
 }
-"""Stricter than the headers of every response: an uploaded file must never run as a page of ours."""
+"""Stricter than the headers of every response: an uploaded file must never run as a page of
+ours."""
 
 _CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

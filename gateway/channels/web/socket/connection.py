@@ -32,8 +32,8 @@ class ConnectionListener(Protocol):
 
 
 class PageConnection(WebSocketsSansIOProtocol):
-    """uvicorn's web socket. Handshake, pings and closing are uvicorn's; an app accepts and closes it
-    through ASGI.
+    """uvicorn's web socket. Handshake, pings and closing are uvicorn's; an app accepts and closes
+    it through ASGI.
 
     Texts bypass ASGI, because they are most of the cost of a page: an incoming text is a call of
     the listener, without a queue and a task that waits for it, and an outgoing one is bytes for the

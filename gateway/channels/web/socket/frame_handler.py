@@ -50,8 +50,8 @@ log = logger("web")
 
 
 class FrameLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of one client: `chats` on one socket, `files` of one message, and the seconds for which
-    a message is retried while Redis is unavailable."""
+    """Limits of one client: `chats` on one socket, `files` of one message, and the seconds for
+    which a message is retried while Redis is unavailable."""
 
     chats: int = 20
     retry_s: float = 5.0

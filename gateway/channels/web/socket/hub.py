@@ -58,7 +58,8 @@ class ChatLog(Protocol):
 
 
 class Hub:
-    """All chats that sockets of this process show. A chat without sockets is dropped within a second.
+    """All chats that sockets of this process show. A chat without sockets is dropped within a
+    second.
 
     `make_feed` gets the function to call whenever events may have been missed. Without `progress`
     what the agent does during a turn is not shown.
@@ -170,7 +171,8 @@ class Hub:
                 self._start_catch_up(open_chat, subscription)
 
     async def tick(self) -> None:
-        """Drop chats without sockets, retry failed reads, and check chats that are silent for too long."""
+        """Drop chats without sockets, retry failed reads, and check chats that are silent for too
+        long."""
         now = self._clock.monotonic()
         for session, open_chat in list(self._chats.items()):
             if not open_chat.subscriptions:

@@ -135,8 +135,8 @@ class PageSocket:
             await self._close_connection(code, reason)
 
     def end(self, code: int | None, reason: str) -> None:
-        """Close the connection with this code; None when the client has disconnected. Only the first
-        call counts."""
+        """Close the connection with this code; None when the client has disconnected. Only the
+        first call counts."""
         if not self._ended.done():
             self._ended.set_result((code, reason))
 
