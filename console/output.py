@@ -25,7 +25,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Columns as wide as their widest cell, two spaces between them. On a terminal as wide as that:
     long cells are cut, and the header is dim."""
     if sys.stdout.isatty():
-        from console.top.grid import fitted_table  # rich takes its time; a pipe does without it
+        from console.grid import fitted_table  # rich takes its time; a pipe does without it
 
         return fitted_table(header, rows)
     cells = [[clean_line(str(cell)) for cell in row] for row in (header, *rows)]

@@ -62,7 +62,7 @@ DOORS = {
     "click": ("console",),
     "rich": (
         "console.chat.terminal",
-        "console.top.grid",
+        "console.grid",
         "console.session.progress",
         "console.top.report",
         "console.top.page",
@@ -196,7 +196,7 @@ def test_settings_alone_look_at_the_environment() -> None:
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv")
     ]
     litellm = "worker.llm.clients.litellm_client"  # litellm takes some settings from nowhere else: it writes them there
-    crashes = "shared.process.crash_points"  # armed by tests alone, and no setting of an installation
+    crashes = "shared.crash_points"  # armed by tests alone, and no setting of an installation
     keeper = "worker.mcp.process_supervisor"  # a process of its own: it hands a part of its environment on to a server
     embedded = "shared.embedded"  # it hands its environment on to the server, with how that takes its memory
     assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper, embedded}

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 from rich.text import Text
 
+from console.grid import WARNING, WRONG, wrapped
 from console.top.fleet_snapshot import FleetSnapshot
-from console.top.grid import WARNING, WRONG, wrapped
 from console.top.problems import Problem
 from console.top.view import SORTS, Block, blocks, render_problems, summary
 from shared.terminal_text import duration

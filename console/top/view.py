@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from rich.text import Text
 
+from console.grid import WARNING, WRONG, Cell, Column, fact, flow, grid, wrapped
 from console.top.aggregates import DurationQuantiles, aggregate
 from console.top.fleet_snapshot import FleetSnapshot
-from console.top.grid import WARNING, WRONG, Cell, Column, fact, flow, grid, wrapped
 from console.top.problems import LAG_LIMIT_S, MEMORY_LIMIT, OUTBOX_LIMIT_S, WAIT_LIMITS_S, Problem
 from shared.store.fleet.presence import Presence
 from shared.store.fleet.provider_limits import RouteReading

@@ -23,9 +23,9 @@ from gateway.platform.protocol import (
     PostRefused,
     Throttled,
 )
+from shared.crash_points import crash_point
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import DELIVERY_SECONDS
-from shared.process.crash_points import crash_point
 from shared.store.delivery.deliveries import DeliveryState, ResendGuard
 
 FIRST_S: Final = 1.0

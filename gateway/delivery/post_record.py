@@ -10,10 +10,10 @@ from gateway.delivery.chat_lease import ChatLease
 from gateway.delivery.context import DeliveryContext
 from gateway.delivery.line_posts import OutgoingLine
 from gateway.platform.protocol import MaybeSent, NotDelivered
+from shared.crash_points import crash_point
 from shared.ids import log_id
 from shared.log import logger
 from shared.metrics import DELIVERIES, DELIVERY_UNKNOWN
-from shared.process.crash_points import crash_point
 from shared.store.delivery.deliveries import RateKey, ResendGuard, Wait
 from shared.tasks import event_within
 

@@ -67,7 +67,7 @@ CHORES: Final = Every(30.0, 30)
 
 OF_CHORES: Final = frozenset(
     {"turns/acquire", "blpop", "subagents/sweep", "exec", "exists", "expire", "jobs/finish", "get", "incrby",
-     "multi", "psetex", "time", "turns/wake", "watch", "zadd", "zrange", "zrangebyscore"}
+     "multi", "psetex", "time", "jobs/wake", "watch", "zadd", "zrange", "zrangebyscore"}
 )  # fmt: skip
 
 

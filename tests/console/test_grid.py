@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from console.grid import Cell, Column, fact, flow, grid, wrapped
 from console.output import table
-from console.top.grid import Cell, Column, fact, flow, grid, wrapped
 from shared.terminal_text import brief, clean
 from tests.helpers.processes import ROOT
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from proof.chaos.verdict import torn
+from shared.crash_points import VARIABLE
 from shared.messages.codec import encode
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import ApprovalEntry, AssistantEntry, ToolCall, ToolEntry
-from shared.process.crash_points import VARIABLE
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.crash_points import VARIABLE
 from shared.messages.transcript import UserEntry
-from shared.process.crash_points import VARIABLE
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import TOKENS, Client, answers, free_port

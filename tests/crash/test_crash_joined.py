@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from proof.chaos.verdict import torn
+from shared.crash_points import VARIABLE
 from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.transcript import UserEntry
-from shared.process.crash_points import VARIABLE
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox

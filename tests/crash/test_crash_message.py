@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.crash_points import VARIABLE
 from shared.messages.outbound import OutboundMessage
-from shared.process.crash_points import VARIABLE
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox

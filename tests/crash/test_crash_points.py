@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from shared.crash_points import VARIABLE
 from shared.messages.transcript import ToolEntry
-from shared.process.crash_points import VARIABLE
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox

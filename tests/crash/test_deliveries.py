@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from shared.process.crash_points import VARIABLE
+from shared.crash_points import VARIABLE
 from shared.store.client.redis_client import RedisClient
 from tests.contracts.channels.echo import Echo
 from tests.fakes.pond import LIMIT, TOKEN, FakePond, Offers

@@ -9,10 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shared.crash_points import VARIABLE
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import EveryPlan
 from shared.messages.transcript import AssistantEntry
-from shared.process.crash_points import VARIABLE
 from shared.settings import CronSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient

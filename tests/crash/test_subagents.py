@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.crash_points import VARIABLE
 from shared.messages.transcript import ToolEntry, UserEntry
-from shared.process.crash_points import VARIABLE
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import list_processes

@@ -50,7 +50,7 @@ class WakingRedis(ArqRedis):
         job = await super().enqueue_job(function, *args, **kwargs)
         if job is not None:
             queue = kwargs.get("_queue_name") or self.default_queue_name
-            await self.waker.run(load("turns/wake"), [keys.wake(queue.removeprefix(keys.queue("")))])
+            await self.waker.run(load("jobs/wake"), [keys.wake(queue.removeprefix(keys.queue("")))])
         return job
 
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
+from shared.crash_points import crash_point
 from shared.errors import BadRecord, LeaseLost, ModelError, TurnStopped
 from shared.log import bind_work, logger
 from shared.messages.subagent import Outcome, SubagentTask, decode_task
 from shared.messages.transcript import AssistantEntry, decode_ledger
 from shared.metrics import QUEUE_WAIT_SECONDS, SUBAGENT_RESULTS_DROPPED, SUBAGENTS
-from shared.process.crash_points import crash_point
 from shared.settings import AgentSettings
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.queue import Claim, SubagentWork

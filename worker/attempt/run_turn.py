@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ClassVar, Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
+from shared.crash_points import crash_point
 from shared.errors import BadInput, BadRecord, LeaseLost, ModelError, ShoalError, TurnStopped
 from shared.log import logger
 from shared.messages.live import TurnEvent, TurnState
@@ -23,7 +24,6 @@ from shared.metrics import (
     TURNS,
     TURNS_RUNNING,
 )
-from shared.process.crash_points import crash_point
 from shared.settings import AgentSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient

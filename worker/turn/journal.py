@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from shared.crash_points import crash_point
 from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
 from shared.log import logger
 from shared.messages.effects import Effect, SayEffect
@@ -20,7 +21,6 @@ from shared.messages.transcript import (
     ToolEntry,
 )
 from shared.metrics import APPROVALS, MESSAGES_JOINED
-from shared.process.crash_points import crash_point
 from shared.store.turns.queue import Claim
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from worker.agent.ports import FollowupMessage

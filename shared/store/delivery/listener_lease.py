@@ -69,7 +69,7 @@ class ListenerLock:
         # Before the call: a release that is announced while it runs must end the following wait.
         self._free.clear()
         code, *result = await self._run(
-            load("delivery/listener_acquire"), [self.owner, lease_ms, int(now < self._grace_until), keep_ms]
+            load("listeners/acquire"), [self.owner, lease_ms, int(now < self._grace_until), keep_ms]
         )
         self._was_unavailable = False
         if code == 0:
@@ -79,16 +79,16 @@ class ListenerLock:
 
     async def renew(self, held: ListenerLease) -> bool:
         """Renew the lock; False = it is lost."""
-        return bool(await self._run(load("delivery/listener_renew"), [self._lease(held), *self._times]) == 1)
+        return bool(await self._run(load("listeners/renew"), [self._lease(held), *self._times]) == 1)
 
     async def save_cursor(self, held: ListenerLease, cursor: bytes) -> bool:
         """Renew the lock and store how far was read, for the next holder; False = it is lost."""
-        return bool(await self._run(load("delivery/listener_renew"), [self._lease(held), *self._times, cursor]) == 1)
+        return bool(await self._run(load("listeners/renew"), [self._lease(held), *self._times, cursor]) == 1)
 
     async def release(self, held: ListenerLease) -> None:
         """Release the lock so that another replica can have it at once. Does nothing when it is
         lost."""
-        await self._run(load("delivery/listener_release"), [self._lease(held)], self.freed)
+        await self._run(load("listeners/release"), [self._lease(held)], self.freed)
 
     def wake(self, data: bytes = b"") -> None:
         """End a `wait` because the lock was announced to be free."""

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
+from shared.crash_points import crash_point
 from shared.errors import BadRecord, LeaseLost, Refused
 from shared.ids import split_session
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.schedule import Schedule, ScheduleStatus, decode_schedule
-from shared.process.crash_points import crash_point
 from shared.settings import CronSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value

@@ -8,12 +8,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from shared.crash_points import crash_point
 from shared.errors import BadRecord, LeaseLost, ToolFailed, TurnLimited
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.effects import Effect
 from shared.messages.subagent import Outcome, SubagentTask, decode_task, fitted, report
 from shared.messages.transcript import LedgerEntry
-from shared.process.crash_points import crash_point
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load

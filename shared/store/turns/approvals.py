@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from shared.crash_points import crash_point
 from shared.errors import BadRecord, LeaseLost, TurnLimited, TurnStopped
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.outbound import Approval, OutboundMessage
 from shared.messages.transcript import ApprovalEntry, decode_ledger
-from shared.process.crash_points import crash_point
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import load

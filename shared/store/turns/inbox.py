@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from shared.crash_points import crash_point
 from shared.ephemeral import KEEP_MS, is_ephemeral
 from shared.errors import BadInput, Refused, TooBig
 from shared.ids import session_id
@@ -14,7 +15,6 @@ from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_background
-from shared.process.crash_points import crash_point
 from shared.settings import Settings
 from shared.settings.sections.chats import Busy, busy_by_channel, senders_by_channel
 from shared.store import keys

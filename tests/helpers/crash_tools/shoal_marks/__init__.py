@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from shared.process.crash_points import crash_point
+from shared.crash_points import crash_point
 from worker.agent.tools.tool import Safety, ToolContext
 
 
