@@ -278,7 +278,7 @@ def test_a_package_is_found_where_it_once_was(tmp_path: Path) -> None:
 
 def test_folders_of_many_loose_files_are_listed(tmp_path: Path) -> None:
     """Fifteen files of code may lie side by side, whatever their language."""
-    many = {f"worker/f{n}.py": "" for n in range(14)} | {"worker/__init__.py": "", "worker/a.lua": ""}
+    many = {f"worker/f{n}.py": "" for n in range(15)} | {"worker/__init__.py": "", "worker/a.lua": ""}
     fifteen = {f"shared/f{n}.js": "" for n in range(15)} | {"shared/words.md": ""}
     assert rooms.full_folders(house(tmp_path, many | fifteen)).evidence == ("worker: 16",)
 

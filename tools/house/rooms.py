@@ -64,8 +64,10 @@ def file_circles(house: House) -> Count:
 
 
 def full_folders(house: House) -> Count:
-    """List folders with more than fifteen loose files of Python, Lua or JavaScript; `__init__.py` counts."""
-    loose = Counter(source.path.parent.as_posix() for source in by_suffix(house.product, *CODE))
+    """List folders with more than fifteen loose files of Python, Lua or JavaScript; an empty `__init__.py` is none."""
+    loose = Counter(
+        source.path.parent.as_posix() for source in by_suffix(house.product, *CODE) if not is_empty_init(source)
+    )
     return count_of([f"{folder}: {number}" for folder, number in loose.most_common() if number > LOOSE])
 
 

@@ -41,7 +41,6 @@ WORDS: Final = (
         title="class names defined more than once",
         count=names.doubled_classes,
         limit=0,
-        until_reached=79,
     ),
     Row(
         title="class names repeated in channels alone",
@@ -52,25 +51,21 @@ WORDS: Final = (
         title="banned identifiers in the product",
         count=names.banned_in_product,
         limit=0,
-        until_reached=491,
     ),
     Row(
         title="banned identifiers in tests",
         count=names.banned_in_tests,
         limit=0,
-        until_reached=989,
     ),
     Row(
         title="function names defined more than 15 times",
         count=names.doors,
         limit=0,
-        until_reached=8,
     ),
     Row(
         title="docstrings that begin with a question word",
         count=sentences.indirect_docstrings,
         limit=3,
-        until_reached=25.3,
         unit="%",
     ),
     Row(
@@ -82,7 +77,6 @@ WORDS: Final = (
         title="comment lines in Python",
         count=comments.python_comment_lines,
         limit=2 * 126,
-        until_reached=163,
         at_least=True,
     ),
     Row(
@@ -93,7 +87,6 @@ WORDS: Final = (
         title="comment lines in Lua",
         count=comments.lua_comment_lines,
         limit=2 * 519,
-        until_reached=519,
         at_least=True,
     ),
     Row(
@@ -103,40 +96,40 @@ WORDS: Final = (
 )
 
 ROOMS: Final = (
-    Row(title="folders of more than 15 loose files", count=rooms.full_folders, limit=0, until_reached=9),
+    Row(title="folders of more than 15 loose files", count=rooms.full_folders, limit=0),
     Row(title="gateway: rooms", count=rooms.rooms("gateway"), limit=20),
     Row(title="gateway: floors", count=rooms.floors("gateway")),
     Row(title="gateway: arrows", count=rooms.arrows("gateway"), limit=45),
-    Row(title="gateway: arrows up", count=rooms.arrows_up("gateway"), limit=0, until_reached=1),
+    Row(title="gateway: arrows up", count=rooms.arrows_up("gateway"), limit=0),
     Row(title="worker: rooms", count=rooms.rooms("worker"), limit=22),
     Row(title="worker: floors", count=rooms.floors("worker")),
     Row(title="worker: arrows", count=rooms.arrows("worker"), limit=70),
-    Row(title="worker: arrows up", count=rooms.arrows_up("worker"), limit=0, until_reached=5),
+    Row(title="worker: arrows up", count=rooms.arrows_up("worker"), limit=0),
     Row(title="console: rooms", count=rooms.rooms("console"), limit=21),
     Row(title="console: floors", count=rooms.floors("console")),
     Row(title="console: arrows", count=rooms.arrows("console"), limit=40),
-    Row(title="console: arrows up", count=rooms.arrows_up("console"), limit=0, until_reached=1),
+    Row(title="console: arrows up", count=rooms.arrows_up("console"), limit=0),
     Row(title="shared: rooms", count=rooms.rooms("shared")),
     Row(title="shared: floors", count=rooms.floors("shared")),
     Row(title="shared: arrows", count=rooms.arrows("shared")),
-    Row(title="shared: arrows up", count=rooms.arrows_up("shared"), limit=0, until_reached=1),
-    Row(title="circles of files that import each other", count=rooms.file_circles, limit=0, until_reached=1),
+    Row(title="shared: arrows up", count=rooms.arrows_up("shared"), limit=0),
+    Row(title="circles of files that import each other", count=rooms.file_circles, limit=0),
 )
 
 SIZE: Final = (
     Row(title="lines of a Python file, median", count=size.median_length, limit=120),
     Row(title="lines of a Python file, 95 of 100", count=size.p95_length, limit=300),
-    Row(title="lines over 100 columns", count=size.wide_lines, limit=3, until_reached=4.3, unit="%"),
-    Row(title="places that switch the formatter off", count=comments.formatter_skips, limit=14, until_reached=64),
+    Row(title="lines over 100 columns", count=size.wide_lines, limit=3, until_reached=4.5, unit="%"),
+    Row(title="places that switch the formatter off", count=comments.formatter_skips, limit=14, until_reached=59),
     Row(
         title="lines of the product, all languages",
         count=size.product_lines,
         limit=64_153 - 4_000,
-        until_reached=66_200,  # the comments that are still wanted come before the cuts
+        until_reached=66_500,  # comments and docstrings grew first; the cuts are still to come
     ),
     Row(title="lines of the product, Python", count=size.python_lines),
     Row(title="lines of tests, Python", count=size.lines_of_tests),
-    Row(title="constants RENEWALS_PER_LEASE", count=names.lease_constants, limit=1, until_reached=4),
+    Row(title="constants RENEWALS_PER_LEASE", count=names.lease_constants, limit=1),
 )
 
 SECTIONS: Final = {"Words": WORDS, "Rooms": ROOMS, "Size": SIZE}
