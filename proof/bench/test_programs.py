@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from proof.bench.__main__ import BENCHES
 from proof.bench.children import ROOT
 from proof.bench.table import from_json
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.slow, pytest.mark.timeout(900)]
 
 AT_ONCE: Final = 4
 WITHIN_S: Final = 110.0
@@ -58,8 +57,8 @@ Run = Future[subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Run, Path]]]:
-    """All of them, some at once: most of their time they wait."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Run, Path]]:
+    """Run all of them, some at once, to their ends: most of their time they wait."""
     folder = tmp_path_factory.mktemp("runs")
 
     def run(name: str) -> subprocess.CompletedProcess[str]:
@@ -67,7 +66,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[R
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {name: (pool.submit(run, name), folder / f"{name}.json") for name in COLUMNS}
+        started = {name: (pool.submit(run, name), folder / f"{name}.json") for name in COLUMNS}
+        wait([run for run, _ in started.values()])  # no test may find the processes of others
+    return started
 
 
 @pytest.mark.parametrize("name", COLUMNS)

@@ -86,7 +86,7 @@ async def test_a_late_write_that_is_accepted_is_counted_as_stale_and_as_an_overl
     """With a ledger script that does not ask for the lease both counts of wrongs show it."""
     first, _ = await accepted_over(client)
     true = load("turns/ledger")
-    fence = "if not holds(KEYS[1], ARGV[1], ARGV[2]) then return -1 end"
+    fence = "if not holds_lease(KEYS[1], ARGV[1], ARGV[2]) then return -1 end"
     assert fence in true.source
     broken = Script("ledger", true.source.replace(fence, ""))
     where = [

@@ -97,6 +97,6 @@ async def test_canaries_of_twenty_chats_over_shared_workers_never_cross(
         assert SERVER_SECRET not in body
         assert not any(secret in body for secret in TOKENS.values())
     logs = "".join(process.log for process in (gateway, *fleet))
-    assert "file taken" in logs
+    assert "file stored" in logs
     assert CANARY.search(logs) is None
     assert not any(secret in logs for secret in (*TOKENS.values(), SERVER_SECRET))

@@ -213,7 +213,7 @@ async def test_without_names_the_web_chat_and_what_is_on_is_run(redis_url: str, 
         with process(redis_url, **environ(pond, path, SHOAL_CHANNELS__POND__TOKEN="wrong")) as gateway:
             await eventually(lambda: "pond:" in ready(gateway), within_s=SOON_S, what="the reason")
             assert ready(gateway) == (
-                "ready\npond: FakePond does not know the token: write a new one into channels.pond.token\n"
+                "ready\npond: Pond does not know the token: write a new one into channels.pond.token\n"
             )
             gateway.popen.terminate()
             assert await gateway.exit_code(SOON_S) == 0
@@ -223,7 +223,7 @@ async def test_a_gateway_whose_only_channel_is_off_is_not_ready(redis_url: str, 
     """Its process stays: there is nothing that starting it again would mend."""
     async with FakePond().serving() as pond:
         with process(redis_url, "pond", **environ(pond, path, SHOAL_CHANNELS__POND__TOKEN="wrong")) as gateway:
-            await eventually(lambda: ready(gateway).startswith("503 pond: FakePond does not"), within_s=SOON_S)
+            await eventually(lambda: ready(gateway).startswith("503 pond: Pond does not"), within_s=SOON_S)
             assert gateway.popen.poll() is None
 
 

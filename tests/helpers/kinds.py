@@ -148,8 +148,13 @@ SLOW: Final = (
 )
 """They start nothing and take longer than two seconds, by the clock of a platform or by the number of cases."""
 
-AGAINST_THE_CLOCK: Final = ("tests/contracts/channels/",)
-"""Servers in this process die and come back against the clock of the machine: repeated once, like processes."""
+AGAINST_THE_CLOCK: Final = (
+    "tests/contracts/channels/",
+    "tests/shared/store/test_deliveries_machine.py",
+    "tests/shared/store/test_state_machine.py",
+)
+"""Servers in this process die and come back, or a state machine reads the server's time, against the clock of the
+machine: repeated once, like processes."""
 
 SCENERY: Final = (
     "tests/console/test_dead.py::test_one_or_all_must_be_given",

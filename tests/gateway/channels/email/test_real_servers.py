@@ -60,6 +60,7 @@ class People:
         self.bot, self.anna = f"shoal{number}@pond.example", f"anna{number}@pond.example"
         self.worker = Echo(redis_url)
         self._replicas: list[Replica] = []
+        self._ports: set[int] = set()
         self._redis_url = redis_url
         self._home = home
 
@@ -75,6 +76,7 @@ class People:
 
     async def gateway(self, channel: dict[str, Any]) -> Replica:
         """One that watches the mailbox."""
+        self._ports |= {channel["imap_port"], channel["smtp_port"]}
         replica = Replica("email", self.settings(channel), self._redis_url)
         self._replicas.append(replica)
         await replica.start()
@@ -90,6 +92,15 @@ class People:
             if not replica.is_over:
                 await replica.drain()
         await self.worker.close()
+        # A TLS connection is gone only when the server has answered its end: the loop must live until then.
+        await eventually(
+            lambda: not self._connections(), within_s=SOON_S, what="the end of the connections to the server"
+        )
+
+    def _connections(self) -> list[Any]:
+        loop: Any = asyncio.get_running_loop()
+        peers = [transport.get_extra_info("peername") for transport in loop._transports.values()]
+        return [peer for peer in peers if peer and peer[1] in self._ports]
 
     def mail(self, text: str, *, subject: str = "Ponds", answers: EmailMessage | None = None) -> EmailMessage:
         """Of Anna's to the bot, as her program writes it."""
