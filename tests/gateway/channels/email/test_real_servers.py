@@ -99,7 +99,8 @@ class People:
 
     def _connections(self) -> list[Any]:
         loop: Any = asyncio.get_running_loop()
-        peers = [transport.get_extra_info("peername") for transport in loop._transports.values()]
+        transports = [transport for transport in loop._transports.values() if not transport.is_closing()]
+        peers = [transport.get_extra_info("peername") for transport in transports]
         return [peer for peer in peers if peer and peer[1] in self._ports]
 
     def mail(self, text: str, *, subject: str = "Ponds", answers: EmailMessage | None = None) -> EmailMessage:
