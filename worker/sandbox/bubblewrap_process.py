@@ -60,7 +60,14 @@ class BubblewrapProcess:
                 try:
                     first = await self._read_first_pid(status[0], output[0])
                     self._start_reading(output[0])
-                    with _open_pidfd(first) as inner:
+                    with contextlib.ExitStack() as opened:
+                        try:
+                            inner = opened.enter_context(_open_pidfd(first))
+                        except ProcessLookupError:
+                            # It failed right after bubblewrap had named it; it wrote the reason before it ended.
+                            await _kill_and_wait(child, outer, None)
+                            self._drain_output(output[0])
+                            raise SandboxBroken(f"bubblewrap failed: {self._last_line()}") from None
                         try:
                             ending = await self._wait_for_ending(outer, first, gate[1])
                         finally:
@@ -239,6 +246,8 @@ def _open_pipe() -> Iterator[list[int]]:
 def _open_pidfd(pid: int) -> Iterator[int]:
     try:
         handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise
     except OSError as exc:
         raise SandboxBroken(f"a process cannot be held on to: {exc.strerror}") from None
     try:
