@@ -141,7 +141,7 @@ def pytest_runtest_setup() -> Generator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
-    """What a fixture of several tests starts may stay open after the first of them."""
+    """Let processes and threads of a fixture that several tests share outlive the first of them."""
     if fixturedef.scope == "function":
         return (yield)
     with _left_open.shared():

@@ -1,5 +1,5 @@
-"""How a command asks Redis: with the settings of the place where it is typed, and one clear line
-when Redis is away."""
+"""Calls of console commands to Redis, with the settings of the current folder. One clear line is
+printed when Redis is unavailable."""
 
 from __future__ import annotations
 
