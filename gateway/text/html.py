@@ -22,6 +22,61 @@ class Tags(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, str] = {}
     align: bool = False
 
+    def to_html(self, leaves: Sequence[Leaf]) -> str:
+        """Return the HTML of leaves with their lists and quotes. A leaf whose item began on an
+        earlier page begins a new item."""
+        return "\n".join(self._nested([(leaf, leaf.path) for leaf in leaves]))
+
+    def _nested(self, leaves: Sequence[tuple[Leaf, Sequence[Step]]]) -> list[str]:
+        """Return the HTML of leaves, each with the rest of its path."""
+        written: list[str] = []
+        for (kind, _), group in groupby(leaves, _outermost):
+            inside = list(group)
+            deeper = [(leaf, path[1:]) for leaf, path in inside]
+            match kind:
+                case "leaf":
+                    written += [self._block(leaf) for leaf, _ in inside]
+                case "quote":
+                    written += [self._tag("blockquote"), *self._nested(deeper), "</blockquote>"]
+                case _:
+                    number = inside[0][1][0].number
+                    start = "" if number in (None, 1) else f' start="{number}"'
+                    written.append("<ul>" if number is None else f"<ol{start}>")
+                    for _, item in groupby(zip(inside, deeper, strict=True), lambda one: one[0][1][0].id):
+                        written.append("<li>" + "\n".join(self._nested([below for _, below in item])) + "</li>")
+                    written.append("</ul>" if number is None else "</ol>")
+        return written
+
+    def _block(self, leaf: Leaf) -> str:
+        match leaf.kind:
+            case "heading":
+                return f"<h{leaf.level}>{inline_html(leaf.runs, _STYLES)}</h{leaf.level}>"
+            case "code":
+                return self._tag("pre") + code_html(leaf) + "</pre>"
+            case "rule":
+                return "<hr>"
+            case "table":
+                return self._table(leaf)
+            case "text":
+                text = inline_html(leaf.runs, _STYLES)
+                return text if leaf.tight else f"<p>{text}</p>"
+
+    def _table(self, leaf: Leaf) -> str:
+        def row(tag: str, cells: Sequence[Sequence[Run]]) -> str:
+            inner = (
+                f"{self._tag(tag, align)}{inline_html(cell, _STYLES)}</{tag}>"
+                for align, cell in zip(leaf.align, cells, strict=True)
+            )
+            return "<tr>" + "".join(inner) + "</tr>"
+
+        head = f"<thead>{row('th', leaf.rows[0])}</thead>"
+        body = "\n".join(row("td", cells) for cells in leaf.rows[1:])
+        return f"{self._tag('table')}\n{head}\n" + (f"<tbody>\n{body}\n</tbody>\n" if body else "") + "</table>"
+
+    def _tag(self, name: str, align: str = "") -> str:
+        aligned = f' align="{align}"' if align and self.align else ""
+        return f"<{name}{aligned}{self.extra.get(name, '')}>"
+
 
 def escaped(text: str) -> str:
     """Escape a text for a place between tags or in an attribute in double quotes."""
@@ -56,32 +111,6 @@ def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
     return "".join(written)
 
 
-def to_html(leaves: Sequence[Leaf], tags: Tags) -> str:
-    """Return the HTML of leaves with their lists and quotes. A leaf whose item began on an earlier
-    page begins a new item."""
-    return "\n".join(_nested([(leaf, leaf.path) for leaf in leaves], tags))
-
-
-def _nested(leaves: Sequence[tuple[Leaf, Sequence[Step]]], tags: Tags) -> list[str]:
-    """Return the HTML of leaves, each with the rest of its path."""
-    written: list[str] = []
-    for (kind, _), group in groupby(leaves, _outermost):
-        inside = list(group)
-        match kind:
-            case "leaf":
-                written += [_block(leaf, tags) for leaf, _ in inside]
-            case "quote":
-                written += [_tag("blockquote", tags), *_deeper(inside, tags), "</blockquote>"]
-            case _:
-                number = inside[0][1][0].number
-                start = "" if number in (None, 1) else f' start="{number}"'
-                written.append("<ul>" if number is None else f"<ol{start}>")
-                for _, item in groupby(inside, lambda one: one[1][0].id):
-                    written.append("<li>" + "\n".join(_deeper(list(item), tags)) + "</li>")
-                written.append("</ul>" if number is None else "</ol>")
-    return written
-
-
 def _outermost(one: tuple[Leaf, Sequence[Step]]) -> tuple[str, int]:
     """Return the outermost block of a leaf, by which neighbours are grouped."""
     _, path = one
@@ -90,45 +119,7 @@ def _outermost(one: tuple[Leaf, Sequence[Step]]) -> tuple[str, int]:
     return ("quote", path[0].id) if path[0].kind == "quote" else ("list", path[0].list)
 
 
-def _deeper(leaves: Sequence[tuple[Leaf, Sequence[Step]]], tags: Tags) -> list[str]:
-    return _nested([(leaf, path[1:]) for leaf, path in leaves], tags)
-
-
-def _block(leaf: Leaf, tags: Tags) -> str:
-    match leaf.kind:
-        case "heading":
-            return f"<h{leaf.level}>{inline_html(leaf.runs, _STYLES)}</h{leaf.level}>"
-        case "code":
-            return _tag("pre", tags) + code_html(leaf) + "</pre>"
-        case "rule":
-            return "<hr>"
-        case "table":
-            return _table(leaf, tags)
-        case "text":
-            text = inline_html(leaf.runs, _STYLES)
-            return text if leaf.tight else f"<p>{text}</p>"
-
-
 def code_html(leaf: Leaf) -> str:
     """Return a block of code with its language."""
     language = f' class="language-{escaped(leaf.language)}"' if leaf.language else ""
     return f"<code{language}>{escaped(leaf.text)}</code>"
-
-
-def _table(leaf: Leaf, tags: Tags) -> str:
-    def row(tag: str, cells: Sequence[Sequence[Run]]) -> str:
-        open_ = [_cell(tag, align, tags) for align in leaf.align]
-        inner = (f"{begin}{inline_html(cell, _STYLES)}</{tag}>" for begin, cell in zip(open_, cells, strict=True))
-        return "<tr>" + "".join(inner) + "</tr>"
-
-    head = f"<thead>{row('th', leaf.rows[0])}</thead>"
-    body = "\n".join(row("td", cells) for cells in leaf.rows[1:])
-    return f"{_tag('table', tags)}\n{head}\n" + (f"<tbody>\n{body}\n</tbody>\n" if body else "") + "</table>"
-
-
-def _cell(tag: str, align: str, tags: Tags) -> str:
-    return f'<{tag} align="{align}"{tags.extra.get(tag, "")}>' if tags.align else _tag(tag, tags)
-
-
-def _tag(name: str, tags: Tags) -> str:
-    return f"<{name}{tags.extra.get(name, '')}>"

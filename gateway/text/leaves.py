@@ -7,16 +7,18 @@ markup.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
 Style = Literal["bold", "italic", "strike"]
-
 Align = Literal["left", "center", "right"]
-
 Kind = Literal["text", "heading", "code", "table", "rule"]
+
+_LINK: Final = re.compile(r"(?:https?://|mailto:)", re.IGNORECASE)
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -133,3 +135,26 @@ def _run_at(runs: Sequence[Run], at: int, number: int, begins: int) -> tuple[int
         begins += len(runs[number].text)
         number += 1
     return number, begins
+
+
+def is_link(address: str) -> bool:
+    """Return whether an address may be a link: web and mail; not a script, a file or an app."""
+    return _LINK.match(address) is not None
+
+
+def unshown_host(label: str, address: str) -> str:
+    """Return the host of an address, or its mailbox; '' when the label is an address of it."""
+    host = _host(address)
+    return "" if _host(label.strip()) == host else host
+
+
+def _host(address: str) -> str:
+    """Return the host of an address, with or without a scheme, or its mailbox."""
+    if address.lower().startswith("mailto:"):
+        return address[7:].partition("?")[0]
+    if "@" in address and "://" not in address:
+        return address
+    try:
+        return urlsplit(address if "://" in address else f"//{address}").hostname or ""
+    except ValueError:
+        return ""

@@ -1,4 +1,4 @@
-"""Runs in a markup of marks around words, such as `*bold*`."""
+"""Leaves in a markup of marks around words, such as `*bold*`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.text.leaves import Link, Run, Style, text_of
+from gateway.text.layout import RULE
+from gateway.text.leaves import Leaf, Link, Run, Style, bold, text_of
 
 JOINT: Final = "\u200b"
 """A space without width. It separates a mark from a neighbour that would undo it, or a character
@@ -30,17 +31,38 @@ def fenceless(code: str) -> str:
     return _FENCE.sub(f"{JOINT}`{JOINT}", code)
 
 
+def fenced(code: str, language: str = "") -> str:
+    """Return a block of code between fences."""
+    return f"```{language}\n{fenceless(code)}\n```"
+
+
 class Pen(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform's markup for runs. `text` escapes, `code` writes fixed-width text, and `link` gets
-    a label, plain text of one line, and returns the text to write and the unstyled text after
-    it."""
+    """A platform's markup for runs. `text` escapes, `code` writes fixed-width text, `block` a block
+    of it, and `link` gets a label, plain text of one line, and returns the text to write and the
+    unstyled text after it. Headings up to level `headings` follow `#`, others are bold."""
 
     marks: Mapping[Style, str]
     text: Callable[[str], str]
     code: Callable[[str], str]
+    block: Callable[[Leaf], str]
     link: Callable[[Link, str], tuple[str, str]]
+    headings: int = 0
 
-    def write(self, runs: Sequence[Run]) -> str:
+    def write_leaf(self, leaf: Leaf) -> str:
+        """Return a leaf without the marks of its lists and quotes."""
+        match leaf.kind:
+            case "code":
+                return self.block(leaf)
+            case "rule":
+                return RULE
+            case "heading" if leaf.level <= self.headings and "\n" not in leaf.text:
+                return f"{'#' * leaf.level} {self._write(leaf.runs)}"
+            case "heading":
+                return self._write(bold(leaf.runs))
+            case _:
+                return self._write(leaf.runs)
+
+    def _write(self, runs: Sequence[Run]) -> str:
         """Return the runs in the markup. A mark never touches white space on its inner side and
         never spans a line end: platforms would show it as a character."""
         written: list[str] = []

@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from operator import add, sub
 from typing import Final
 
 import msgspec
+import regex  # type: ignore[import-untyped]
 
 from gateway.platform.protocol import Piece
-from gateway.text.clean import is_blank
-from gateway.text.cut import best_cut
-from gateway.text.leaves import Leaf
-from gateway.text.plain import unlinked
-from gateway.text.tables import as_text
+from gateway.text.characters import is_blank
+from gateway.text.layout import plain, unlinked
+from gateway.text.leaves import Leaf, Run
+from gateway.text.tables import as_text, flat
+from gateway.text.tree import read
 
 NOTHING: Final = Piece("…", "…")
 """Replaces a text in which nothing can be seen: platforms refuse an empty message."""
 
+_CHARACTER: Final = regex.compile(r"\X")
+_GOES_ON: Final = regex.compile(r"[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]")
+_LINE: Final = regex.compile(r"\n+")
+_SENTENCE: Final = regex.compile(r"""[.!?…]["'”’»)\]*_]*\s+|[。！？；]+["'”’」』）]*\s*""")
+_WORD: Final = regex.compile(r"\s+")
+
 
 class PageFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform's rendering and limits of one message. `show` renders leaves as a well-formed
-    message. `size` measures a message in every way that the platform does, the length of its plain
-    text first; none may exceed `limits`. Leaves together are hardly longer than the sum of each
-    alone plus `gap`."""
+    """A platform's markup and limits of one message.
 
-    show: Callable[[Sequence[Leaf]], Piece]
+    `write` renders leaves as well-formed markup, with tables only if `tables`; `guard` is applied
+    to their plain text. `size` measures a message in every way that the platform does, the length
+    of its plain text first; none may exceed `limits`. Leaves together are hardly longer than the
+    sum of each alone plus `gap`."""
+
+    write: Callable[[Sequence[Leaf]], str]
+    guard: Callable[[str], str] = str
+    tables: bool = False
     size: Callable[[Piece], tuple[int, ...]]
     limits: tuple[int, ...]
     gap: tuple[int, ...]
+
+    def show(self, leaves: Sequence[Leaf]) -> Piece:
+        return Piece(self.write(leaves), self.guard(plain(leaves)))
 
     def holds(self, size: Sequence[int]) -> bool:
         return all(each <= limit for each, limit in zip(size, self.limits, strict=True))
 
     def half_full(self, size: Sequence[int]) -> bool:
         return any(2 * each >= limit for each, limit in zip(size, self.limits, strict=True))
+
+
+def both(measure: Callable[[str], int]) -> Callable[[Piece], tuple[int, ...]]:
+    """Return a size: the plain text and the markup, measured alike."""
+    return lambda piece: (measure(piece.plain), measure(piece.text))
+
+
+def render(markdown: str, page: PageFormat) -> list[Piece]:
+    """Return the pieces of a document in Markdown, at least one."""
+    leaves = read(markdown)
+    return paginate(leaves if page.tables else flat(leaves), page)
 
 
 def paginate(leaves: Sequence[Leaf], page: PageFormat) -> list[Piece]:
@@ -132,7 +158,7 @@ class _Paginator:
         """Return how many characters of a leaf to take, 0 = nothing fits."""
         most = self._most(leaf, min(len(text), room[0]), room)
         while 0 < most < len(text):
-            at = best_cut(leaf, most)
+            at = _best_cut(leaf, most)
             if at == 0 or self._fits(_head(leaf, text, at), room):
                 return at
             most = at - 1
@@ -187,3 +213,50 @@ def _tail(leaf: Leaf, text: str, at: int) -> Leaf:
         return leaf.part(at)
     tail = text[at:]
     return leaf.part(at + len(tail) - len(tail.lstrip()))
+
+
+def _best_cut(leaf: Leaf, most: int) -> int:
+    """Return how many characters of a leaf's text, at most `most`, to take: up to the end of a
+    line, a sentence or a word, and if none ends in the second half, of a whole character as people
+    see it. Never inside a link: 0 when the text begins with one that is longer."""
+    seen = leaf.part(0, most + 1)
+    text, links = seen.text, list(_links(seen.runs))
+    for border in (_LINE,) if leaf.kind == "code" else (_LINE, _SENTENCE, _WORD):
+        found = [
+            match.end()
+            for match in border.finditer(text, most // 2, most)
+            if not _inside(match.end(), links) and not _GOES_ON.match(text, match.end())
+        ]
+        if found:
+            return int(found[-1])
+    for start, stop in links:
+        if start < most < stop:
+            return start and _whole_characters(text, start)
+    return _whole_characters(text, most)
+
+
+def _whole_characters(text: str, most: int) -> int:
+    """Return the border of a character at or before `most`; `most` itself if one character alone is
+    longer."""
+    space = max(text.rfind(" ", 0, most), text.rfind("\n", 0, most), 0)
+    reached = space
+    for match in _CHARACTER.finditer(text, space):
+        if match.end() > most:
+            break
+        reached = match.end()
+    return reached or most
+
+
+def _links(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
+    """Yield where each link begins and ends; a link of several runs is one."""
+    ends = list(accumulate((len(run.text) for run in runs), initial=0))
+    start = 0
+    for at, run in enumerate(runs):
+        if at == 0 or run.link is None or run.link != runs[at - 1].link:
+            start = ends[at]
+        if run.link is not None and (at + 1 == len(runs) or runs[at + 1].link != run.link):
+            yield start, ends[at + 1]
+
+
+def _inside(at: int, links: Sequence[tuple[int, int]]) -> bool:
+    return any(start < at < stop for start, stop in links)

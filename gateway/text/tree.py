@@ -4,7 +4,7 @@ reads it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from threading import local
 from typing import Final
@@ -14,9 +14,8 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from gateway.text.clean import clean, is_blank
-from gateway.text.inline import runs_of
-from gateway.text.leaves import Align, Kind, Leaf, Run, Step
+from gateway.text.characters import clean, is_blank
+from gateway.text.leaves import Align, Kind, Leaf, Link, Run, Step, Style, is_link, text_of, unshown_host
 
 LIMIT_CHARS: Final = 128 * 1024
 """Longer text is shown without parsing, paragraph by paragraph."""
@@ -25,6 +24,7 @@ _MAX_NESTING: Final = 50
 _MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, and looking for its end is what takes time
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
+_STYLES: Final[dict[str, Style]] = {"strong": "bold", "em": "italic", "s": "strike"}
 _ALIGN: Final[dict[str, Align]] = {"text-align:center": "center", "text-align:right": "right"}
 
 
@@ -120,7 +120,7 @@ class _Walk:
                 self._table(token)
 
     def _text(self, children: Sequence[Token]) -> None:
-        runs = runs_of(children, self._ids)
+        runs = _runs_of(children, self._ids)
         if self._rows is not None:
             self._rows[-1].append(runs)
         elif any(not is_blank(run.text) for run in runs):
@@ -151,3 +151,67 @@ class _Walk:
         path = tuple(msgspec.structs.replace(step, opens=step.id not in self._opened) for step in self._path)
         self._opened.update(step.id for step in path)
         self.leaves.append(msgspec.structs.replace(leaf, path=path))
+
+
+def _runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
+    """Return the runs of a paragraph. `ids` numbers its links.
+
+    An image becomes a link: loading it would reveal to its host that, and when, the reply is read.
+    A link to anything but the web or a mailbox becomes text, followed by its address.
+    """
+    runs: list[Run] = []
+    styles: list[Style] = []
+    opened: tuple[int, Token] | None = None
+    for token in tokens:
+        match token.type:
+            case "text":
+                _add(runs, clean(token.content), styles)
+            case "softbreak" | "hardbreak":
+                _add(runs, "\n", styles)
+            case "code_inline":
+                _add(runs, clean(token.content), (), code=True)
+            case "link_open":
+                opened = len(runs), token
+                runs.append(Run(""))  # keeps the label from being merged into the run before it
+            case "link_close" if opened is not None:
+                first, link = opened
+                runs[first:] = _link_runs(runs[first:], str(link.attrs.get("href", "")), link.info == "auto", next(ids))
+                runs.append(Run(""))
+                opened = None
+            case "image":
+                label = clean(_label_text(token.children or ()))
+                address = str(token.attrs.get("src", ""))
+                if opened is not None:  # a link within a link is not a link
+                    _add(runs, label or address, styles)
+                else:
+                    runs += [*_link_runs([Run(label, tuple(styles))], address, False, next(ids)), Run("")]
+            case name:
+                style = _STYLES.get(name.partition("_")[0])
+                if style is not None and name.endswith("_open"):
+                    styles.append(style)
+                elif style is not None:
+                    styles.remove(style)
+    return tuple(run for run in runs if run.text)
+
+
+def _add(runs: list[Run], text: str, styles: Sequence[Style], code: bool = False) -> None:
+    run = Run(text, tuple(dict.fromkeys(styles)), code)
+    if runs and runs[-1].text and msgspec.structs.replace(runs[-1], text=text) == run:
+        run = msgspec.structs.replace(run, text=runs.pop().text + text)
+    runs.append(run)
+
+
+def _link_runs(label: list[Run], address: str, automatic: bool, at: int) -> list[Run]:
+    """Return a label with its link. An invisible label is replaced by the address."""
+    label_text = text_of(label)
+    if is_blank(label_text):
+        label, label_text = [Run(clean(address))], address
+    if not is_link(address):
+        return label if label_text.strip() == address or not address else [*label, Run(f" ({clean(address)})")]
+    link = Link(at, address, unshown_host(label_text, address), automatic or label_text.strip() == address)
+    return [msgspec.structs.replace(run, link=link) for run in label if run.text]
+
+
+def _label_text(tokens: Sequence[Token]) -> str:
+    """Return the text of an image's label."""
+    return "".join(token.content if not token.children else _label_text(token.children) for token in tokens)

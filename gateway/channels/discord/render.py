@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
-from gateway.channels.leaf_markup import write_leaf
 from gateway.platform.protocol import Piece
-from gateway.text.layout import Dress, lay_out
-from gateway.text.leaves import Leaf, Link
-from gateway.text.marks import JOINT, Pen, fenceless
-from gateway.text.measure import utf16
-from gateway.text.pages import PageFormat, paginate
-from gateway.text.plain import plain, quoted_lines
-from gateway.text.tables import flat
-from gateway.text.tree import read
+from gateway.text.characters import utf16
+from gateway.text.layout import Dress, quoted_lines
+from gateway.text.leaves import Link
+from gateway.text.marks import JOINT, Pen, fenced
+from gateway.text.pages import PageFormat, both, render
 
 TEXT_LIMIT: Final = 1900
 """UTF-16 code units; Discord accepts 2000 characters."""
@@ -24,14 +19,12 @@ _SPECIAL: Final = re.compile(r"[\\*_~`|<\[]")
 _FIRST_IN_LINE: Final = re.compile(r"^([ \t]*)([-+#>]|\d+(?=[.)]))", re.MULTILINE)
 _NAME: Final = re.compile(r"@(?=everyone|here)|(?<=<)[@#](?=[!&]?\d)", re.IGNORECASE)
 _LOOKS_LIKE_LINK: Final = re.compile(r"://|\w\.\w|@")
-_FENCE: Final = "```"
-_HEADINGS: Final = 3
 
 
 def render_reply(markdown: str) -> list[Piece]:
     """Render a reply as Discord Markdown. It mentions nobody and its links have no previews; still
     post it with empty `allowed_mentions` and suppressed embeds."""
-    return paginate(flat(read(markdown)), _PAGE)
+    return render(markdown, _PAGE)
 
 
 def defuse_mentions(text: str) -> str:
@@ -70,26 +63,19 @@ def _write_link(link: Link, label: str) -> tuple[str, str]:
     return f"[{_escape_text(label)}](<{address}>)", _escape_text(link.host_behind)
 
 
-def _code_block(leaf: Leaf) -> str:
-    return f"{_FENCE}{leaf.language}\n{fenceless(defuse_mentions(leaf.text))}\n{_FENCE}"
-
-
-def _leaf_markdown(leaf: Leaf) -> str:
-    if leaf.kind == "heading" and leaf.level <= _HEADINGS and "\n" not in leaf.text:
-        return f"{'#' * leaf.level} {_PEN.write(leaf.runs)}"
-    return write_leaf(leaf, _PEN, _code_block)
-
-
-def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(lay_out(leaves, _DRESS), defuse_mentions(plain(leaves)))
-
-
-def _piece_sizes(piece: Piece) -> tuple[int, ...]:
-    return utf16(piece.plain), utf16(piece.text)
-
-
 _PEN: Final = Pen(
-    marks={"bold": "**", "italic": "_", "strike": "~~"}, text=_escape_text, code=_inline_code, link=_write_link
+    marks={"bold": "**", "italic": "_", "strike": "~~"},
+    text=_escape_text,
+    code=_inline_code,
+    block=lambda leaf: fenced(defuse_mentions(leaf.text), leaf.language),
+    link=_write_link,
+    headings=3,
 )
-_DRESS: Final = Dress(body=_leaf_markdown, quote=quoted_lines(">"), bullet="- ")
-_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))
+_DRESS: Final = Dress(body=_PEN.write_leaf, quote=quoted_lines(">"), bullet="- ")
+_PAGE: Final = PageFormat(
+    write=_DRESS.lay_out,
+    guard=defuse_mentions,
+    size=both(utf16),
+    limits=(TEXT_LIMIT, TEXT_LIMIT),
+    gap=(2, 2),
+)

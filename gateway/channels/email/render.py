@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from gateway.platform.protocol import Piece
-from gateway.text.html import Tags, to_html
-from gateway.text.leaves import Leaf
-from gateway.text.measure import utf8
-from gateway.text.pages import PageFormat, paginate
-from gateway.text.plain import plain
-from gateway.text.tree import read
+from gateway.text.characters import utf8
+from gateway.text.html import Tags
+from gateway.text.pages import PageFormat, both, render
 
 SIZE_LIMIT: Final = 1_000_000
 """Bytes of either part. A longer reply becomes several mails."""
@@ -20,15 +16,7 @@ SIZE_LIMIT: Final = 1_000_000
 def render_reply(markdown: str) -> list[Piece]:
     """Render a reply as HTML without external resources, and as plain text. A paragraph is one
     line, however long: quoted-printable wraps it in transit."""
-    return paginate(read(markdown), _PAGE)
-
-
-def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(to_html(leaves, _TAGS), plain(leaves))
-
-
-def _piece_sizes(piece: Piece) -> tuple[int, ...]:
-    return utf8(piece.plain), utf8(piece.text)
+    return render(markdown, _PAGE)
 
 
 _CODE: Final = ' style="background:#f4f4f4;padding:8px;white-space:pre-wrap"'
@@ -40,4 +28,10 @@ _TAGS: Final = Tags(
     },
     align=True,
 )
-_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(SIZE_LIMIT, SIZE_LIMIT), gap=(4, 6))
+_PAGE: Final = PageFormat(
+    write=_TAGS.to_html,
+    tables=True,
+    size=both(utf8),
+    limits=(SIZE_LIMIT, SIZE_LIMIT),
+    gap=(4, 6),
+)

@@ -4,21 +4,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from gateway.channels.leaf_markup import write_leaf
 from gateway.platform.protocol import Piece
-from gateway.text.layout import Dress, lay_out
-from gateway.text.leaves import Leaf, Link
-from gateway.text.marks import JOINT, Pen, fenceless
-from gateway.text.measure import json_bytes
-from gateway.text.pages import PageFormat, paginate
-from gateway.text.plain import plain, quoted_lines
-from gateway.text.tables import flat
-from gateway.text.tree import read
+from gateway.text.characters import json_bytes
+from gateway.text.layout import Dress, quoted_lines
+from gateway.text.leaves import Link
+from gateway.text.marks import JOINT, Pen, fenced
+from gateway.text.pages import PageFormat, both, render
 
 TEXT_LIMIT: Final = 24_000
 """Bytes as a JSON string inside a JSON string. Feishu accepts requests with a card of 30 KB."""
@@ -26,13 +21,12 @@ TEXT_LIMIT: Final = 24_000
 _SPECIAL: Final = re.compile(r"[&<>*_~`\[\]\\$]")
 _FIRST_IN_LINE: Final = re.compile(r"^([ \t]*)(?:([-+#=])|(\d+)([.)]))", re.MULTILINE)
 _NAME: Final = re.compile(r"<(?=/?at\b)", re.IGNORECASE)
-_FENCE: Final = "```"
 
 
 def render_reply(markdown: str) -> list[Piece]:
     """Render a reply for a card; its plain text is for a message of the type `text`. Neither
     mentions anyone."""
-    return paginate(flat(read(markdown)), _PAGE)
+    return render(markdown, _PAGE)
 
 
 def defuse_mentions(text: str) -> str:
@@ -65,28 +59,22 @@ def _write_link(link: Link, label: str) -> tuple[str, str]:
     return f"[{_escape_text(label)}]({address})", _escape_text(link.host_behind)
 
 
-def _code_block(leaf: Leaf) -> str:
-    return f"{_FENCE}{leaf.language}\n{fenceless(defuse_mentions(leaf.text))}\n{_FENCE}"
-
-
-def _leaf_markdown(leaf: Leaf) -> str:
-    return write_leaf(leaf, _PEN, _code_block)
-
-
-def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(lay_out(leaves, _DRESS), defuse_mentions(plain(leaves)))
-
-
-def _piece_sizes(piece: Piece) -> tuple[int, ...]:
-    return _nested_bytes(piece.plain), _nested_bytes(piece.text)
-
-
 def _nested_bytes(text: str) -> int:
     return json_bytes(msgspec.json.encode(text).decode())
 
 
 _PEN: Final = Pen(
-    marks={"bold": "**", "italic": "*", "strike": "~~"}, text=_escape_text, code=_inline_code, link=_write_link
+    marks={"bold": "**", "italic": "*", "strike": "~~"},
+    text=_escape_text,
+    code=_inline_code,
+    block=lambda leaf: fenced(defuse_mentions(leaf.text), leaf.language),
+    link=_write_link,
 )
-_DRESS: Final = Dress(body=_leaf_markdown, quote=quoted_lines(">"), bullet="- ", indent=4)
-_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(4, 4))
+_DRESS: Final = Dress(body=_PEN.write_leaf, quote=quoted_lines(">"), bullet="- ", indent=4)
+_PAGE: Final = PageFormat(
+    write=_DRESS.lay_out,
+    guard=defuse_mentions,
+    size=both(_nested_bytes),
+    limits=(TEXT_LIMIT, TEXT_LIMIT),
+    gap=(4, 4),
+)

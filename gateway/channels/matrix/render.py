@@ -3,16 +3,12 @@ m.room.message msgtypes)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from gateway.platform.protocol import Piece
-from gateway.text.html import Tags, to_html
-from gateway.text.leaves import Leaf
-from gateway.text.measure import json_bytes
-from gateway.text.pages import PageFormat, paginate
-from gateway.text.plain import plain
-from gateway.text.tree import read
+from gateway.text.characters import json_bytes
+from gateway.text.html import Tags
+from gateway.text.pages import PageFormat, render
 
 EVENT_LIMIT: Final = 20_000
 """Bytes of `body` and `formatted_body` together, as JSON. An event may have 65,536; an edit holds
@@ -22,11 +18,7 @@ both twice, and encryption adds a third."""
 def render_reply(markdown: str) -> list[Piece]:
     """Render a reply as HTML, with plain text for `body`. Without an `m.mentions` clients guess
     mentions from the text: post it with an empty one."""
-    return paginate(read(markdown), _PAGE)
-
-
-def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(to_html(leaves, _TAGS), plain(leaves))
+    return render(markdown, _PAGE)
 
 
 def _piece_sizes(piece: Piece) -> tuple[int, ...]:
@@ -34,5 +26,10 @@ def _piece_sizes(piece: Piece) -> tuple[int, ...]:
     return text, text + json_bytes(piece.text)
 
 
-_TAGS: Final = Tags()
-_PAGE: Final = PageFormat(show=_layout_piece, size=_piece_sizes, limits=(EVENT_LIMIT, EVENT_LIMIT), gap=(4, 6))
+_PAGE: Final = PageFormat(
+    write=Tags().to_html,
+    tables=True,
+    size=_piece_sizes,
+    limits=(EVENT_LIMIT, EVENT_LIMIT),
+    gap=(4, 6),
+)

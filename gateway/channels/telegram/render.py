@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from gateway.platform.protocol import Piece
+from gateway.text.characters import utf8, utf16
 from gateway.text.html import code_html, escaped, inline_html
-from gateway.text.layout import Dress, lay_out
+from gateway.text.layout import RULE, Dress
 from gateway.text.leaves import Leaf, Run, Style, bold
-from gateway.text.measure import utf8, utf16
-from gateway.text.pages import PageFormat, paginate
-from gateway.text.plain import RULE, plain
-from gateway.text.tables import flat
-from gateway.text.tree import read
+from gateway.text.pages import PageFormat, render
 
 TEXT_LIMIT: Final = 4000
 """UTF-16 code units after entities are parsed; Telegram accepts 4096."""
@@ -35,7 +31,7 @@ _ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot);")
 def render_reply(markdown: str) -> list[Piece]:
     """Render a reply as HTML that Telegram accepts: no entity inside code, no nested quotes, no
     link inside code."""
-    return paginate(flat(read(markdown)), _PAGE)
+    return render(markdown, _PAGE)
 
 
 def _leaf_html(leaf: Leaf) -> str:
@@ -44,19 +40,14 @@ def _leaf_html(leaf: Leaf) -> str:
             return f"<pre>{code_html(leaf) if leaf.language else escaped(leaf.text)}</pre>"
         case "rule":
             return RULE
-        case "heading":
-            return inline_html(bold([_link_without_code(run) for run in leaf.runs]), _TAGS, "\n")
-        case _:
-            return inline_html([_link_without_code(run) for run in leaf.runs], _TAGS, "\n")
+        case kind:
+            runs = [_link_without_code(run) for run in leaf.runs]
+            return inline_html(bold(runs) if kind == "heading" else runs, _TAGS, "\n")
 
 
 def _link_without_code(run: Run) -> Run:
     """Turn code that is a link into a plain link: Telegram allows no entity inside code."""
     return msgspec.structs.replace(run, code=False) if run.link is not None else run
-
-
-def _layout_piece(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(lay_out(leaves, _DRESS), plain(leaves))
 
 
 def _piece_sizes(piece: Piece) -> tuple[int, ...]:
@@ -67,5 +58,8 @@ def _piece_sizes(piece: Piece) -> tuple[int, ...]:
 
 _DRESS: Final = Dress(body=_leaf_html, quote=lambda text: f"<blockquote>{text}</blockquote>")
 _PAGE: Final = PageFormat(
-    show=_layout_piece, size=_piece_sizes, limits=(TEXT_LIMIT, TEXT_LIMIT, RAW_LIMIT, ENTITIES_LIMIT), gap=(2, 2, 2, 0)
+    write=_DRESS.lay_out,
+    size=_piece_sizes,
+    limits=(TEXT_LIMIT, TEXT_LIMIT, RAW_LIMIT, ENTITIES_LIMIT),
+    gap=(2, 2, 2, 0),
 )

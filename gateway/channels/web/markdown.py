@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
-from gateway.text.links import is_link, unshown_host
+from gateway.text.leaves import is_link, unshown_host
 
 RENDER_LIMIT_BYTES: Final = 64 * 1024
 """Longer text is shown unrendered."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
 from gateway.platform.protocol import Button, File, Post
-from gateway.text.measure import utf16
+from gateway.text.characters import utf16
 
 CHOICES: Final = 10
 """Rows of a list."""

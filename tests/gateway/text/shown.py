@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from gateway.platform.protocol import Piece
-from gateway.text.plain import plain
+from gateway.text.layout import plain
 from gateway.text.tables import flat
 from gateway.text.tree import read
 

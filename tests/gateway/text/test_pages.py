@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.platform.protocol import Piece
-from gateway.text.layout import Dress, lay_out
+from gateway.text.characters import json_bytes, utf8, utf16
+from gateway.text.layout import Dress
 from gateway.text.leaves import Leaf
-from gateway.text.measure import json_bytes, utf8, utf16
-from gateway.text.pages import PageFormat, paginate
-from gateway.text.plain import plain
+from gateway.text.pages import PageFormat, both, paginate
 from gateway.text.tree import read
 
 
@@ -20,15 +18,9 @@ def body(leaf: Leaf) -> str:
 DRESS = Dress(body=body, quote=lambda text: f"<{text}>")
 
 
-def show(leaves: Sequence[Leaf]) -> Piece:
-    return Piece(lay_out(leaves, DRESS), plain(leaves))
-
-
 def pieces(markdown: str, limit: int) -> list[str]:
     """What `limit` characters of plain text, and of markup, make of a document."""
-    page = PageFormat(
-        show=show, size=lambda piece: (len(piece.plain), len(piece.text)), limits=(limit, limit), gap=(2, 2)
-    )
+    page = PageFormat(write=DRESS.lay_out, size=both(len), limits=(limit, limit), gap=(2, 2))
     found = paginate(read(markdown), page)
     assert all(len(piece.plain) <= limit and len(piece.text) <= limit for piece in found)
     return [piece.text for piece in found]
@@ -128,15 +120,13 @@ def test_work_grows_with_the_document_and_not_faster() -> None:
     def rendered(markdown: str) -> float:
         shown = 0
 
-        def counting(leaves: Sequence[Leaf]) -> Piece:
+        def counting(leaves: Sequence[Leaf]) -> str:
             nonlocal shown
-            piece = show(leaves)
-            shown += len(piece.text)
-            return piece
+            text = DRESS.lay_out(leaves)
+            shown += len(text)
+            return text
 
-        page = PageFormat(
-            show=counting, size=lambda piece: (len(piece.plain), len(piece.text)), limits=(500, 500), gap=(2, 2)
-        )
+        page = PageFormat(write=counting, size=both(len), limits=(500, 500), gap=(2, 2))
         paginate(read(markdown), page)
         return shown / len(markdown)
 

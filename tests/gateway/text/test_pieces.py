@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gateway.text.clean import is_blank
+from gateway.text.characters import is_blank
 from gateway.text.pages import NOTHING
 from gateway.text.tree import LIMIT_CHARS
 from tests.gateway.text.readers import READERS

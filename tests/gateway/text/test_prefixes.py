@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.text.clean import is_blank
+from gateway.text.characters import is_blank
 from tests.gateway.text.readers import READERS
 from tests.gateway.text.shown import assert_same_plain_text, renderer
 

@@ -1,10 +1,12 @@
-"""Removal of characters that a chat must not pass on."""
+"""Characters that a chat must not pass on or cannot see, and their number as platforms count them."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from typing import Final
+
+import msgspec
 
 from shared.terminal_text import clean as without_controls
 
@@ -28,4 +30,19 @@ def clean(text: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Return whether nothing in a text can be seen. Platforms refuse such a message."""
-    return all(character in _FILLERS or unicodedata.category(character) in _UNSEEN for character in text)
+    return all(each in _FILLERS or unicodedata.category(each) in _UNSEEN for each in text)
+
+
+def utf16(text: str) -> int:
+    """Return the number of UTF-16 code units: an emoji is two."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+def utf8(text: str) -> int:
+    """Return the number of bytes."""
+    return len(text.encode())
+
+
+def json_bytes(text: str) -> int:
+    """Return the number of bytes of the text as a JSON string."""
+    return len(msgspec.json.encode(text))
