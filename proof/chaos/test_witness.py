@@ -75,7 +75,7 @@ async def test_a_late_write_that_is_turned_away_is_counted_as_refused(client: Re
     first, _ = await accepted_over(client)
     with pytest.raises(Exception, match="lost"):
         await Turns(client).append_step(first, 3, step(3))
-    await client.run(load("jobs/wake"), [keys.wake(TURNS)])  # whatever comes next ends the script before
+    await client.run("jobs/wake", [keys.wake(TURNS)])  # whatever comes next ends the script before
     await eventually(lambda: witness.stale_refused == 1)
     assert (witness.stale_accepted, witness.overlaps) == (0, 0)
 
@@ -92,7 +92,7 @@ async def test_a_late_write_that_is_accepted_is_counted_as_stale_and_as_an_overl
     where = [
         keys.leases(TURNS), keys.session(SESSION), keys.ledger(SESSION), keys.queue(TURNS), keys.wake(TURNS),
     ]  # fmt: skip
-    await client.run(broken, where, [first.member, first.lease_id, 3, b"late", 1000])
+    await client.evaluate(broken, (len(where), *where, first.member, first.lease_id, 3, b"late", 1000))
     await eventually(lambda: witness.stale_accepted == 1)
     assert witness.overlaps == 1
 

@@ -5,6 +5,22 @@ from __future__ import annotations
 
 from typing import Final
 
+
+class Keys(str):
+    """The keys of one kind: the prefix of their names. A call appends an id."""
+
+    __slots__ = ()
+
+    def __call__(self, id: str) -> str:
+        return f"{self}{id}"
+
+
+class SessionKeys(Keys):
+    """The keys of one kind of which each session has one."""
+
+    __slots__ = ()
+
+
 CONTROL: Final = "shoal:control"
 """Pub/sub channel that tells running turns to stop: `<member> <turn>`."""
 
@@ -48,8 +64,7 @@ ms; BACKGROUND -> turns begun since its last one, at most 4; and times at which 
 did expensive work."""
 
 OUTBOXES: Final = "shoal:outboxes"
-"""ZSET: channel whose lines are delivered -> server time in ms at which a chat last entered its
-queue."""
+"""ZSET: channel whose lines are delivered -> server time in ms of its queue's newest entry."""
 
 AUDIT: Final = "shoal:audit"
 """STREAM that expires: the audit record, without texts."""
@@ -65,42 +80,102 @@ TURN_PREFIX: Final = "turn:"
 SUB_PREFIX: Final = "sub:"
 OUT_PREFIX: Final = "out:"
 
+queue: Final = Keys("shoal:queue:")
+"""ZSET: member -> server time in ms from which it may be acquired."""
 
-def queue(name: str) -> str:
-    """ZSET: member -> server time in ms from which it may be acquired."""
-    return f"shoal:queue:{name}"
+leases: Final = Keys("shoal:leases:")
+"""HASH: member -> `owner:token`, running entries only."""
 
+wake: Final = Keys("shoal:wake:")
+"""LIST of at most one token: something is due, and one idle worker may look."""
 
-def leases(name: str) -> str:
-    """HASH: member -> `owner:token`, running entries only."""
-    return f"shoal:leases:{name}"
+turn: Final = SessionKeys(TURN_PREFIX)
+"""The queue member of a session."""
 
+sub: Final = Keys(SUB_PREFIX)
+"""The queue member of a subagent."""
 
-def wake(name: str) -> str:
-    """LIST of at most one token: something is due, and one idle worker may look."""
-    return f"shoal:wake:{name}"
+child: Final = Keys("shoal:child:")
+"""HASH of a subagent: its task, parent, generation, state, attempts and result."""
 
+children: Final = SessionKeys("shoal:children:")
+"""ZSET: subagents of a session -> score as in SUBAGENTS; ended ones: minus the time in ms."""
 
-def turn(session: str) -> str:
-    """Return the queue member of a session."""
-    return f"{TURN_PREFIX}{session}"
+session: Final = SessionKeys("shoal:session:")
+"""HASH: counters, attempts, stop flag and title of a session."""
 
+inbox: Final = SessionKeys("shoal:inbox:")
+"""STREAM: messages waiting to be answered, the running one first; ids `<n>-0`."""
 
-def sub(child: str) -> str:
-    """Return the queue member of a subagent."""
-    return f"{SUB_PREFIX}{child}"
+ledger: Final = SessionKeys("shoal:ledger:")
+"""STREAM: write-ahead record of the running turn; ids `<step>-0`."""
 
+history: Final = SessionKeys("shoal:history:")
+"""LIST: the conversation so far, one record an entry."""
 
-def child(id: str) -> str:
-    """HASH of a subagent: its task, parent, generation, state, attempts and result; its ledger
-    is `ledger(id)`."""
-    return f"shoal:child:{id}"
+archive: Final = SessionKeys("shoal:archive:")
+"""LIST: conversations that `/new` ended and that are not consolidated yet, a record an entry."""
 
+memory: Final = Keys("shoal:memory:")
+"""HASH: text (`text`) and version (`v`) of a MEMORY.md, bytes of its HISTORY.md (`log`)."""
 
-def children(session: str) -> str:
-    """ZSET: subagents of a session -> score as in SUBAGENTS; of an ended one minus the server
-    time in ms."""
-    return f"shoal:children:{session}"
+memlog: Final = Keys("shoal:memlog:")
+"""LIST: the entries of a HISTORY.md."""
+
+schedules: Final = SessionKeys("shoal:cron:")
+"""HASH: for each schedule `i` of a chat its record (`i`), next tick (`i:tick`) and statistics."""
+
+limit: Final = Keys("shoal:limit:")
+"""HASH: the shared state of one provider and key: its token bucket and its breaker."""
+
+brake: Final = Keys("shoal:brake:")
+"""STRING that expires soon: the rate at which a sender writes, or that they were warned."""
+
+request_answer: Final = Keys("shoal:answer:")
+"""HASH that expires: a request over HTTP under one key, its ticket, and its answer."""
+
+crashed: Final = Keys("shoal:crashed:")
+"""STRING that expires: number of worker crashes while this job ran."""
+
+outbox: Final = SessionKeys("shoal:outbox:")
+"""STREAM: lines for a chat, ids `<seq>-0`."""
+
+outqueue: Final = Keys("shoal:outqueue:")
+"""ZSET: session of a delivered channel -> server time in ms from which a gateway may lease
+it. A session is in it while lines wait for delivery or a message waits for its answer."""
+
+outleases: Final = Keys("shoal:outleases:")
+"""HASH: session -> `owner:token` of the gateway that delivers it now."""
+
+outwaits: Final = Keys("shoal:outwaits:")
+"""ZSET: session -> server time in ms of its oldest undelivered line."""
+
+outpause: Final = Keys("shoal:outpause:")
+"""STRING that expires: while it exists, nothing is sent to this platform."""
+
+outtoken: Final = Keys("shoal:outtoken:")
+"""STRING: the newest fencing token of the channel's deliveries."""
+
+out: Final = SessionKeys("shoal:out:")
+"""HASH: delivery state of a chat, and notes about it; `lua/lib/delivery.lua` names its fields."""
+
+delivered_text: Final = SessionKeys("shoal:said:")
+"""STRING that expires soon: SHA-1 of the latest delivered texts, to recognise an echo."""
+
+lock: Final = Keys("shoal:lock:")
+"""HASH of the only listener of a platform: `lease` (`owner:token`), `until` (ms), `cursor`."""
+
+freed: Final = Keys("shoal:live:#")
+"""Pub/sub channel that announces that a lock is free."""
+
+live: Final = SessionKeys("shoal:live:")
+"""Pub/sub channel of one chat: deltas, progress and new lines."""
+
+pair: Final = Keys("shoal:pair:")
+"""HASH: sender id -> record of a person with access to this channel by a code."""
+
+tries: Final = Keys("shoal:tries:")
+"""ZSET that expires: wrong guesses at codes by one approver -> time in ms."""
 
 
 def attempts(member: str) -> str:
@@ -110,70 +185,9 @@ def attempts(member: str) -> str:
     return child(member.removeprefix(SUB_PREFIX)) if member.startswith(SUB_PREFIX) else ""
 
 
-def session(session: str) -> str:
-    """HASH: counters, attempts, stop flag and title of a session."""
-    return f"shoal:session:{session}"
-
-
-def inbox(session: str) -> str:
-    """STREAM: messages waiting to be answered, the running one first; ids `<n>-0`."""
-    return f"shoal:inbox:{session}"
-
-
-def ledger(session: str) -> str:
-    """STREAM: write-ahead record of the running turn; ids `<step>-0`."""
-    return f"shoal:ledger:{session}"
-
-
-def history(session: str) -> str:
-    """LIST: the conversation so far, one record an entry."""
-    return f"shoal:history:{session}"
-
-
-def archive(session: str) -> str:
-    """LIST: conversations that `/new` ended and that are not consolidated yet, one record an entry."""
-    return f"shoal:archive:{session}"
-
-
-def memory(scope: str) -> str:
-    """HASH: the text of a MEMORY.md (`text`), its version (`v`), the bytes of its HISTORY.md (`log`)."""
-    return f"shoal:memory:{scope}"
-
-
-def memlog(scope: str) -> str:
-    """LIST: the entries of a HISTORY.md."""
-    return f"shoal:memlog:{scope}"
-
-
-def schedules(session: str) -> str:
-    """HASH: schedules of a chat; for schedule `i` the record (`i`), its next tick (`i:tick`),
-    its statistics."""
-    return f"shoal:cron:{session}"
-
-
 def spent(session: str, day: int) -> str:
     """HASH: tokens and micro-dollars that a chat used in one day, counted in days since 1970."""
     return f"shoal:spent:{session}:{day}"
-
-
-def limit(name: str) -> str:
-    """HASH: the shared state of one provider and key: its token bucket and its breaker."""
-    return f"shoal:limit:{name}"
-
-
-def brake(what: str) -> str:
-    """STRING that expires soon: the rate at which a sender writes, or that they were warned."""
-    return f"shoal:brake:{what}"
-
-
-def request_answer(request: str) -> str:
-    """HASH that expires: a request over HTTP under one key, its ticket, and its answer."""
-    return f"shoal:answer:{request}"
-
-
-def crashed(job: str) -> str:
-    """STRING that expires: number of worker crashes while this job ran."""
-    return f"shoal:crashed:{job}"
 
 
 def seen(channel: str) -> str:
@@ -181,67 +195,9 @@ def seen(channel: str) -> str:
     return f"{SEEN_PREFIX}{channel}:"
 
 
-def outbox(session: str) -> str:
-    """STREAM: lines for a chat, ids `<seq>-0`."""
-    return f"shoal:outbox:{session}"
-
-
-def outqueue(channel: str) -> str:
-    """ZSET: session of a delivered channel -> server time in ms from which a gateway may lease
-    it. A session is in it while lines wait for delivery or a message waits for its answer."""
-    return f"shoal:outqueue:{channel}"
-
-
-def outleases(channel: str) -> str:
-    """HASH: session -> `owner:token` of the gateway that delivers it now."""
-    return f"shoal:outleases:{channel}"
-
-
-def outwaits(channel: str) -> str:
-    """ZSET: session -> server time in ms of its oldest undelivered line."""
-    return f"shoal:outwaits:{channel}"
-
-
-def outpause(channel: str) -> str:
-    """STRING that expires: while it exists, nothing is sent to this platform."""
-    return f"shoal:outpause:{channel}"
-
-
 def outrate(channel: str, name: str) -> str:
     """STRING that expires: server time in us until which the calls so far are paid for."""
     return f"shoal:outrate:{channel}:{name}"
-
-
-def outtoken(channel: str) -> str:
-    """STRING: the newest fencing token of the channel's deliveries."""
-    return f"shoal:outtoken:{channel}"
-
-
-def out(session: str) -> str:
-    """HASH: delivery state of a chat, and notes about it; `lua/lib/delivery.lua` names its
-    fields."""
-    return f"shoal:out:{session}"
-
-
-def delivered_text(session: str) -> str:
-    """STRING that expires soon: SHA-1 of the latest delivered texts, by which an echo is
-    recognised."""
-    return f"shoal:said:{session}"
-
-
-def lock(name: str) -> str:
-    """HASH of the only listener of a platform: `lease` (`owner:token`), `until` (ms), `cursor`."""
-    return f"shoal:lock:{name}"
-
-
-def freed(name: str) -> str:
-    """Pub/sub channel that announces that a lock is free."""
-    return f"shoal:live:#{name}"
-
-
-def live(session: str) -> str:
-    """Pub/sub channel of one chat: deltas, progress and new lines."""
-    return f"shoal:live:{session}"
 
 
 def chats(channel: str, principal: str) -> str:
@@ -252,13 +208,3 @@ def chats(channel: str, principal: str) -> str:
 def presence(kind: str, name: str) -> str:
     """STRING that expires: the presence record of a running process."""
     return f"shoal:presence:{kind}:{name}"
-
-
-def pair(channel: str) -> str:
-    """HASH: sender id -> record of a person with access to this channel by a code."""
-    return f"shoal:pair:{channel}"
-
-
-def tries(who: str) -> str:
-    """ZSET that expires: wrong guesses at codes by one approver -> time in ms."""
-    return f"shoal:tries:{who}"

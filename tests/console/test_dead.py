@@ -20,7 +20,6 @@ from shared.messages.live import TurnEvent
 from shared.messages.outbound import UserLine
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.dead_letters import PAGE, DeadLetterEntry, DeadLetters
 from shared.store.turns.inbox import TURNS, Inbox, InboxLimits
@@ -406,7 +405,7 @@ def test_redis_away_is_one_line_and_exit_code_three(shoal: Shoal, arguments: tup
 async def test_the_page_of_letters_leaves_the_records_where_they_are(client: RedisClient) -> None:
     """A list of large messages must not be a large answer."""
     await put(client, "ab12cd34", msgspec.structs.replace(message(), content="x" * 60_000))
-    answer = await client.run(load("turns/dead_page"), [keys.DEAD], ["XREVRANGE", "+", "-", 10])
+    answer = await client.run("turns/dead_page", [keys.DEAD], ["XREVRANGE", "+", "-", 10])
     [letter] = await letters_of(client).newest()
     assert letter.size_bytes > 60_000
     assert len(repr(answer)) < 300

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from shared.store import keys
-from shared.store.client.scripts import load
+from shared.store.client.scripts import load, script_names
 
 ROOT: Final = Path(__file__).parents[2]
+_SCRIPTS: Final = frozenset(script_names())
 _PREFIXES: Final = {"SEEN_PREFIX"}
 _CALL = re.compile(r"""redis\.p?call\(\s*['"](\w+)['"]""")
 _FUNCTION = re.compile(r"^(local function (\w+)\(.*?^end$)", re.MULTILINE | re.DOTALL)
@@ -61,7 +62,7 @@ def reach(*starts: str) -> Reach:
             todo += _intended(module, node)
             for inner in ast.walk(node):
                 match inner:
-                    case ast.Call(func=ast.Name(id="load"), args=[ast.Constant(value=str(script))]):
+                    case ast.Constant(value=str(script)) if script in _SCRIPTS:
                         scripts.add(script)
                     case ast.Call(args=message):
                         commands |= _commands(message)
@@ -101,9 +102,9 @@ def _commands(message: list[ast.expr]) -> set[str]:
 def _pattern(attr: str) -> str:
     """The key that `keys.<attr>` makes; `""` for what is none by itself."""
     made = getattr(keys, attr)
-    if isinstance(made, str):
+    if isinstance(made, str) and not isinstance(made, keys.Keys):
         return made if made.startswith("shoal:") and attr not in _PREFIXES else ""
-    text: str = made(*("*" for _ in range(made.__code__.co_argcount)))
+    text: str = made("*") if isinstance(made, keys.Keys) else made(*("*" for _ in range(made.__code__.co_argcount)))
     text = re.sub(r"\*[:*]*$", "*", text) if "*" in text else text
     return f"{text.rstrip('*')}*" if text.startswith("shoal:") else ""
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import Script, from_folder, load
 from tests.helpers.need import need
 from tests.helpers.processes import ROOT
@@ -58,9 +58,9 @@ class PreviousClient(RedisClient):
         super().__init__(url)
         self._lua = folder / "shared/store/lua"
 
-    async def run(self, script: Script, *args: Any, **options: Any) -> Any:
+    async def evaluate(self, script: Script, call: tuple[Value, ...]) -> Any:
         """Run the previous version of a script."""
-        return await super().run(from_folder(script.name, f"{self._lua}/"), *args, **options)
+        return await super().evaluate(from_folder(script.name, f"{self._lua}/"), call)
 
 
 def same_calls(folder: Path, names: tuple[str, ...]) -> bool:

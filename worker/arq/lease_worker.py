@@ -26,7 +26,6 @@ from shared.log import logger
 from shared.metrics import QUEUE_WAIT_SECONDS
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from worker.arq.pool import make_pool
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
@@ -50,7 +49,7 @@ class WakingRedis(ArqRedis):
         job = await super().enqueue_job(function, *args, **kwargs)
         if job is not None:
             queue = kwargs.get("_queue_name") or self.default_queue_name
-            await self.waker.run(load("jobs/wake"), [keys.wake(queue.removeprefix(keys.queue("")))])
+            await self.waker.run("jobs/wake", [keys.wake(queue.removeprefix(keys.queue("")))])
         return job
 
 
@@ -155,7 +154,7 @@ class LeaseWorker(arq_worker.Worker):
         lease = self._claims[job_id]
         name = lease.queue.name
         done = await self.ctx["client"].run(
-            load("jobs/finish"),
+            "jobs/finish",
             [
                 keys.queue(name), keys.leases(name), keys.wake(name),
                 result_key_prefix + job_id, retry_key_prefix + job_id, job_key_prefix + job_id, abort_jobs_ss,

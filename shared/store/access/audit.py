@@ -12,7 +12,6 @@ from shared.ids import log_id, split_session
 from shared.log import logger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import load
 
 LINES: Final = 10_000
 KEEP_MS: Final = 90 * 86_400_000
@@ -74,7 +73,6 @@ class Audit:
     def __init__(self, client: RedisClient, *, lines: int = LINES, keep_ms: int = KEEP_MS) -> None:
         self._client = client
         self._kept: list[Value] = [lines, keep_ms]
-        self._script = load("access/audit")
 
     async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
@@ -82,7 +80,7 @@ class Audit:
         """Add a line if Redis accepts it; otherwise log a warning."""
         fields = line_fields(kind, outcome, actor=actor, session=session, turn=turn, about=about)
         try:
-            await self._client.run(self._script, [], [*self._kept, *fields])
+            await self._client.run("access/audit", [], [*self._kept, *fields])
         # An action is never refused because its audit line could not be written.
         except (RedisAway, Refused) as exc:
             log.warning("audit line not kept", kind=kind, outcome=outcome, turn=turn, error=type(exc).__name__)

@@ -17,7 +17,6 @@ from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.access.audit import KEEP_MS, LINES, line_fields
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.schedules.schedules import Schedules
 from shared.store.turns.inbox import DAY_MS
 
@@ -91,11 +90,6 @@ class Pairings:
     def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._schedules = Schedules(client)
-        self._ask, self._approve, self._revoke = (
-            load("access/pair_ask"),
-            load("access/pair_approve"),
-            load("access/pair_revoke"),
-        )
 
     async def is_let_in(self, channel: str, sender: str) -> bool:
         """Tell whether a person has access to a channel by a code that was not revoked."""
@@ -125,7 +119,7 @@ class Pairings:
     ) -> StrangerNotice:
         channel, session = person.channel, person.session
         outcome, quiet_ms = await self._client.run(
-            self._ask,
+            "access/pair_ask",
             [
                 keys.PAIRING, keys.pair(channel), keys.brake(f"stranger:{_hash(channel, who)}"),
                 keys.brake(f"strangers:{channel}"), keys.session(session), keys.outbox(session), keys.live(session),
@@ -155,7 +149,7 @@ class Pairings:
         call. With `channel` only a code of that channel counts. Raises PairingFailed.
         """
         outcome, *result = await self._client.run(
-            self._approve,
+            "access/pair_approve",
             [keys.PAIRING, keys.tries(_hash(by))],
             [
                 _digest(code), by, request, channel, GUESSES, GUESSES_MS, PEOPLE, encode(line),
@@ -179,7 +173,7 @@ class Pairings:
         for session in await self._planning(decode_person(packed).session) if packed else ():
             await self._schedules.pause(session)
         done: int = await self._client.run(
-            self._revoke, [keys.pair(channel), keys.PAIRING], [channel, sender, by, LINES, KEEP_MS]
+            "access/pair_revoke", [keys.pair(channel), keys.PAIRING], [channel, sender, by, LINES, KEEP_MS]
         )
         return bool(done)
 

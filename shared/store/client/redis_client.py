@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from shared.backoff import Backoff
@@ -13,7 +13,7 @@ from shared.metrics import REDIS_COMMAND_SECONDS
 from shared.store.client.address import read_address
 from shared.store.client.connection import RedisConnection, ReplyError, Wire
 from shared.store.client.connection import Value as Value
-from shared.store.client.scripts import AWAY_REPLIES, Script, sha
+from shared.store.client.scripts import AWAY_REPLIES, Script, load, sha
 
 T = TypeVar("T")
 
@@ -42,20 +42,19 @@ class RedisClient:
         """User name of the address, '' if it has none."""
         return self._address.user
 
-    async def run(
-        self, script: Script, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
-    ) -> Any:
-        """Run a script by its hash, and send its source when the server does not know it (after a
-        restart or a fail-over).
+    async def run(self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0) -> Any:
+        """Run the script `lua/<name>.lua` by its hash, and send its source when the server does not
+        know it (after a restart or a fail-over).
 
         With `retry_for_s` it is repeated for at most that long (see `with_retries`).
         """
-        call = (len(keys), *keys, *args)
+        script, call = load(name), (len(keys), *keys, *args)
         if retry_for_s:
-            return await with_retries(lambda: self._run(script, call), retry_for_s)
-        return await self._run(script, call)
+            return await with_retries(lambda: self.evaluate(script, call), retry_for_s)
+        return await self.evaluate(script, call)
 
-    async def _run(self, script: Script, call: tuple[Value, ...]) -> Any:
+    async def evaluate(self, script: Script, call: tuple[Value, ...]) -> Any:
+        """Run a script with the number of its keys, its keys and its arguments, as EVAL takes them."""
         try:
             return await self.command("EVALSHA", sha(script), *call)
         except ReplyError as exc:
@@ -84,6 +83,16 @@ class RedisClient:
             raise map_error(exc) from exc
         finally:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
+
+    async def scan(self, command: str, *key: str, match: str = "*", count: int = 500) -> AsyncIterator[list[bytes]]:
+        """Yield the pages of a SCAN, or of an HSCAN or ZSCAN of `key`. A later page may repeat what
+        an earlier one had."""
+        cursor = b"0"
+        while True:
+            cursor, page = await self.command(command, *key, cursor, "MATCH", match, "COUNT", count)
+            yield page
+            if cursor == b"0":
+                return
 
     def blocking(self, timeout_s: float) -> BlockingConnection:
         """Return a separate connection for commands that block on the server for at most
@@ -140,6 +149,11 @@ class BlockingConnection:
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
+
+
+def server_ms(time: Sequence[bytes]) -> int:
+    """Return the reply to TIME in ms."""
+    return int(time[0]) * 1000 + int(time[1]) // 1000
 
 
 def unknown_script(error: object) -> bool:

@@ -19,7 +19,6 @@ from shared.log import logger
 from shared.metrics import DEAD_LETTERS
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import Script, load
 from shared.store.delivery.leased_chat import (
     Cleared,
     DeliveryState,
@@ -118,7 +117,7 @@ class DeliveryQueue:
             await self._release_unknown()
         grace = self._grace if self._clock.monotonic() < self._grace_until else 0
         next_ms, *rows = await self._run(
-            load("delivery/acquire"),
+            "delivery/acquire",
             [self._queue, self._leases, self._waits, self._pause, keys.outtoken(self.channel)],
             [self.owner, self._lease_ms, many, grace, ENTRIES, KEEP_MS],
         )
@@ -146,9 +145,7 @@ class DeliveryQueue:
             return set()
         # Tokens go along: a lease that we lost and somebody else holds must not be renewed.
         pairs = [part for one in held for part in (one.session, one.token)]
-        answers = await self._run(
-            load("turns/renew"), [self._queue, self._leases], [self.owner, self._lease_ms, *pairs]
-        )
+        answers = await self._run("turns/renew", [self._queue, self._leases], [self.owner, self._lease_ms, *pairs])
         lost = [one for one, answer in zip(held, answers, strict=True) if answer < 0]
         for one in lost:
             self._forget_lease(one)
@@ -158,7 +155,7 @@ class DeliveryQueue:
         """Read the current state of a chat; None = the lease is lost."""
         session = held.session
         row = await self._run(
-            load("delivery/read_chat"),
+            "delivery/read_chat",
             [self._leases, keys.out(session), keys.outbox(session), keys.inbox(session)],
             [session, self._lease(held), ENTRIES],
         )
@@ -171,7 +168,7 @@ class DeliveryQueue:
         rates; None = the lease is lost. With the guard `look-up`, ask the platform about an
         `unclear` post before: a post that it does not have is clear."""
         code, value = await self._run(
-            load("delivery/sending"),
+            "delivery/sending",
             [*self._keys(held)[:4], self._pause, *self._rate_keys(rates)],
             [*self._fence(held), seq, part, self._resend_guard, KEEP_MS, *rate_args(rates)],
         )
@@ -190,7 +187,7 @@ class DeliveryQueue:
         is delivered. A line with nothing to show ends this way, too, without an id. False = the
         lease is lost."""
         done = await self._run(
-            load("delivery/sent"),
+            "delivery/sent",
             [*self._keys(held), keys.delivered_text(held.session)],
             [*self._fence(held), seq, part, int(last), id, KEEP_MS, DELIVERED_TEXT_MS],
             retry_for_s=retry_for_s,
@@ -203,7 +200,7 @@ class DeliveryQueue:
         """Give the chat back; it is due for any gateway after `delay_s`. `unclear`: a post may
         have arrived. With `counts` it adds to `tries`; a drain does not."""
         await self._run(
-            load("delivery/requeue"),
+            "delivery/requeue",
             self._keys(held)[:3],
             [held.session, self._lease(held), max(0, round(delay_s * 1000)), int(unclear), int(counts), KEEP_MS],
             retry_for_s=retry_for_s,
@@ -225,7 +222,7 @@ class DeliveryQueue:
         `DROPPED_AT_ONCE`), and its schedules are paused. False = the lease is lost."""
         code = "chat_closed" if drop_all else "too_late" if too_late else "undeliverable"
         many = await self._run(
-            load("delivery/refused"),
+            "delivery/refused",
             self._keys(held),
             [
                 *self._fence(held), seq, code, reason[:REASON_CHARS], int(drop_all), DROPPED_AT_ONCE,
@@ -242,7 +239,7 @@ class DeliveryQueue:
         the reply (`finish_post` with the same id) or the chat is quiet. It replaces
         `pending_stream`. False = the lease is lost."""
         done = await self._run(
-            load("delivery/stream_message"),
+            "delivery/stream_message",
             [self._leases, keys.out(held.session)],
             [held.session, self._lease(held), turn, id, KEEP_MS],
         )
@@ -256,7 +253,7 @@ class DeliveryQueue:
         `pending_stream` names the turn and the key of the call that creates its streamed
         message; both are stored until the message's id is known."""
         wait = await self._run(
-            load("delivery/edit"),
+            "delivery/edit",
             [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
             [
                 held.session,
@@ -273,7 +270,7 @@ class DeliveryQueue:
         `though_running` only the first matters; the next line makes the chat due again. False =
         something came, the chat is still ours. True also when the lease is lost."""
         done = await self._run(
-            load("delivery/leave"),
+            "delivery/leave",
             [*self._keys(held), keys.inbox(held.session)],
             [held.session, self._lease(held), int(though_running)],
         )
@@ -285,17 +282,17 @@ class DeliveryQueue:
     async def pause(self, seconds: float) -> None:
         """Stop every replica from sending for `seconds`: `acquire` leases nothing, and
         `begin_post` returns Wait."""
-        await self._run(load("delivery/pause"), [self._pause], [max(1, round(seconds * 1000))])
+        await self._run("delivery/pause", [self._pause], [max(1, round(seconds * 1000))])
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """Replace the notes that the platform's code keeps about a chat."""
         record = msgspec.msgpack.encode(dict(notes)) if notes else b""
-        await self._run(load("delivery/save_note"), [keys.out(session)], [session, record, KEEP_MS])
+        await self._run("delivery/save_note", [keys.out(session)], [session, record, KEEP_MS])
 
     async def reopen(self, session: str) -> bool:
         """Allow deliveries to a chat again and resume its schedules; return whether it was
         closed. A message of a person, and a line that arrives, do this by themselves."""
-        return bool(await self._run(load("delivery/save_note"), [keys.out(session)], [session, "", ""]))
+        return bool(await self._run("delivery/save_note", [keys.out(session)], [session, "", ""]))
 
     async def _release_unknown(self) -> None:
         """Release the leases with our nonce that this process does not know of, and start a
@@ -332,11 +329,9 @@ class DeliveryQueue:
     def _rate_keys(self, rates: Sequence[RateKey]) -> list[str]:
         return [keys.outrate(self.channel, rate.name) for rate in rates]
 
-    async def _run(
-        self, script: Script, names: Sequence[str], args: Sequence[Value], *, retry_for_s: float = 0.0
-    ) -> Any:
+    async def _run(self, name: str, names: Sequence[str], args: Sequence[Value], *, retry_for_s: float = 0.0) -> Any:
         try:
-            return await self._client.run(script, names, args, retry_for_s=retry_for_s)
+            return await self._client.run(name, names, args, retry_for_s=retry_for_s)
         except RedisAway:
             self._was_unavailable = True
             raise

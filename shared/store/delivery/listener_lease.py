@@ -14,7 +14,6 @@ from shared.errors import RedisAway
 from shared.ids import nonce
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import Script, load
 from shared.store.turns.inbox import DAY_MS
 
 KEEP_MS: Final = 30 * DAY_MS
@@ -69,7 +68,7 @@ class ListenerLock:
         # Before the call: a release that is announced while it runs must end the following wait.
         self._free.clear()
         code, *result = await self._run(
-            load("listeners/acquire"), [self.owner, lease_ms, int(now < self._grace_until), keep_ms]
+            "listeners/acquire", [self.owner, lease_ms, int(now < self._grace_until), keep_ms]
         )
         self._was_unavailable = False
         if code == 0:
@@ -79,16 +78,16 @@ class ListenerLock:
 
     async def renew(self, held: ListenerLease) -> bool:
         """Renew the lock; False = it is lost."""
-        return bool(await self._run(load("listeners/renew"), [self._lease(held), *self._times]) == 1)
+        return bool(await self._run("listeners/renew", [self._lease(held), *self._times]) == 1)
 
     async def save_cursor(self, held: ListenerLease, cursor: bytes) -> bool:
         """Renew the lock and store how far was read, for the next holder; False = it is lost."""
-        return bool(await self._run(load("listeners/renew"), [self._lease(held), *self._times, cursor]) == 1)
+        return bool(await self._run("listeners/renew", [self._lease(held), *self._times, cursor]) == 1)
 
     async def release(self, held: ListenerLease) -> None:
         """Release the lock so that another replica can have it at once. Does nothing when it is
         lost."""
-        await self._run(load("listeners/release"), [self._lease(held)], self.freed)
+        await self._run("listeners/release", [self._lease(held)], self.freed)
 
     def wake(self, data: bytes = b"") -> None:
         """End a `wait` because the lock was announced to be free."""
@@ -104,9 +103,9 @@ class ListenerLock:
     def _lease(self, held: ListenerLease) -> str:
         return f"{self.owner}:{held.token}"
 
-    async def _run(self, script: Script, args: Sequence[Value], *more: str) -> Any:
+    async def _run(self, name: str, args: Sequence[Value], *more: str) -> Any:
         try:
-            return await self._client.run(script, [self._key, *more], args)
+            return await self._client.run(name, [self._key, *more], args)
         except RedisAway:
             self._was_unavailable = True
             raise

@@ -11,7 +11,6 @@ from shared.errors import BadRecord
 from shared.messages.outbound import LogLine, OutboundMessage, decode_line
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 
 
 class NumberedLine(msgspec.Struct, frozen=True):
@@ -44,7 +43,6 @@ class Outbox:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._ack = load("delivery/ack")
 
     async def read_after(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
         """Return lines with a number above `after`, oldest first."""
@@ -71,7 +69,7 @@ class Outbox:
 
     async def ack(self, session: str, seq: int) -> None:
         """Store that a person saw the lines up to `seq`; seen lines may be trimmed earlier."""
-        await self._client.run(self._ack, [keys.session(session)], [seq])
+        await self._client.run("delivery/ack", [keys.session(session)], [seq])
 
     async def chats(
         self, channel: str, principal: str, session_of: Callable[[str], str], limit: int = 200

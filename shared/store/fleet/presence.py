@@ -9,7 +9,6 @@ import msgspec
 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 
 PRESENCE_TTL_S: Final = 15
 PRESENCE_EVERY_S: Final = 5
@@ -80,7 +79,7 @@ class QueueReading(msgspec.Struct, frozen=True):
 async def announce(client: RedisClient, presence: Presence) -> None:
     """Announce that this process lives. The record expires after 15 s; renew it every 5 s."""
     await client.run(
-        load("fleet/announce"),
+        "fleet/announce",
         [keys.presence(presence.kind, presence.name), keys.PRESENCE],
         [msgspec.json.encode(presence), PRESENCE_TTL_S],
     )

@@ -11,7 +11,6 @@ import msgspec
 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 
 HeldBy = Literal["rate_limit", "overloaded", "requests_per_minute"]
 """Reason why a call is held back: a 429, other faults in a row, or our own limit."""
@@ -89,7 +88,6 @@ class ProviderLimits:
     def __init__(self, client: RedisClient, *, rng: random.Random | None = None) -> None:
         self._client = client
         self._rng = rng or random.Random()
-        self._enter, self._tell = load("fleet/limit_enter"), load("fleet/limit_report")
 
     async def enter(
         self, name: str, rules: LimitRules, *, patience_s: float = 0.0, placed: bool = False
@@ -97,7 +95,7 @@ class ProviderLimits:
         """Decide whether a call may be made now. A caller that can wait (`patience_s`) gets a
         place, and passes `placed` when it asks again."""
         code, number, *kind = await self._client.run(
-            self._enter,
+            "fleet/limit_enter",
             [keys.limit(name)],
             [_ms(rules.hang_s), rules.interval_us, rules.burst, int(patience_s * 1_000_000), int(placed)],
         )
@@ -117,7 +115,7 @@ class ProviderLimits:
     ) -> RouteChange | None:
         """Report how a call ended; return the change for the whole fleet, if any."""
         code = await self._client.run(
-            self._tell,
+            "fleet/limit_report",
             [keys.limit(name)],
             [
                 entered.at, ending, "" if retry_after_s is None else _ms(retry_after_s), rules.breaker_after,

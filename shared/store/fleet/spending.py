@@ -9,7 +9,6 @@ import msgspec
 
 from shared.ephemeral import account_of
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 
 _MICROS: Final = 1_000_000  # a chat's money is counted in whole millionths of a dollar, which add up without error
 
@@ -29,14 +28,13 @@ class Spending:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._spend = load("fleet/spend")
 
     async def add(self, session: str, tokens: int, usd: float, *, warn_tokens: int = 0, warn_usd: float = 0.0) -> Spent:
         """Add to today's totals. `warn` is set for the first call of a day that reaches
         `warn_tokens` or `warn_usd` (0: never). Raises RedisAway; then it may or may not have
         been added."""
         day, tokens, micros, warn = await self._client.run(
-            self._spend, [], [account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
+            "fleet/spend", [], [account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
         )
         return Spent(day, tokens, micros / _MICROS, bool(warn))
 

@@ -14,7 +14,6 @@ import msgspec
 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 
 JOB_PREFIX: Final = "arq:job:"
 RESULT_PREFIX: Final = "arq:result:"
@@ -34,7 +33,6 @@ class Jobs:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._enqueue = load("jobs/enqueue")
 
     async def enqueue(self, function: str, *args: str, id: str | None = None, keep_ms: int = EXPIRES_MS) -> str:
         """Queue a call, due at once, and return its id. A job whose `id` is queued or runs already
@@ -48,7 +46,7 @@ class Jobs:
             {"t": None, "f": function, "a": args, "k": {}, "et": time.time_ns() // 1_000_000}
         )
         await self._client.run(
-            self._enqueue, [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"], [id, record, keep_ms]
+            "jobs/enqueue", [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"], [id, record, keep_ms]
         )
         return id
 

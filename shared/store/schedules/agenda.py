@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 
 
 class AgendaEntry(msgspec.Struct, frozen=True):
@@ -22,7 +21,6 @@ class Agenda:
     def __init__(self, client: RedisClient, key: str) -> None:
         self._client = client
         self._key = key
-        self._settle = load("schedules/reschedule")
 
     async def due(self, limit: int = 100) -> list[AgendaEntry]:
         """Return the members that are due, the longest waiting first. Raises RedisAway."""
@@ -50,5 +48,5 @@ class Agenda:
         return await self._change(due, by_ms)
 
     async def _change(self, due: AgendaEntry, by_ms: int | str) -> bool:
-        done: int = await self._client.run(self._settle, [self._key], [due.member, due.at_ms, by_ms])
+        done: int = await self._client.run("schedules/reschedule", [self._key], [due.member, due.at_ms, by_ms])
         return done == 1

@@ -16,14 +16,12 @@ from shared.messages.schedule import Schedule, ScheduleStatus, decode_schedule
 from shared.settings import CronSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import load
 from shared.store.schedules.agenda import Agenda
 from shared.store.schedules.agenda import AgendaEntry as Member
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, fair_key
 from shared.store.turns.queue import Claim
 
 BATCH: Final = 100
-PAGE: Final = 500
 PUT_OFF_MS: Final = 5_000
 PAUSED_DAYS: Final = 30
 """Days after which an unreachable chat loses its schedules."""
@@ -103,8 +101,6 @@ class Schedules:
         self._settings = settings or CronSettings()
         self._limits = limits or InboxLimits()
         self._times = Agenda(client, keys.SCHEDULES)
-        self._add, self._due, self._fire = load("schedules/add"), load("schedules/due"), load("schedules/fire")
-        self._remove, self._pause = load("schedules/remove"), load("schedules/pause")
 
     async def add(
         self, schedule: Schedule, first_ms: int, *, claim: Claim | None = None, once: bool = True
@@ -116,7 +112,7 @@ class Schedules:
         """
         session, settings = schedule.session, self._settings
         code, *rest = await self._client.run(
-            self._add,
+            "schedules/add",
             [keys.SCHEDULES, keys.schedules(session), keys.leases(TURNS)],
             [
                 schedule.id, session, *_fence(claim), encode(schedule), first_ms, settings.per_chat, settings.in_all,
@@ -141,7 +137,7 @@ class Schedules:
         # Fields with a colon describe schedules; they must not be removed alone.
         if ":" in id:
             return False  # what is no schedule's, but noted of one
-        done = await self._client.run(self._remove, [keys.leases(TURNS)], [id, session, *_fence(claim)])
+        done = await self._client.run("schedules/remove", [keys.leases(TURNS)], [id, session, *_fence(claim)])
         if done == -1:
             raise LeaseLost("the turn that wanted to remove a schedule is not ours any more")
         return bool(done == 1)
@@ -172,35 +168,31 @@ class Schedules:
         """Yield every chat that has schedules, once, in arbitrary order."""
         # ZSCAN may return a member twice, and a chat has several schedules.
         seen: set[str] = set()
-        cursor = b"0"
-        while True:
-            cursor, flat = await self._client.command("ZSCAN", keys.SCHEDULES, cursor, "COUNT", PAGE)
+        async for flat in self._client.scan("ZSCAN", keys.SCHEDULES):
             for member in flat[::2]:
                 session = member.decode().partition(":")[2]
                 if session not in seen:
                     seen.add(session)
                     yield session
-            if cursor == b"0":
-                return
 
     async def pause(self, session: str) -> int:
         """Pause the schedules of an unreachable chat. Return how many; 0 when they were paused
         already."""
         done: int = await self._client.run(
-            self._pause, [keys.SCHEDULES, keys.schedules(session)], [session, PAUSED_DAYS * DAY_MS]
+            "schedules/pause", [keys.SCHEDULES, keys.schedules(session)], [session, PAUSED_DAYS * DAY_MS]
         )
         return done
 
     async def resume(self, session: str) -> int:
         """Resume the schedules of a chat; ticks that passed meanwhile count as missed. Return
         how many; 0 when they were not paused."""
-        done: int = await self._client.run(self._pause, [keys.SCHEDULES, keys.schedules(session)], [session, ""])
+        done: int = await self._client.run("schedules/pause", [keys.SCHEDULES, keys.schedules(session)], [session, ""])
         return done
 
     async def due(self, *, now_ms: int | None = None) -> DueSchedules:
         """Read the due schedules; without `now_ms` by the server's clock."""
         now, next_in, *rows = await self._client.run(
-            self._due, [keys.SCHEDULES], [BATCH, "" if now_ms is None else now_ms]
+            "schedules/due", [keys.SCHEDULES], [BATCH, "" if now_ms is None else now_ms]
         )
         found = tuple(
             DueSchedule(member.decode(), int(float(at)), int(tick), _decode_or_none(record))
@@ -237,7 +229,7 @@ class Schedules:
         ]  # fmt: skip
         crash_point("before_fire")
         code, _ = await self._client.run(
-            self._fire,
+            "schedules/fire",
             [
                 keys.SCHEDULES, keys.schedules(session), keys.inbox(session), keys.session(session), keys.queue(TURNS),
                 keys.wake(TURNS), keys.chats(schedule.channel, schedule.owner),

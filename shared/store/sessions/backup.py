@@ -19,7 +19,6 @@ from shared.messages.transcript import TranscriptEntry, decode_transcript
 from shared.settings import Settings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.schedules.schedules import Schedules, rebound
 from shared.store.schedules.times import check_plan, check_timezone
 from shared.store.sessions.memory import MemoryLimits
@@ -134,7 +133,6 @@ class SessionBackup:
         self._schedules = Schedules(client, settings.cron)
         self._keep_ms = InboxLimits().session_days * DAY_MS
         self._keep_memory_ms = MemoryLimits().keep_days * DAY_MS
-        self._read_script, self._restore_script = load("sessions/read"), load("sessions/restore")
 
     async def export(self, session: str, *, now_ms: int, memory_only: bool = False) -> SessionFile:
         """Read everything that is kept of a session at this moment, or its memory alone."""
@@ -189,7 +187,7 @@ class SessionBackup:
         scope = self._scope(session, read)
         memory = self._memory
         done = await self._client.run(
-            self._restore_script,
+            "sessions/restore",
             [
                 keys.session(session), keys.inbox(session), keys.history(session), keys.archive(session),
                 keys.memory(scope), keys.memlog(scope), keys.IDLE, keys.REWORK,
@@ -212,7 +210,7 @@ class SessionBackup:
 
     async def _read_session(self, session: str, *, whole: bool) -> _StoredSession:
         answer = await self._client.run(
-            self._read_script,
+            "sessions/read",
             [
                 keys.session(session), keys.inbox(session), keys.history(session), keys.archive(session),
                 keys.outbox(session),

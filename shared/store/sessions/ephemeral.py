@@ -5,7 +5,6 @@ from __future__ import annotations
 from shared.messages.live import TurnEvent, encode_live
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.schedules.agenda import Agenda
 from shared.store.turns.inbox import TURNS
 
@@ -16,7 +15,6 @@ class EphemeralSessions:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._erase = load("sessions/erase")
         self.agenda = Agenda(client, keys.EPHEMERAL)
 
     async def end(self, session: str) -> None:
@@ -29,7 +27,7 @@ class EphemeralSessions:
         """Delete a session that was read from the agenda."""
         own = f"chat:{session}"
         await self._client.run(
-            self._erase,
+            "sessions/erase",
             [
                 keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.live(session), keys.IDLE, keys.REWORK,
                 keys.session(session), keys.inbox(session), keys.ledger(session), keys.history(session),

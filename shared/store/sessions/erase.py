@@ -14,7 +14,6 @@ from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.jobs.background_jobs import forget_media
 from shared.store.jobs.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX
 from shared.store.sessions.session import InboxChanged, Sessions
@@ -24,7 +23,7 @@ from shared.store.turns.inbox import TURNS, Inbox
 OPERATOR: Final = "operator"
 TRIES: Final = 10
 SCAN_COUNT: Final = 2000
-RETRY_PREFIX: Final = "arq:retry:"
+JOB_PREFIXES: Final = (JOB_PREFIX, RESULT_PREFIX, "arq:retry:")
 FORGOTTEN_NOTICE: Final = (
     "Whoever runs this service has deleted what I remembered here and ended this conversation. "
     "The messages that you see above I do not read any more."
@@ -84,7 +83,7 @@ async def erase(client: RedisClient, session: str) -> int:
     scopes = dict.fromkeys((own, state.scope))
     # First the session itself, atomically: from here on nothing can be written for it.
     gone: int = await client.run(
-        load("sessions/erase"),
+        "sessions/erase",
         [
             keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.live(session), keys.IDLE, keys.REWORK,
             *(key(session) for key in OWN_KEYS),
@@ -106,18 +105,18 @@ async def erase(client: RedisClient, session: str) -> int:
 async def _erase_jobs(client: RedisClient, session: str) -> int:
     """Delete jobs, which are named `what:session` or `what:scope`. A running one loses its
     lease."""
-    gone, queue, cursor = 0, keys.queue(QUEUE), b"0"
-    while True:
-        cursor, flat = await client.command("ZSCAN", queue, cursor, "MATCH", f"*:{_glob(session)}", "COUNT", SCAN_COUNT)
+    gone, queue = 0, keys.queue(QUEUE)
+    async for flat in client.scan("ZSCAN", queue, match=f"*:{_glob(session)}", count=SCAN_COUNT):
         for member in flat[::2]:
             id = member.decode()
-            if id.partition(":")[2] in (session, f"chat:{session}"):
-                gone += await client.command("ZREM", queue, id)
-                await client.command("HDEL", keys.leases(QUEUE), id)  # whoever runs it is told so at its next renewal
-                gone += await client.command("DEL", f"{JOB_PREFIX}{id}", f"{RESULT_PREFIX}{id}", f"{RETRY_PREFIX}{id}")
-                await client.command("DEL", keys.crashed(id))
-        if cursor == b"0":
-            return gone
+            if id.partition(":")[2] not in (session, f"chat:{session}"):
+                continue
+            gone += await client.command("ZREM", queue, id)
+            # Whoever runs it notices at its next renewal.
+            await client.command("HDEL", keys.leases(QUEUE), id)
+            gone += await client.command("DEL", *(f"{prefix}{id}" for prefix in JOB_PREFIXES))
+            await client.command("DEL", keys.crashed(id))
+    return gone
 
 
 async def _erase_days(client: RedisClient, session: str) -> int:
@@ -153,28 +152,18 @@ async def _erase_seen(client: RedisClient, session: str) -> int:
     gone = 0
     async for key in _scan(client, f"{_glob(keys.seen(channel))}*"):
         for prefix in prefixes:
-            cursor = b"0"
-            while True:
-                cursor, flat = await client.command(
-                    "HSCAN", key, cursor, "MATCH", f"{_glob(prefix)}*", "COUNT", SCAN_COUNT
-                )
+            async for flat in client.scan("HSCAN", key, match=f"{_glob(prefix)}*", count=SCAN_COUNT):
                 # `a/b/7` is message 7 of chat `a/b`, not of chat `a`.
                 ids = [id for id in flat[::2] if b"/" not in id.removeprefix(prefix.encode())]
                 if ids:
                     gone += await client.command("HDEL", key, *ids)
-                if cursor == b"0":
-                    break
     return gone
 
 
 async def _scan(client: RedisClient, pattern: str) -> AsyncIterator[str]:
-    cursor = b"0"
-    while True:
-        cursor, found = await client.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCAN_COUNT)
-        for key in found:
+    async for page in client.scan("SCAN", match=pattern, count=SCAN_COUNT):
+        for key in page:
             yield key.decode()
-        if cursor == b"0":
-            return
 
 
 def _glob(text: str) -> str:

@@ -10,7 +10,6 @@ import msgspec
 from shared.errors import LeaseLost, ShoalError
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.schedules.agenda import Agenda
 from shared.store.turns.inbox import DAY_MS, TURNS
 from shared.store.turns.queue import Claim
@@ -75,7 +74,6 @@ class MemoryStore:
     def __init__(self, client: RedisClient, limits: MemoryLimits | None = None) -> None:
         self._client = client
         self._limits = limits or MemoryLimits()
-        self._remember, self._consolidate = load("sessions/remember"), load("sessions/consolidate")
         self.idle, self.rework = Agenda(client, keys.IDLE), Agenda(client, keys.REWORK)
 
     async def read_memory(self, scope: str) -> MemoryText:
@@ -88,7 +86,7 @@ class MemoryStore:
         claim and can write only while it holds the lease. Raises MemoryChanged, LeaseLost,
         RedisAway."""
         answer = await self._client.run(
-            self._remember,
+            "sessions/remember",
             [keys.memory(scope), keys.leases(TURNS)],
             [
                 version, text, self._limits.keep_days * DAY_MS,
@@ -153,7 +151,7 @@ class MemoryStore:
             raise ValueError(f"take is {take!r}; it must be from 1 to the {len(read.entries)} entries that were read")
         limits = self._limits
         done = await self._client.run(
-            self._consolidate,
+            "sessions/consolidate",
             [
                 keys.session(session), _LISTS[read.source](session), keys.memory(read.scope), keys.memlog(read.scope),
                 keys.REWORK,

@@ -13,7 +13,6 @@ from shared.errors import ShoalError
 from shared.ids import session_id
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import load
 
 UNACCEPTED_MS: Final = 10 * 60_000
 """Life of a request whose message was not accepted yet."""
@@ -51,7 +50,6 @@ class Requests:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._begin, self._end = load("sessions/request_begin"), load("sessions/request_end")
 
     async def begin(self, principal: str, *, key: str | None, session: str | None, asked: str) -> ApiRequest:
         """Find the request with this key, or register a new one. Without a `session` it gets one of
@@ -63,7 +61,7 @@ class Requests:
         # The script appends the ticket, which only it knows when the key is new.
         passing = session_id(API, f"{principal}/{MARK}")
         begun, ticket, at_ms, after, answer = await self._client.run(
-            self._begin,
+            "sessions/request_begin",
             [kept, "" if session is None else keys.session(session), keys.EPHEMERAL],
             [asked, secrets.token_hex(16), passing, UNACCEPTED_MS],
         )
@@ -101,13 +99,13 @@ class Requests:
         must be read from the log again."""
         if not asked.key or len(answer) > ANSWER_LIMIT_BYTES:
             return False
-        done: int = await self._client.run(self._end, [asked.key], [asked.ticket, answer, KEEP_MS])
+        done: int = await self._client.run("sessions/request_end", [asked.key], [asked.ticket, answer, KEEP_MS])
         return done == 1
 
     async def release(self, asked: ApiRequest) -> None:
         """Free the key of a request that came to nothing, so that it can be used again."""
         if asked.key:
-            await self._client.run(self._end, [asked.key], [asked.ticket, b"", KEEP_MS])
+            await self._client.run("sessions/request_end", [asked.key], [asked.ticket, b"", KEEP_MS])
 
 
 def _hash(principal: str, key: str) -> str:

@@ -16,7 +16,6 @@ from shared.messages.transcript import ApprovalEntry
 from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import load
 from shared.store.turns.approvals import APPROVAL_OUTCOMES, ApprovalOutcome, parse_question, resolution_args
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, check_message
 
@@ -91,7 +90,6 @@ class Sessions:
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-        self._command = load("sessions/command")
 
     async def state(self, session: str, *, scope: str = "") -> SessionState:
         """Read the state of a session. `scope` is its memory scope, `""` for the one at the last
@@ -172,7 +170,7 @@ class Sessions:
                 now_ms=answer.at,
             )
         status, seq, dropped = await self._client.run(
-            self._command,
+            "sessions/command",
             [
                 keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.ledger(session),
                 keys.history(session), keys.archive(session), keys.outbox(session), keys.live(session),

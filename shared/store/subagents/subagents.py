@@ -16,7 +16,6 @@ from shared.messages.subagent import Outcome, SubagentTask, decode_task, fitted,
 from shared.messages.transcript import LedgerEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.jobs.jobs import QUEUE as JOBS
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.turns.queue import Claim
@@ -76,9 +75,6 @@ class Subagents:
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-        self._ledger, self._end, self._note = load("turns/ledger"), load("subagents/end"), load("subagents/save_note")
-        self._detach, self._cancel = load("subagents/detach"), load("subagents/cancel")
-        self._sweep = load("subagents/sweep")
 
     async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
@@ -90,7 +86,7 @@ class Subagents:
         # The same script as for turns; a subagent's record plays the part of the session.
         id = claim.member.removeprefix(keys.SUB_PREFIX)
         done = await self._client.run(
-            self._ledger,
+            "turns/ledger",
             [keys.leases(JOBS), keys.child(id), keys.ledger(id), keys.queue(JOBS), keys.wake(JOBS)],
             [claim.member, claim.lease_id, step, encode(entry), LEDGER_CAP_BYTES, ""],
             retry_for_s=retry_for_s,
@@ -105,7 +101,7 @@ class Subagents:
         LeaseLost, RedisAway."""
         id = claim.member.removeprefix(keys.SUB_PREFIX)
         names = [keys.leases(JOBS), keys.child(id)]
-        if await self._client.run(self._note, names, [claim.member, claim.lease_id, rounds, tokens]) != 1:
+        if await self._client.run("subagents/save_note", names, [claim.member, claim.lease_id, rounds, tokens]) != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
 
     async def finish(
@@ -126,7 +122,7 @@ class Subagents:
         session = task.session
         crash_point("before_child_end")
         done: int = await self._client.run(
-            self._end,
+            "subagents/end",
             [
                 keys.leases(JOBS), keys.child(task.id), keys.session(session), keys.inbox(session), keys.queue(TURNS),
                 keys.wake(TURNS),
@@ -147,13 +143,13 @@ class Subagents:
         """End subagents of a session without a report: all, one, or those of one turn. Return
         how many there were. Raises RedisAway."""
         of_turn = "" if turn is None else turn
-        ended: int = await self._client.run(self._cancel, [], [session, of_turn, id])
+        ended: int = await self._client.run("subagents/cancel", [], [session, of_turn, id])
         return ended
 
     async def detach(self, id: str) -> bool:
         """Let a subagent that its turn waited for report to the inbox instead. Returns False
         when it has ended meanwhile."""
-        return bool(await self._client.run(self._detach, [keys.child(id)], []))
+        return bool(await self._client.run("subagents/detach", [keys.child(id)], []))
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None:
         """Read a subagent that a turn waits for; None when it is gone. Raises RedisAway."""
@@ -167,7 +163,7 @@ class Subagents:
         """Queue subagents again that have not ended but are in no queue; return how many. Raises
         RedisAway, Refused."""
         names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)]
-        back: int = await self._client.run(self._sweep, names, [look_at])
+        back: int = await self._client.run("subagents/sweep", names, [look_at])
         return back
 
     async def read_info(self, id: str) -> SubagentInfo | None:

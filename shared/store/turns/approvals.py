@@ -13,7 +13,6 @@ from shared.messages.outbound import Approval, OutboundMessage
 from shared.messages.transcript import ApprovalEntry, decode_ledger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 from shared.store.turns.queue import Claim
 from shared.tracing import current_traceparent
@@ -51,7 +50,6 @@ class Approvals:
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-        self._park, self._approve = load("turns/park"), load("turns/approve")
 
     async def park(
         self,
@@ -74,7 +72,7 @@ class Approvals:
         assert claim.turn is not None
         session, limits = claim.session, self._limits
         done = await self._client.run(
-            self._park,
+            "turns/park",
             _keys(session, queue),
             [
                 claim.member, claim.lease_id, step, encode(question), encode(question_line(question, wait_s=wait_s)),
@@ -113,7 +111,7 @@ class Approvals:
         args = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
         crash_point("before_approve")
         done = await self._client.run(
-            self._approve,
+            "turns/approve",
             _keys(session, TURNS),
             [keys.turn(session), *args, self._limits.log_days * DAY_MS],
             retry_for_s=retry_for_s,

@@ -11,7 +11,6 @@ from shared.ephemeral import KEEP_MS
 from shared.store import keys
 from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 
 AT_ONCE: Final = 64
@@ -41,7 +40,6 @@ class CommitBatcher:
         self._of_all: list[Value] = [
             limits.session_days * DAY_MS, limits.log_days * DAY_MS, limits.idle_ms, KEEP_MS, KEEP_MS, 0, history_bytes,
         ]  # fmt: skip
-        self._script = load("turns/commit")
         self._waiting: list[_End] = []
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -82,7 +80,7 @@ class CommitBatcher:
             values = chain(*(end.args for end in batch), *(end.brought for end in batch))
             answers = [
                 ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
-                for answer in await self._client.run(self._script, _KEYS, [len(batch), *self._of_all, *values])
+                for answer in await self._client.run("turns/commit", _KEYS, [len(batch), *self._of_all, *values])
             ]
         # The connection closes: those who wait must not wait for ever.
         except asyncio.CancelledError:

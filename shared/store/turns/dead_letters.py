@@ -20,7 +20,6 @@ from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import UserLine
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, Accepted, Inbox, InboxLimits
 
 PAGE: Final = 50
@@ -74,7 +73,6 @@ class DeadLetters:
         self._inbox = inbox
         self._clock = clock
         self._limits = limits or InboxLimits()
-        self._page = load("turns/dead_page")
 
     async def count(self) -> int:
         """Count all dead letters."""
@@ -151,7 +149,7 @@ class DeadLetters:
     async def _deliver_again(self, letter: DeadLetterEntry) -> Accepted | None:
         session, limits = letter.session, self._limits
         seq = await self._client.run(
-            load("delivery/replay"),
+            "delivery/replay",
             [keys.DEAD, keys.session(session), keys.outbox(session), keys.live(session)],
             [letter.id, limits.log_days * DAY_MS, limits.session_days * DAY_MS],
         )
@@ -171,7 +169,7 @@ class DeadLetters:
         return message
 
     async def _read(self, command: str, start: str, end: str, limit: int) -> list[DeadLetterEntry]:
-        rows = await self._client.run(self._page, [keys.DEAD], [command, start, end, limit])
+        rows = await self._client.run("turns/dead_page", [keys.DEAD], [command, start, end, limit])
         return [_letter(row) for row in rows]
 
 

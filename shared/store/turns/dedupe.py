@@ -6,7 +6,6 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.messages.inbound import InboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, InboxLimits
 
 
@@ -17,7 +16,6 @@ class SeenMessages:
         self._client = client
         self._clock = clock
         self._days = InboxLimits().seen_days
-        self._form = load("turns/dedupe_form")
 
     async def knows(self, message: InboundMessage) -> bool:
         """Tell whether a message was seen before. A False may be wrong; only ingest decides for
@@ -39,6 +37,6 @@ class SeenMessages:
 
     async def _ask(self, message: InboundMessage, first: str, form: str) -> str:
         newest: bytes = await self._client.run(
-            self._form, [], [keys.seen(message.channel), self._days, f"{message.chat_id}/{first}", first, form]
+            "turns/dedupe_form", [], [keys.seen(message.channel), self._days, f"{message.chat_id}/{first}", first, form]
         )
         return newest.decode()

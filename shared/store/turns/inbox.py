@@ -19,7 +19,6 @@ from shared.settings import Settings
 from shared.settings.sections.chats import Busy, busy_by_channel, senders_by_channel
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 
 DAY_MS: Final = 86_400_000
 TITLE_LIMIT: Final = 60
@@ -134,9 +133,6 @@ class Inbox:
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-        self._ingest = load("turns/ingest")
-        self._stop = load("turns/stop")
-        self._slow_down = load("turns/slow_down")
 
     async def ingest(
         self,
@@ -175,7 +171,7 @@ class Inbox:
             content=_notice(refused), turn=0, kind="notice", at=message.timestamp, traceparent=message.traceparent
         )
         written: int = await self._client.run(
-            self._slow_down,
+            "turns/slow_down",
             [
                 keys.session(session), keys.outbox(session), keys.live(session),
                 keys.brake(f"told:{_sender(message)}"), keys.brake(f"told:chat:{session}"),
@@ -200,7 +196,7 @@ class Inbox:
         # answer.
         crash_point("before_ingest")
         status, turn, ahead, seq = await self._client.run(
-            self._ingest,
+            "turns/ingest",
             [
                 keys.inbox(session), keys.session(session), keys.queue(TURNS), keys.wake(TURNS),
                 keys.outbox(session), keys.live(session),
@@ -248,7 +244,7 @@ class Inbox:
         the next turn.
         """
         stopped: int = await self._client.run(
-            self._stop,
+            "turns/stop",
             [
                 keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS),
             ],

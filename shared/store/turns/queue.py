@@ -146,8 +146,6 @@ class LeaseQueue:
         self._own_wake = keys.wake(owner)
         self.wait_s = min(1.0, lease_s / 5)
         self._blocking = client.blocking(self.wait_s)
-        self._acquire, self._renew, self._release = load("turns/acquire"), load("turns/renew"), load("turns/release")
-        self._isolate = load("turns/isolate")
 
     async def acquire(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
@@ -161,7 +159,7 @@ class LeaseQueue:
         minute.
         """
         call = self._call(count, most, grace, subagents)
-        return self._claims(await self._client.run(self._acquire, self._keys, call))
+        return self._claims(await self._client.run("turns/acquire", self._keys, call))
 
     async def acquire_next(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
@@ -175,7 +173,7 @@ class LeaseQueue:
         woken, answer = await self._blocking.commands(
             [
                 ["BLPOP", *lists, self._own_wake, self.wait_s],
-                ["EVALSHA", sha(self._acquire), len(self._keys), *self._keys, *call],
+                ["EVALSHA", sha(load("turns/acquire")), len(self._keys), *self._keys, *call],
             ]
         )
         if unknown_script(answer):
@@ -229,7 +227,7 @@ class LeaseQueue:
         was told to stop (0 = none)."""
         pairs = [part for claim in claims for part in (claim.member, claim.token)]
         args: list[str | int] = [self.owner, int(self.lease_s * 1000), *pairs]
-        answer = await self._client.run(self._renew, self._keys[:2], args, retry_for_s=retry_for_s)
+        answer = await self._client.run("turns/renew", self._keys[:2], args, retry_for_s=retry_for_s)
         return [None if stop < 0 else stop for stop in answer]
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
@@ -240,7 +238,7 @@ class LeaseQueue:
         Raises LeaseLost when it is not ours any more.
         """
         done = await self._client.run(
-            self._release,
+            "turns/release",
             [*self._keys, keys.attempts(claim.member)],
             [claim.member, claim.lease_id, int(delay_s * 1000), count],
             retry_for_s=retry_for_s,
@@ -255,7 +253,7 @@ class LeaseQueue:
         Raises LeaseLost.
         """
         done = await self._client.run(
-            self._isolate, [self._keys[1], keys.attempts(claim.member)], [claim.member, claim.lease_id]
+            "turns/isolate", [self._keys[1], keys.attempts(claim.member)], [claim.member, claim.lease_id]
         )
         if done != 1:
             raise LeaseLost(f"the lease on {claim.member!r} is lost")
@@ -283,15 +281,12 @@ async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[
     """Return every lease of this owner in the HASH `leases`: member and token. Raises RedisAway."""
     found: dict[str, str] = {}
     # HSCAN may return an entry twice, which the dict absorbs.
-    cursor: bytes = b"0"
-    while True:
-        cursor, flat = await client.command("HSCAN", leases, cursor, "COUNT", 500)
+    async for flat in client.scan("HSCAN", leases):
         for member, lease in zip(flat[::2], flat[1::2], strict=True):
             whose, _, token = lease.decode().partition(":")
             if whose == owner:
                 found[member.decode()] = token
-        if cursor == b"0":
-            return list(found.items())
+    return list(found.items())
 
 
 def _turn_work(

@@ -17,7 +17,6 @@ from shared.messages.outbound import LogLine
 from shared.messages.transcript import JoinEntry, LedgerEntry, TranscriptEntry, decode_ledger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value, with_retries
-from shared.store.client.scripts import load
 from shared.store.jobs.jobs import QUEUE as JOBS
 from shared.store.turns.approvals import Approvals
 from shared.store.turns.commit_batch import CommitBatcher
@@ -64,7 +63,6 @@ class Turns:
         self._limits = limits or InboxLimits()
         self.approvals = Approvals(client, self._limits)
         self._commits = CommitBatcher(client, self._limits, HISTORY_CAP_BYTES)
-        self._ledger, self._take = load("turns/ledger"), load("turns/take")
 
     async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
@@ -79,7 +77,7 @@ class Turns:
         """
         effect_keys, effect_args = self._effect(effect)
         done = await self._client.run(
-            self._ledger,
+            "turns/ledger",
             [
                 keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session), keys.queue(TURNS),
                 keys.wake(TURNS), *effect_keys,
@@ -113,7 +111,7 @@ class Turns:
         assert claim.turn is not None
         session = claim.session
         done, flat, record = await self._client.run(
-            self._take,
+            "turns/take",
             [
                 keys.leases(TURNS), keys.session(session), keys.inbox(session), keys.ledger(session), keys.queue(TURNS),
                 keys.wake(TURNS), keys.live(session),

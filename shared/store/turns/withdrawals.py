@@ -9,7 +9,6 @@ from shared.messages.codec import encode
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 
 WithdrawalOutcome = Literal["withdrawn", "unknown", "answering", "over"]
@@ -31,7 +30,6 @@ class Withdrawals:
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-        self._withdraw = load("turns/withdraw")
 
     async def withdraw(
         self, channel: str, chat_id: str, id: str, *, thread: str | None = None, at_ms: int = 0
@@ -45,7 +43,7 @@ class Withdrawals:
         line = OutboundMessage(content="Withdrawn.", turn=0, in_reply_to=(id,), kind="withdrawn", at=at_ms)
         # One script decides between a withdrawal and a claim, so a message is never both.
         done, _ = await self._client.run(
-            self._withdraw,
+            "turns/withdraw",
             [
                 keys.inbox(session), keys.session(session), keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS),
                 keys.outbox(session), keys.live(session), keys.ledger(session),

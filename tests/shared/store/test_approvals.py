@@ -18,7 +18,6 @@ from shared.messages.transcript import ApprovalEntry, AssistantEntry, DecisionEn
 from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import Script
 from shared.store.delivery.outbox import Outbox
 from shared.store.sessions.session import Sessions
 from shared.store.turns.approvals import ApprovalOutcome, Approvals
@@ -92,11 +91,9 @@ class Twice(RedisClient):
         super().__init__(url)
         self.answers: list[int] = []
 
-    async def run(
-        self, script: Script, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
-    ) -> Any:
+    async def run(self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0) -> Any:
         for _ in range(2):
-            self.answers.append(await super().run(script, keys, args, retry_for_s=retry_for_s))
+            self.answers.append(await super().run(name, keys, args, retry_for_s=retry_for_s))
         return self.answers[-1]
 
 

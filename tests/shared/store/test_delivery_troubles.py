@@ -13,7 +13,6 @@ from shared.messages.schedule import Schedule
 from shared.store import keys
 from shared.store.client.pubsub import pubsub
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import Script
 from shared.store.delivery.deliveries import (
     DROPPED_AT_ONCE,
     LOOK_S,
@@ -456,11 +455,11 @@ class Cut(RedisClient):
     away = deaf = False
 
     async def run(
-        self, script: Script, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
+        self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
     ) -> object:
         if self.away:
             raise RedisAway("away")
-        answer = await super().run(script, keys, args, retry_for_s=retry_for_s)
+        answer = await super().run(name, keys, args, retry_for_s=retry_for_s)
         if self.deaf:
             raise RedisAway("no answer")
         return answer

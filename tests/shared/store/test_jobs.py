@@ -9,7 +9,6 @@ import pytest
 from shared.ids import nonce
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import load
 from shared.store.jobs.jobs import JOB_PREFIX, RESULT_PREFIX, Jobs
 from shared.store.turns.queue import Claim, LeaseQueue
 from worker.process.worker_handle import WorkerLeases
@@ -30,7 +29,7 @@ async def finish(
     """End a job as LeaseWorker does."""
     id = claim.member
     answer: int = await client.run(
-        load("jobs/finish"),
+        "jobs/finish",
         [
             keys.queue("jobs"), keys.leases("jobs"), keys.wake("jobs"),
             RESULT_PREFIX + id, RETRY + id, JOB_PREFIX + id, ABORTED,

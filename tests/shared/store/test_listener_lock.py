@@ -11,7 +11,6 @@ import pytest
 from shared.errors import RedisAway
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.client.scripts import Script
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.listener_lease import LOOK_S, ListenerLease, ListenerLock
 from shared.tasks import cancel_all
@@ -27,11 +26,11 @@ class Sometimes(RedisClient):
     away = False
 
     async def run(
-        self, script: Script, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
+        self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
     ) -> object:
         if self.away:
             raise RedisAway("away")
-        return await super().run(script, keys, args, retry_for_s=retry_for_s)
+        return await super().run(name, keys, args, retry_for_s=retry_for_s)
 
 
 @pytest.fixture
