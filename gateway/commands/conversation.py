@@ -1,84 +1,83 @@
-"""`/new`, `/stop` and `/forget`: the commands that end something."""
+"""`/new`, `/stop` and `/forget`, which end something, and `/yes` and `/no` for channels without
+buttons."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.session import Sessions, SessionState
+from shared.store.turns.approvals import REFUSALS, ApprovalOutcome
 from shared.store.turns.inbox import SHARED_SCOPE
 
 
-class NewCommand:
-    """Ends the conversation. A job puts it into memory."""
-
-    name = "new"
-    about = "begin a new conversation"
-
-    async def answer(self, context: CommandContext) -> CommandAnswer:
-        state = context.state
-        lines = ["New conversation."]
-        if state.entries:
-            lines.append("What we said before goes into memory.")
-        lines += _ended(state)
-        if context.argument:
-            lines.append("I have not read what you wrote after `/new`; please send it as a message of its own.")
-        return CommandAnswer(" ".join(lines), change="new")
+async def answer_new(context: CommandContext) -> CommandAnswer:
+    """End the conversation. A job puts it into memory."""
+    lines = ["New conversation."]
+    if context.state.entries:
+        lines.append("What we said before goes into memory.")
+    lines += _ended(context.state)
+    if context.argument:
+        lines.append("I have not read what you wrote after `/new`; please send it as a message of its own.")
+    return CommandAnswer(" ".join(lines), change="new")
 
 
-class StopCommand:
-    """Ends the turn at the head and all background jobs of the chat. The text that the turn has
+async def answer_stop(context: CommandContext) -> CommandAnswer:
+    """End the turn at the head and all background jobs of the chat. The text that the turn has
     written is kept; messages that wait are answered."""
-
-    name = "stop"
-    about = "stop what I am doing"
-
-    async def answer(self, context: CommandContext) -> CommandAnswer:
-        state = context.state
-        if not state.turn:
-            text = "Stopped." if state.subagents else "Nothing is running."
-        elif waiting := len(state.waiting) - 1 - state.joined:
-            text = f"Stopped. {counted(waiting, 'more message waits', 'more messages wait')}."
-        else:
-            text = "Stopped."
-        if state.subagents:
-            text += f" {counted(state.subagents, 'job')} in the background cancelled."
-        return CommandAnswer(text, change="stop")
+    state = context.state
+    text = "Stopped." if state.turn or state.subagents else "Nothing is running."
+    if state.turn and (waiting := len(state.waiting) - 1 - state.joined):
+        text += f" {counted(waiting, 'more message waits', 'more messages wait')}."
+    if state.subagents:
+        text += f" {counted(state.subagents, 'job')} in the background cancelled."
+    return CommandAnswer(text, change="stop")
 
 
-class ForgetCommand:
-    """Deletes the memory, and the conversation as the model sees it."""
+async def answer_forget(sessions: Sessions, schedules: Schedules, context: CommandContext) -> CommandAnswer:
+    """Delete the memory, and the conversation as the model sees it."""
+    state = context.state
+    if state.scope == SHARED_SCOPE:
+        return CommandAnswer(
+            "I cannot do that here: this memory belongs to everybody who talks to me. "
+            "Only an operator can delete it, with `shoal session forget`. Nothing was changed."
+        )
+    has = await sessions.memory_size(state.scope)
+    planned = len(await schedules.of_session(context.message.session))
+    personal = state.scope.startswith("user:")
+    whose = "what I remember of you, in **all your chats**" if personal else "what I remember of this chat"
+    lines = [
+        f"I have forgotten {whose}. Deleted:",
+        "",
+        f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
+        f"- `HISTORY.md` ({counted(has.log_entries, 'entry', 'entries')})",
+        f"- this conversation ({counted(state.entries, 'entry', 'entries')}), and older ones not yet in memory",
+        "- the files that were sent here, and those in the workspace",
+        *([f"- {counted(planned, 'plan')} of this chat"] if planned else []),
+        "",
+        "Kept: the messages that you see here, which I do not read any more.",
+        *_ended(state),
+    ]
+    return CommandAnswer("\n".join(lines), change="forget")
 
-    name = "forget"
-    about = "delete my memory and this conversation"
 
-    def __init__(self, sessions: Sessions, schedules: Schedules) -> None:
-        self._sessions = sessions
-        self._schedules = schedules
+async def answer_question(name: Literal["yes", "no"], context: CommandContext) -> CommandAnswer:
+    """Answer the question that the chat's turn waits for, or the one whose id is named."""
+    asks = context.state.open_question
+    named = context.argument.strip("`'\" ").casefold()
+    if asks is None:
+        return CommandAnswer("I am not waiting for a yes to anything." if not named else not_counted("over"))
+    if named and named != asks.id:
+        return CommandAnswer(not_counted("unknown"))
+    if asks.people and context.message.sender_id not in asks.people:
+        return CommandAnswer(not_counted("not_allowed"))
+    return CommandAnswer(f"I run `{asks.tool}` now." if name == "yes" else f"I do not run `{asks.tool}`.", change=name)
 
-    async def answer(self, context: CommandContext) -> CommandAnswer:
-        state = context.state
-        if state.scope == SHARED_SCOPE:
-            return CommandAnswer(
-                "I cannot do that here: this memory belongs to everybody who talks to me. "
-                "Only an operator can delete it, with `shoal session forget`. Nothing was changed."
-            )
-        has = await self._sessions.memory_size(state.scope)
-        planned = len(await self._schedules.of_session(context.message.session))
-        personal = state.scope.startswith("user:")
-        whose = "what I remember of you, in **all your chats**" if personal else "what I remember of this chat"
-        lines = [
-            f"I have forgotten {whose}. Deleted:",
-            "",
-            f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
-            f"- `HISTORY.md` ({counted(has.log_entries, 'entry', 'entries')})",
-            f"- this conversation ({counted(state.entries, 'entry', 'entries')}), and older ones not yet in memory",
-            "- the files that were sent here, and those in the workspace",
-            *([f"- {counted(planned, 'plan')} of this chat"] if planned else []),
-            "",
-            "Kept: the messages that you see here, which I do not read any more.",
-            *_ended(state),
-        ]
-        return CommandAnswer("\n".join(lines), change="forget")
+
+def not_counted(why: ApprovalOutcome) -> str:
+    """Return the reply to an answer that does not count."""
+    return f"{REFUSALS[why][:1].upper()}{REFUSALS[why][1:]}."
 
 
 def _ended(state: SessionState) -> list[str]:

@@ -4,76 +4,89 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, Final
 
-from gateway.commands.approve import ApproveCommand
-from gateway.commands.busy import BusyCommand
-from gateway.commands.command import Command
-from gateway.commands.conversation import ForgetCommand, NewCommand, StopCommand
-from gateway.commands.cron import CronCommand
-from gateway.commands.help import HelpCommand
-from gateway.commands.jobs import JobsCommand
-from gateway.commands.memory import MemoryCommand
-from gateway.commands.model import ModelCommand
-from gateway.commands.pair import PairCommand
-from gateway.commands.status import StatusCommand
+import msgspec
+
+from gateway.commands.background import answer_cron, answer_jobs
+from gateway.commands.choices import answer_busy, answer_model
+from gateway.commands.command import Command, CommandAnswer, CommandContext
+from gateway.commands.conversation import answer_forget, answer_new, answer_question, answer_stop
+from gateway.commands.overview import answer_memory, answer_status
+from gateway.commands.pair import answer_pair
 from shared.plugins import LoadedPlugin, load_plugins
 from shared.settings import PluginSettings, Settings
-from shared.settings.sections.chats import busy_by_channel
+from shared.settings.sections.chats import POLICIES, busy_by_channel
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore
 from shared.store.sessions.session import Sessions
 from shared.store.subagents.subagents import Subagents
 
-GROUP: Final = "shoal.commands"
+OWN: Final = ("help", "new", "stop", "status", "model", "busy", "jobs", "memory", "cron", "forget", "yes", "no")
+"""The words of Shoal's own commands, as they are listed. `/pair` is one more where a channel has
+`admins`."""
+
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 
 
-OWN: Final = (
-    *(kind.name for kind in (HelpCommand, NewCommand, StopCommand, StatusCommand, ModelCommand, BusyCommand)),
-    *(kind.name for kind in (JobsCommand, MemoryCommand, CronCommand, ForgetCommand)),
-    "yes",
-    "no",
-)
-"""The words of Shoal's own commands, as they are listed. `/pair` is one more where a channel has
-`admins`."""
+class OwnCommand(msgspec.Struct, frozen=True):
+    """A command of Shoal's own."""
+
+    name: str
+    about: str
+    answer: Callable[[CommandContext], Coroutine[Any, Any, CommandAnswer]]
 
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
     """Return Shoal's commands by word, then those of `extra`."""
     sessions, schedules = Sessions(client), Schedules(client, settings.cron)
     commands: dict[str, Command] = {}
-    own: list[Command] = [
-        HelpCommand(commands),
-        NewCommand(),
-        StopCommand(),
-        StatusCommand(settings.model, client),
-        ModelCommand(settings.model),
-        BusyCommand(settings.inbox, busy_by_channel(settings.channels)),
-        JobsCommand(Subagents(client)),
-        MemoryCommand(MemoryStore(client), sessions),
-        CronCommand(schedules),
-        ForgetCommand(sessions, schedules),
-        ApproveCommand("yes"),
-        ApproveCommand("no"),
+    own = [
+        OwnCommand("help", "list these commands", partial(_answer_help, commands)),
+        OwnCommand("new", "begin a new conversation", answer_new),
+        OwnCommand("stop", "stop what I am doing", answer_stop),
+        OwnCommand("status", "show what is going on", partial(answer_status, settings.model, sessions)),
+        OwnCommand("model", "list the models, or choose one: `/model NAME`", partial(answer_model, settings.model)),
+        OwnCommand(
+            "busy",
+            f"what happens to a message while I am busy: `/busy {'|'.join(POLICIES)}`",
+            partial(answer_busy, settings.inbox, busy_by_channel(settings.channels)),
+        ),
+        OwnCommand(
+            "jobs",
+            "list what I do in the background; `/jobs cancel ID`, `/jobs cancel all`",
+            partial(answer_jobs, Subagents(client)),
+        ),
+        OwnCommand(
+            "memory",
+            "show what I remember; `/memory search WORDS`",
+            partial(answer_memory, MemoryStore(client), sessions),
+        ),
+        OwnCommand("cron", "list what is planned here; `/cron remove ID`", partial(answer_cron, schedules)),
+        OwnCommand("forget", "delete my memory and this conversation", partial(answer_forget, sessions, schedules)),
+        OwnCommand("yes", "let me do what I asked about: `/yes [ID]`", partial(answer_question, "yes")),
+        OwnCommand("no", "do not let me do what I asked about: `/no [ID]`", partial(answer_question, "no")),
     ]
     if any(table.get("admins") for table in settings.channels.values()):
-        own.append(PairCommand(client))
+        own.append(OwnCommand("pair", "let somebody in by the code they were sent: `/pair CODE`", answer_pair))
     commands.update((command.name, command) for command in (*own, *extra))
     return commands
 
 
-def plugin_commands(plugins: PluginSettings) -> list[Command]:
-    """Load the commands of installed packages, in the order of their names.
+async def _answer_help(commands: Mapping[str, Command], _: CommandContext) -> CommandAnswer:
+    rows = [f"- `/{command.name}` {command.about}" for command in commands.values()]
+    return CommandAnswer("\n".join(["You can say:", "", *rows]))
 
-    Raises SettingsError for one that cannot be made or whose name cannot be typed.
-    """
-    loaded = load_plugins(GROUP, off=plugins.off, reserved=(*OWN, PairCommand.name))
+
+def plugin_commands(plugins: PluginSettings) -> list[Command]:
+    """Load the commands of installed packages, in the order of their names. Raises SettingsError
+    for one that cannot be made or whose name cannot be typed."""
+    loaded = load_plugins("shoal.commands", off=plugins.off, reserved=(*OWN, "pair"))
     for plugin in loaded:
-        why = _fault_of(plugin)
-        if why is not None:
+        if (why := _fault_of(plugin)) is not None:
             raise plugin.refused(why)
     return [plugin.made for plugin in loaded]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.commands.approve import not_counted
+from gateway.commands.conversation import not_counted
 from gateway.commands.command import Command, CommandAnswer, CommandContext
 from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
