@@ -4,35 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from gateway.channel import Channel, MessageSink
+from gateway.channel import Channel
 from gateway.chat_channel import ChatChannel
 from gateway.choice import make_channels, problems_of, wanted
-from gateway.commands.command import Command
 from gateway.commands.registry import build_commands, plugin_commands
-from gateway.ingress.approvals import ApprovalDesk
-from gateway.ingress.commands import CommandRunner
 from gateway.ingress.ingest import Ingress
 from gateway.platform.webhooks import WebhookServer
-from gateway.process.announcer import Announcer
-from gateway.process.redis_watch import RedisWatch
+from gateway.upkeep import Announcer, RedisWatch
 from shared import log
-from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.process.fleet_gauges import FleetGauges
 from shared.process.health import HealthServer
 from shared.process.heap import freeze_heap
 from shared.process.service import EXIT_SETTINGS
 from shared.settings import Settings, load, redis_url, secrets_of
-from shared.store.access.audit import Audit
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.background_jobs import MemoryJobs
-from shared.store.jobs.jobs import Jobs
-from shared.store.sessions.session import Sessions
-from shared.store.turns.approvals import Approvals
-from shared.store.turns.inbox import Inbox, InboxLimits
-from shared.store.turns.withdrawals import Withdrawals
+from shared.store.turns.inbox import InboxLimits
 from shared.tracing import process as tracing
 
 
@@ -61,34 +50,11 @@ async def main(names: Sequence[str], stop: asyncio.Event) -> None:
     try:
         channels = make_channels(chosen, settings, client, hooks)
         commands = build_commands(settings, client, plugin_commands(settings.plugins))
-        ingress = build_ingress(client, commands, InboxLimits.of(settings))
+        ingress = Ingress(client, commands, InboxLimits.of(settings))
         await _run(settings, client, channels, hooks, ingress, stop)
     finally:
         await client.close()
         await tracing.stop()
-
-
-def build_ingress(
-    client: RedisClient,
-    commands: Mapping[str, Command],
-    limits: InboxLimits | None = None,
-    *,
-    clock: Clock = SYSTEM_CLOCK,
-) -> Ingress:
-    """Join an ingress with its stores. `commands` are those it answers, by name."""
-    limits = limits or InboxLimits()
-    audit = Audit(client)
-    desk = ApprovalDesk(Approvals(client, limits), audit, clock=clock)
-    runner = CommandRunner(
-        client,
-        commands,
-        Sessions(client, limits),
-        MemoryJobs(Jobs(client)),
-        limits,
-        on_answered={"yes": desk.record_command, "no": desk.record_command},
-        clock=clock,
-    )
-    return Ingress(Inbox(client, limits), Withdrawals(client, limits), runner, desk, audit, limits, clock=clock)
 
 
 async def _run(
@@ -96,7 +62,7 @@ async def _run(
     client: RedisClient,
     channels: Sequence[Channel],
     hooks: WebhookServer,
-    sink: MessageSink,
+    ingress: Ingress,
     stop: asyncio.Event,
 ) -> None:
     watch = RedisWatch(client)
@@ -123,7 +89,7 @@ async def _run(
     problems: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:
-            listening = [group.create_task(channel.listen(sink, stop), name=channel.name) for channel in channels]
+            listening = [group.create_task(channel.listen(ingress, stop), name=channel.name) for channel in channels]
             listening.append(group.create_task(hooks.run(), name="hooks"))
             chores = [group.create_task(watch.run()), group.create_task(announcer.run())]
             await asyncio.wait(listening)

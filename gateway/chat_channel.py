@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import Final
 
-from gateway.channel import ChannelLimits, MessageSink
 from gateway.delivery.egress import Egress
+from gateway.ingress.ingest import Ingress
 from gateway.platform.inlet import PlatformInlet
 from gateway.platform.listener_lease import ListenerCursor, locks_of
 from gateway.platform.listening import PlatformListener
@@ -18,7 +18,6 @@ from gateway.platform.webhooks import WebhookServer
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.media.store import MediaStore
-from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import DeliveryQueue
@@ -36,8 +35,6 @@ class ChatChannel:
 
     Its lines go out by delivery, under a lease, whichever replica has the chat: see `send`.
     """
-
-    limits = ChannelLimits(text_bytes=TEXT_LIMIT_BYTES)
 
     def __init__(
         self, name: str, settings: Settings, client: RedisClient, hooks: WebhookServer, *, clock: Clock = SYSTEM_CLOCK
@@ -92,7 +89,7 @@ class ChatChannel:
         }
         return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
 
-    async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
+    async def listen(self, sink: Ingress, draining: asyncio.Event) -> None:
         """Open, listen and deliver until `draining`. A fault of the platform ends neither this
         channel nor another: it is opened again."""
         try:
@@ -104,7 +101,7 @@ class ChatChannel:
                 async with asyncio.timeout(CLOSE_S):
                     await self._platform.close()
 
-    async def _run_opened(self, sink: MessageSink, draining: asyncio.Event) -> None:
+    async def _run_opened(self, sink: Ingress, draining: asyncio.Event) -> None:
         """Listen and deliver on an opened platform until the process drains or the channel
         breaks."""
         lease_s = self._settings.worker.lease_s

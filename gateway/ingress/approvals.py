@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext
-from shared.clock import SYSTEM_CLOCK, Clock
+from shared.clock import Clock
 from shared.ids import log_id, split_session
 from shared.log import logger
 from shared.messages.transcript import ApprovalEntry
@@ -28,7 +28,7 @@ class ApprovalDesk:
     """Settles questions for a gateway's channels, whether answered by a button or by `/yes` and
     `/no`."""
 
-    def __init__(self, approvals: Approvals, audit: Audit, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, approvals: Approvals, audit: Audit, clock: Clock) -> None:
         self._approvals = approvals
         self._audit = audit
         self._clock = clock
@@ -54,14 +54,13 @@ class ApprovalDesk:
         """Record what came of a `/yes` or `/no`. `refused` is the store's reason not to count
         it."""
         question, sender = context.state.open_question, context.message.sender_id
+        settled: ApprovalOutcome = "unknown"
         if answer.change:
-            settled: ApprovalOutcome = "done"
+            settled = "done"
         elif refused is not None:
             settled = refused
         elif question is not None and question.people and sender not in question.people:
             settled = "not_allowed"
-        else:
-            settled = "unknown"
         id = question.id if question else context.argument
         await self._record(context.message.session, id, question, sender, name, settled)
 
@@ -69,9 +68,10 @@ class ApprovalDesk:
         self, session: str, id: str, question: ApprovalEntry | None, sender: str, reply: str, settled: ApprovalOutcome
     ) -> None:
         """Log and audit one reply: hashes only, never a text."""
-        APPROVALS.labels(reply if settled == "done" else "refused").inc()
+        done = settled == "done"
+        APPROVALS.labels(reply if done else "refused").inc()
         log.info(
-            "approval answered" if settled == "done" else "approval refused",
+            "approval answered" if done else "approval refused",
             session=log_id(session),
             question=id[:64],
             reply=reply,
@@ -80,7 +80,7 @@ class ApprovalDesk:
         )
         await self._audit.record(
             "approval",
-            reply if settled == "done" else settled,
+            reply if done else settled,
             actor=actor_of(split_session(session)[0], sender),
             session=session,
             turn=question.turn if question else 0,

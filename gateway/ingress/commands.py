@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from gateway.commands.conversation import not_counted
 from gateway.commands.command import Command, CommandAnswer, CommandContext
+from gateway.commands.conversation import not_counted
+from gateway.ingress.approvals import HELD_S, TRIES, ApprovalDesk
 from shared.backoff import Backoff
-from shared.clock import SYSTEM_CLOCK, Clock
+from shared.clock import Clock
 from shared.errors import BadInput, RedisAway, Refused
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
-from shared.messages.web import CommandRow
 from shared.metrics import COMMANDS
 from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.background_jobs import MemoryJobs, forget_media
+from shared.store.jobs.jobs import Jobs
 from shared.store.sessions.session import ApprovalRejected, CommandAnswered, InboxChanged, Sessions
 from shared.store.turns.approvals import ApprovalOutcome
 from shared.store.turns.inbox import InboxLimits, scope_of
-
-TRIES: Final = 10
-HELD_S: Final = 0.1
-"""Pause before the next try while a worker reads the question that a command answers."""
 
 ANSWER_WITHIN_S: Final = 10.0
 ANSWER_CHARS: Final = 16_000
@@ -38,40 +35,27 @@ ENDS_TURNS: Final = ("new", "forget")
 
 _COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@\w+)?(?:\s+|$)")
 
-OnAnswered = Callable[[str, CommandContext, CommandAnswer, ApprovalOutcome | None], Awaitable[None]]
-"""Called with a command's name, context, answer and the store's refusal, if it refused the first
-answer."""
-
 log = logger("ingress")
 
 
 class CommandRunner:
-    """Runs the commands of a gateway. `on_answered` has what else to do after an answer, by
-    command."""
+    """Runs the commands of a gateway."""
 
     def __init__(
         self,
         client: RedisClient,
         commands: Mapping[str, Command],
-        sessions: Sessions,
-        jobs: MemoryJobs,
         limits: InboxLimits,
-        *,
-        on_answered: Mapping[str, OnAnswered],
-        clock: Clock = SYSTEM_CLOCK,
+        desk: ApprovalDesk,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._commands = commands
-        self._sessions = sessions
-        self._jobs = jobs
+        self._sessions = Sessions(client, limits)
+        self._jobs = MemoryJobs(Jobs(client))
         self._limits = limits
-        self._on_answered = on_answered
+        self._desk = desk
         self._clock = clock
-
-    @property
-    def rows(self) -> Sequence[CommandRow]:
-        """The commands as channels may offer them."""
-        return [CommandRow(command.name, command.about) for command in self._commands.values()]
 
     def find(self, text: str) -> tuple[Command, str] | None:
         """Return the command that a text begins with, and its argument; None for any other text."""
@@ -150,8 +134,8 @@ class CommandRunner:
                 else:
                     refused = exc.why
                 continue
-            if command.name in self._on_answered and not answered.duplicate:
-                await self._on_answered[command.name](command.name, context, answer, refused)
+            if command.name in ("yes", "no") and not answered.duplicate:
+                await self._desk.record_command(command.name, context, answer, refused)
             # Also for a duplicate: the process that answered first may have died before it asked.
             await self._queue_jobs(answer.change, session)
             return answered

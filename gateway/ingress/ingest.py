@@ -3,8 +3,9 @@ inbox of its session."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
+from gateway.commands.command import Command
 from gateway.ingress.approvals import ApprovalDesk
 from gateway.ingress.commands import CommandRunner
 from gateway.process.traces import receive_span, record_accepted
@@ -18,7 +19,9 @@ from shared.messages.outbound import LogLine
 from shared.messages.web import CommandRow
 from shared.metrics import MESSAGES_REFUSED, MESSAGES_WITHDRAWN
 from shared.store.access.audit import Audit, actor_of
+from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import READ_CHANNELS
+from shared.store.turns.approvals import Approvals
 from shared.store.turns.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits
 from shared.store.turns.withdrawals import WithdrawalOutcome, Withdrawals
 
@@ -26,32 +29,29 @@ log = logger("ingress")
 
 
 class Ingress:
-    """The MessageSink of every channel of a gateway."""
+    """Takes the messages of every channel of a gateway. `commands` are those it answers, by
+    name."""
 
     def __init__(
         self,
-        inbox: Inbox,
-        withdrawals: Withdrawals,
-        commands: CommandRunner,
-        approvals: ApprovalDesk,
-        audit: Audit,
-        limits: InboxLimits,
+        client: RedisClient,
+        commands: Mapping[str, Command],
+        limits: InboxLimits | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self._inbox = inbox
-        self._withdrawals = withdrawals
-        self._commands = commands
-        self._audit = audit
-        self._limits = limits
+        self._limits = limits = limits or InboxLimits()
         self._clock = clock
-        self.stop = inbox.stop
-        self.approve = approvals.approve
-
-    @property
-    def commands(self) -> Sequence[CommandRow]:
+        self._inbox = Inbox(client, limits)
+        self._withdrawals = Withdrawals(client, limits)
+        self._audit = Audit(client)
+        desk = ApprovalDesk(Approvals(client, limits), self._audit, clock)
+        self._commands = CommandRunner(client, commands, limits, desk, clock)
+        self.commands = [CommandRow(command.name, command.about) for command in commands.values()]
         """The commands that channels may offer."""
-        return self._commands.rows
+
+        self.stop = self._inbox.stop
+        self.approve = desk.approve
 
     async def ingest(
         self,
@@ -62,12 +62,15 @@ class Ingress:
         notice: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
-        """Take a message, once. A command has its answer in the chat's log when this returns, and
-        turn 0.
+        """Make a message durable, once. A command has its answer in the chat's log when this
+        returns, and turn 0; a word that is not a command is a message like any other: people talk
+        about paths.
 
-        A word that is not a command is a message like any other: people talk about paths. With
-        `notice` a refusal is written into the chat's log too, once a minute; that a chat is paused
-        for bots always is. Raises BadInput, TooBig, Refused, RedisAway.
+        `show` is written into the chat's log with it: the person's text where people read the log,
+        or a notice about it. With `notice` a refusal is written into the log too, once a minute,
+        for channels that cannot show one at the message; except `overloaded`, for that message
+        comes again. That a chat is paused for bots is always written. The caller counts refusals
+        (`MESSAGES_REFUSED`). Raises BadInput, TooBig, Refused, RedisAway.
         """
         with receive_span(message) as (message, traced):
             try:
@@ -110,7 +113,7 @@ class Ingress:
         return Accepted(turn=0, ahead=0, seq=answered.seq, duplicate=answered.duplicate)
 
     async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> WithdrawalOutcome:
-        """Withdraw a message that no turn has begun with, and count it. Raises RedisAway."""
+        """Withdraw a message, unless a turn has begun with it, and count it. Raises RedisAway."""
         done = await self._withdrawals.withdraw(channel, chat_id, id, thread=thread, at_ms=self._clock.now_ms())
         if done == "withdrawn":
             MESSAGES_WITHDRAWN.labels(channel).inc()

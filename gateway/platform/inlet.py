@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from gateway.channel import MessageSink
 from gateway.commands.pair import ADMIN
+from gateway.ingress.ingest import Ingress
 from gateway.platform.access import AccessSettings, judge, startup_warnings
 from gateway.platform.protocol import GROUP_NOTE, InletVerdict, Platform, PlatformMessage
 from gateway.platform.received_files import FetchedFiles, ReceivedFiles
@@ -54,7 +54,7 @@ class PlatformInlet:
         self,
         platform: Platform,
         rules: AccessSettings,
-        sink: MessageSink,
+        sink: Ingress,
         notes: ChatNotes,
         client: RedisClient,
         settings: Settings,

@@ -20,13 +20,13 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from gateway.app import build_ingress
 from gateway.channels.web.api.completion import ApiLimits
 from gateway.channels.web.channel import WebChannel
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.socket.frame_handler import FrameLimits
 from gateway.channels.web.socket.socket import SocketLimits
 from gateway.commands.registry import build_commands
+from gateway.ingress.ingest import Ingress
 from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
@@ -64,7 +64,7 @@ class Gateway:
         self.channel = channel
         self.client = client
         self.inbox = Inbox(client)
-        self.sink = build_ingress(client, build_commands(settings or Settings(), client), inbox_limits)
+        self.sink = Ingress(client, build_commands(settings or Settings(), client), inbox_limits)
         self.stop = stop
 
     @property

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gateway.app import build_ingress
 from gateway.chat_channel import ChatChannel
 from gateway.commands.registry import build_commands
+from gateway.ingress.ingest import Ingress
 from gateway.platform import registry
 from gateway.platform.access import AccessSettings
 from gateway.platform.protocol import ChannelBroken, NotAccepted, Platform
@@ -49,7 +49,7 @@ class Running:
         self.client = RedisClient(redis_url)
         self.hooks = WebhookServer(settings.hooks, self.stop)
         self.channel = ChatChannel(platform.name, settings, self.client, self.hooks)
-        sink = build_ingress(self.client, build_commands(settings, self.client))
+        sink = Ingress(self.client, build_commands(settings, self.client))
         self.task = asyncio.create_task(self.channel.listen(sink, self.stop))
 
     @property

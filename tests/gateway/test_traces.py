@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
 from gateway.process.traces import delivery_span, receive_span
@@ -39,7 +38,7 @@ SHOWN = UserLine(id="m", text="hi")
 
 
 def ingress(client: RedisClient, limits: InboxLimits | None = None) -> Ingress:
-    return build_ingress(client, build_commands(Settings(), client), limits)
+    return Ingress(client, build_commands(Settings(), client), limits)
 
 
 async def waiting(client: RedisClient) -> list[InboundMessage]:

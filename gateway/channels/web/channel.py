@@ -9,7 +9,6 @@ from typing import Final
 
 from starlette.websockets import WebSocket
 
-from gateway.channel import ChannelLimits, MessageSink
 from gateway.channels.web.api.completion import ApiLimits, ApiServices
 from gateway.channels.web.api.router import ApiRouter
 from gateway.channels.web.api.turn_follower import FollowerHub
@@ -24,9 +23,9 @@ from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, FrameL
 from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.hub import Hub
 from gateway.channels.web.socket.socket import RESTARTING, MakeHandler, PageSocket, SocketLimits
+from gateway.ingress.ingest import Ingress
 from shared.log import logger
 from shared.media.store import MediaStore
-from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.process.listening import address_of
 from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client.redis_client import RedisClient
@@ -51,7 +50,6 @@ class WebChannel:
     Redis."""
 
     name = NAME
-    limits = ChannelLimits(text_bytes=TEXT_LIMIT_BYTES)
 
     def __init__(
         self,
@@ -85,7 +83,7 @@ class WebChannel:
         self._sockets: dict[PageSocket, asyncio.Task[None]] = {}
         self._address = ""
 
-    async def listen(self, sink: MessageSink, draining: asyncio.Event) -> None:
+    async def listen(self, sink: Ingress, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
         followers = FollowerHub(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
         api = self._api = self._make_api(sink, followers)
@@ -128,7 +126,7 @@ class WebChannel:
             "web.requests": str(self._api.requests if self._api else 0),
         }
 
-    def _make_api(self, sink: MessageSink, followers: FollowerHub) -> ApiRouter:
+    def _make_api(self, sink: Ingress, followers: FollowerHub) -> ApiRouter:
         services = ApiServices(
             sink=sink,
             principals=self._principals,
@@ -141,7 +139,7 @@ class WebChannel:
         )
         return ApiRouter(services, self._presets, allowed_origins=self._settings.allowed_origins)
 
-    def _make_handler(self, sink: MessageSink, subscriber: Subscriber, principal: str) -> FrameHandler:
+    def _make_handler(self, sink: Ingress, subscriber: Subscriber, principal: str) -> FrameHandler:
         return FrameHandler(
             subscriber,
             principal,

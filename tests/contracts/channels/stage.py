@@ -13,10 +13,9 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from gateway.app import build_ingress
-from gateway.channel import MessageSink
 from gateway.chat_channel import ChatChannel
 from gateway.commands.registry import build_commands
+from gateway.ingress.ingest import Ingress
 from gateway.platform.protocol import HookRequest
 from gateway.platform.webhooks import WebhookServer
 from shared.errors import RedisAway
@@ -72,7 +71,7 @@ class Replica:
         self.hooks = WebhookServer(settings.hooks, self.stop)
         self.channel = ChatChannel(name, settings, self.client, self.hooks)
         limits = InboxLimits.of(settings)
-        self.sink: MessageSink = build_ingress(self.client, build_commands(settings, self.client), limits)
+        self.sink: Ingress = Ingress(self.client, build_commands(settings, self.client), limits)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

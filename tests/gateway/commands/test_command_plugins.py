@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.registry import OWN, build_commands, plugin_commands
+from gateway.ingress.ingest import Ingress
 from shared.errors import SettingsError
 from shared.settings import PluginSettings, Settings
 from shared.store.client.redis_client import RedisClient
@@ -55,7 +55,7 @@ class InstalledPackages:
 async def test_a_command_of_an_installed_package_is_answered(client: RedisClient, installed: InstalledPackages) -> None:
     """Nothing else is needed than that the package is there."""
     installed.add("shout")
-    ingress = build_ingress(client, build_commands(Settings(), client, plugin_commands(PluginSettings())))
+    ingress = Ingress(client, build_commands(Settings(), client, plugin_commands(PluginSettings())))
     assert [row.name for row in ingress.commands] == [*OWN, "shout"]
     await ingress.ingest(message("/shout hello"))
     [line] = await Outbox(client).read_after("web:owner/a", after=0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
 from shared.ids import nonce
@@ -19,7 +18,7 @@ from tests.helpers.children import CHAT, SESSION, Parent, end, reports, take
 
 @pytest.fixture
 def ingress(client: RedisClient) -> Ingress:
-    return build_ingress(client, build_commands(Settings(), client))
+    return Ingress(client, build_commands(Settings(), client))
 
 
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str = "", chat: str = CHAT) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
 from shared.errors import RedisAway, Refused
@@ -24,7 +23,7 @@ SESSION = "web:owner/a"
 
 
 def make(client: RedisClient, limits: InboxLimits) -> Ingress:
-    return build_ingress(client, build_commands(Settings(), client), limits)
+    return Ingress(client, build_commands(Settings(), client), limits)
 
 
 async def notices(client: RedisClient, session: str = SESSION) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.command import Command, CommandAnswer, CommandContext
 from gateway.commands.registry import OWN, build_commands
 from gateway.ingress.commands import ANSWER_CHARS
@@ -44,7 +43,7 @@ COMMANDS_ALL = [f"/{name}" for name in OWN]
 
 
 def make(client: RedisClient, *extra: Command, limits: InboxLimits | None = None) -> Ingress:
-    return build_ingress(client, build_commands(SETTINGS, client, extra), limits)
+    return Ingress(client, build_commands(SETTINGS, client, extra), limits)
 
 
 @pytest.fixture
@@ -583,14 +582,14 @@ async def test_a_command_waits_for_redis_as_long_as_a_message_does(hasty: RedisC
 async def test_patience_is_measured_by_the_clock(hasty: RedisClient, valkey: EmbeddedValkey) -> None:
     """A try that would begin too late is not made."""
     clock = HandClock()
-    ingress = build_ingress(hasty, build_commands(SETTINGS, hasty), clock=clock)
+    ingress = Ingress(hasty, build_commands(SETTINGS, hasty), clock=clock)
 
     class Ticking(Echo):
         async def answer(self, context: CommandContext) -> CommandAnswer:
             clock.at += 3
             raise RedisAway("away")
 
-    ingress = build_ingress(hasty, build_commands(SETTINGS, hasty, [Ticking()]), clock=clock)
+    ingress = Ingress(hasty, build_commands(SETTINGS, hasty, [Ticking()]), clock=clock)
     with pytest.raises(RedisAway):
         await tell(ingress, "/echo", retry_for_s=5)
     assert clock.at == 1006

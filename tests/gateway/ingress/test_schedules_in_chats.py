@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
 from shared.ids import nonce
@@ -24,7 +23,7 @@ NOW = 1_795_262_400_000  # Saturday, 2026-11-21, 12:00 UTC
 
 @pytest.fixture
 def ingress(client: RedisClient) -> Ingress:
-    return build_ingress(client, build_commands(Settings(), client))
+    return Ingress(client, build_commands(Settings(), client))
 
 
 async def ask(client: RedisClient, ingress: Ingress, text: str, *, id: str | None = None, chat: str = "owner/a") -> str:

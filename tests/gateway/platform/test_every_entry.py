@@ -16,8 +16,8 @@ from typing import Final, Protocol, cast
 import msgspec
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
+from gateway.ingress.ingest import Ingress
 from gateway.platform.access import judge
 from gateway.platform.inlet import PlatformInlet
 from gateway.platform.protocol import Platform, PlatformMessage
@@ -138,7 +138,7 @@ class Replica:
         settings = Settings(
             media=MediaSettings(dir=folder), channels={rows.IDS.channel: {"admins": list(access.admins)}}
         )
-        ingress = build_ingress(client, build_commands(settings, client))
+        ingress = Ingress(client, build_commands(settings, client))
         platform = cast(Platform, Named(rows.IDS.channel))
         self.inlet = PlatformInlet(platform, access, ingress, Notebook(), client, settings)
         self._rows, self._client = rows, client

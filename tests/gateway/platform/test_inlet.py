@@ -13,8 +13,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
+from gateway.ingress.ingest import Ingress
 from gateway.platform.access import AccessSettings
 from gateway.platform.inlet import PlatformInlet
 from gateway.platform.protocol import NotAccepted, Platform, PlatformMessage, RemoteFile
@@ -102,7 +102,7 @@ class Replica:
         self.inlet = PlatformInlet(
             cast(Platform, self.files),
             access or rules(),
-            build_ingress(client, build_commands(settings, client), limits),
+            Ingress(client, build_commands(settings, client), limits),
             self.notebook,
             client,
             settings,

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from gateway.app import build_ingress
 from gateway.commands.registry import build_commands
+from gateway.ingress.ingest import Ingress
 from proof.chaos.verdict import torn
 from shared.ids import nonce
 from shared.messages.inbound import InboundMessage
@@ -99,7 +99,7 @@ class Fleet:
         self.model = model
         self.clients = [RedisClient(url) for _ in range(4)]
         settings = Settings()
-        self.gateways = [build_ingress(client, build_commands(settings, client), limits) for client in self.clients[2:]]
+        self.gateways = [Ingress(client, build_commands(settings, client), limits) for client in self.clients[2:]]
         self.client = self.clients[0]
         self.loops = [
             LeaseLoop(

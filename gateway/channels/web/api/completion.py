@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from gateway.channel import MessageSink
 from gateway.channels.web.api.errors import ApiError, draining_error, store_unavailable
 from gateway.channels.web.api.request import CompletionRequest, store_files
 from gateway.channels.web.api.turn_follower import FollowerHub, TurnFollower
 from gateway.channels.web.http.auth import Login, Principals
+from gateway.ingress.ingest import Ingress
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ephemeral import API, ephemeral_chat
 from shared.errors import BadInput, RedisAway, Refused
@@ -75,7 +75,7 @@ class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
 class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     """Services that every completion uses. `closing` is set when this gateway shuts down."""
 
-    sink: MessageSink
+    sink: Ingress
     principals: Principals
     followers: FollowerHub
     requests: Requests

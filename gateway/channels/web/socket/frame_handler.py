@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from gateway.channel import MessageSink
 from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.socket.chat_view import Subscriber
 from gateway.channels.web.socket.frames import LineRenderer, ServerFrame, encode_frame
 from gateway.channels.web.socket.hub import Hub
+from gateway.ingress.ingest import Ingress
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
@@ -67,7 +67,7 @@ class FrameHandler:
         subscriber: Subscriber,
         principal: str,
         *,
-        sink: MessageSink,
+        sink: Ingress,
         outbox: Outbox,
         hub: Hub,
         lines: LineRenderer,
