@@ -8,8 +8,9 @@ their own; access to one gives none to the other.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -21,6 +22,7 @@ from shared.settings.read import read
 from shared.settings.sections.chats import BUSY_KEY
 
 EVERYBODY: Final = "*"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 ID_LISTS: Final = ("allow_from", "admins", "allow_groups")
 GROUP_RULES: Final = "group_rules"
 
@@ -138,9 +140,16 @@ def startup_warnings(name: str, rules: AccessSettings) -> Iterator[str]:
 T = TypeVar("T", bound=AccessSettings)
 
 
-def read_channel(kind: type[T], name: str, table: Mapping[str, Any], *, ids: IdForm | None = None) -> T:
+def read_channel(
+    kind: type[T],
+    name: str,
+    table: Mapping[str, Any],
+    *,
+    ids: IdForm | None = None,
+    find_problems: Callable[[str, T], Iterable[str]] = lambda _key, _settings: (),
+) -> T:
     """Return the table `[channels.<name>]` as settings of this kind. Ids may be numbers in the
-    file.
+    file. `find_problems` judges settings that are right otherwise, and yields one line a problem.
 
     Raises SettingsError with every problem found, one a line: unknown keys, wrong types, a blank
     secret, an entry that is not an id.
@@ -150,9 +159,20 @@ def read_channel(kind: type[T], name: str, table: Mapping[str, Any], *, ids: IdF
     settings = read(kind, _with_text_ids(own), key, problems)
     if settings is not None:
         problems += [*_blank_secrets(settings, key), *_wrong_ids(settings, key, ids)]
+        problems += [] if problems else find_problems(key, settings)
     if settings is None or problems:
         raise SettingsError("\n".join(problems))
     return settings
+
+
+def is_safe_address(address: str) -> bool:
+    """Return whether a secret may be sent there: over TLS, or to this machine."""
+    try:
+        url = urlsplit(address)
+        _ = url.port  # raises ValueError for one out of range, which hostname does not notice
+    except ValueError:
+        return False
+    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and url.hostname in LOOPBACK))
 
 
 def _with_text_ids(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Meta
 
-from gateway.channels.settings import read_settings
-from gateway.platform.access import AccessSettings, IdForm
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -42,7 +41,7 @@ class DiscordSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_
 
 def read_discord(name: str, table: Mapping[str, Any]) -> DiscordSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    return read_settings(DiscordSettings, name, table, ids=IDS, find_problems=_find_problems)
+    return read_channel(DiscordSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
 def _find_problems(key: str, settings: DiscordSettings) -> Iterator[str]:

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta
 
 from gateway.channels.email.sender import ADDRESS
-from gateway.channels.settings import LOOPBACK, read_settings
-from gateway.platform.access import ID_LISTS, AccessSettings, IdForm
+from gateway.platform.access import ID_LISTS, LOOPBACK, AccessSettings, IdForm, read_channel
 from shared.settings import Secret
 
 Tls = Literal["tls", "starttls", "off"]
@@ -88,7 +87,7 @@ class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
     """Read the settings table, with addresses in lower case. Raises SettingsError, one line per
     problem."""
-    return read_settings(EmailSettings, name, _lower_addresses(table), ids=IDS, find_problems=_find_problems)
+    return read_channel(EmailSettings, name, _lower_addresses(table), ids=IDS, find_problems=_find_problems)
 
 
 def _lower_addresses(table: Mapping[str, Any]) -> dict[str, Any]:

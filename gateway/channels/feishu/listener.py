@@ -4,7 +4,6 @@ hours."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,11 +13,9 @@ import msgspec
 
 from gateway.channels.feishu.frames import DATA, FeishuFrame, FramePieces, UnreadableFrame, read_frame
 from gateway.channels.feishu.wire import CardPressed, FeishuEvent, read_event
-from gateway.channels.ordered_events import HOLD_S, OrderedEvents
-from gateway.platform.protocol import NotAccepted
+from gateway.channels.sockets import HOLD_S, SocketEvents
 from shared.errors import RedisAway, Refused
 from shared.log import logger
-from shared.tasks import cancel_all
 
 PRESS_S: Final = 2.5
 """A press must be answered within three seconds and is not repeated by Feishu; the person can press
@@ -52,37 +49,12 @@ class LongConnectionListener:
         hold_s: float = HOLD_S,
         press_s: float = PRESS_S,
     ) -> None:
-        self._connect = connect
         self._accept = accept
         self._hold_s = hold_s
         self._press_s = press_s
         self._pieces = FramePieces()
-        self._news = asyncio.Event()
-        self._events = OrderedEvents("feishu", self._news.set)
-
-    async def run(self, until: asyncio.Event) -> None:
-        """Listen until `until` is set. Raises NotAccepted when the connection is lost,
-        ChannelBroken, RedisAway, Refused."""
-        socket = await self._connect()
-        reader = asyncio.create_task(self._read_frames(socket), name="socket")
-        ending = asyncio.create_task(until.wait())
-        for task in (reader, ending):
-            task.add_done_callback(lambda _: self._news.set())
-        try:
-            await self._news.wait()
-            if self._events.failure is not None:
-                raise self._events.failure
-            if not until.is_set():
-                reader.result()
-                raise NotAccepted("the connection to Feishu is lost")
-            # Reading ends first; events in progress can still be acknowledged.
-            await cancel_all([reader])
-            await self._events.finish()
-        finally:
-            try:
-                await cancel_all([ending, reader, *self._events.tasks])
-            finally:
-                await socket.close()
+        self._events = SocketEvents("Feishu", connect, self._read_frames)
+        self.run = self._events.run
 
     async def _read_frames(self, socket: FrameSocket) -> None:
         """Start handling every event that arrives, until the connection ends."""
@@ -109,7 +81,7 @@ class LongConnectionListener:
             is_press = isinstance(event.event, CardPressed)
             hold_s = self._press_s if is_press else self._hold_s
             try:
-                toast = await self._events.accept(event.chat, partial(self._accept, event), hold_s=hold_s)
+                toast = await self._events.accept(event.chat, partial(self._accept, event), hold_s)
             except Exception as exc:
                 await socket.acknowledge(frame, began_at, code=NOT_ACCEPTED)
                 if is_press and isinstance(exc, RedisAway | Refused):

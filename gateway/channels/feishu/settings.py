@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from gateway.channels.settings import is_safe_address, read_settings
-from gateway.platform.access import AccessSettings, IdForm
+from gateway.platform.access import AccessSettings, IdForm, is_safe_address, read_channel
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -53,7 +52,7 @@ class FeishuSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 def read_feishu(name: str, table: Mapping[str, Any]) -> FeishuSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    return read_settings(FeishuSettings, name, table, ids=IDS, find_problems=_find_problems)
+    return read_channel(FeishuSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
 def _find_problems(key: str, settings: FeishuSettings) -> Iterator[str]:

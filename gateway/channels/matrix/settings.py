@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta
 
-from gateway.channels.settings import read_settings
-from gateway.platform.access import AccessSettings, IdForm
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -45,7 +44,7 @@ class MatrixSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_f
 
 def read_matrix(name: str, table: Mapping[str, Any]) -> MatrixSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    return read_settings(MatrixSettings, name, table, ids=IDS, find_problems=_find_problems)
+    return read_channel(MatrixSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
 def _find_problems(key: str, settings: MatrixSettings) -> Iterator[str]:

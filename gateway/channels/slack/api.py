@@ -6,9 +6,10 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from gateway.channels.slack import files, sockets
+from gateway.channels.slack import files
 from gateway.channels.slack.calls import SlackWebApi
 from gateway.channels.slack.contents import SlackIdentity
+from gateway.channels.slack.listener import SocketModeConnection, open_connection
 from gateway.channels.slack.posted import has_mark, post_attachments, post_metadata, post_text
 from gateway.channels.slack.refusals import ScopeMissing, map_error
 from gateway.platform.protocol import ChannelBroken, NotAccepted, Post, RemoteFile, Throttled
@@ -52,9 +53,9 @@ class SlackApi:
         if self._opened is not None:
             await self._opened.close()
 
-    async def connect(self) -> sockets.SocketModeConnection:
+    async def connect(self) -> SocketModeConnection:
         """Open one Socket Mode connection. Raises ChannelBroken, NotAccepted."""
-        return await sockets.open_connection(self._calls, self._app_token)
+        return await open_connection(self._calls, self._app_token)
 
     async def send(self, post: Post) -> str:
         """Send a post and return its ts, or for a file its id. Raises NotDelivered,

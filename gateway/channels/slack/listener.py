@@ -1,33 +1,81 @@
-"""Listen by Socket Mode: an event is acknowledged after it was accepted; Slack repeats what is not
-acknowledged.
+"""Listen by Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode): an event is acknowledged
+after it was accepted; Slack repeats what is not acknowledged.
 
-Slack announces a few seconds ahead that it will close a connection: the next one is opened while
-the old one is still read.
+The SDK's own client reconnects forever even with a revoked token, handles the messages of one chat
+in parallel, and drops a connection before it has the next; slack-bolt builds on it. Here the next
+one is opened while the old one is still read: Slack announces a few seconds ahead that it closes it.
 """
 
 from __future__ import annotations
 
-import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Final
 
-from gateway.channels.ordered_events import HOLD_S, OrderedEvents
+from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
+
+from gateway.channels.slack.calls import SlackWebApi
 from gateway.channels.slack.parse import conversation_id
 from gateway.channels.slack.wire import Envelope, SlackEvent, UnreadablePayload, read_envelope, read_payload
+from gateway.channels.sockets import HOLD_S, SocketEvents
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.log import logger
-from shared.tasks import cancel_all
+
+PING_S: Final = 10.0
+CLOSE_S: Final = 1.0
+FRAME_BYTES: Final = 4 * 1024 * 1024
 
 log = logger("slack")
 
 
-class EnvelopeSocket(Protocol):
-    """One Socket Mode connection, as the listener needs it."""
+class SocketModeConnection:
+    """One WebSocket."""
 
-    async def receive(self) -> str | None: ...
-    async def acknowledge(self, envelope_id: str) -> None: ...
-    async def close(self) -> None: ...
+    def __init__(self, socket: ClientWebSocketResponse) -> None:
+        self._socket = socket
+
+    async def receive(self) -> str | None:
+        """Return the next frame, None once the connection is closed."""
+        while True:
+            message = await self._socket.receive()
+            if message.type is WSMsgType.TEXT:
+                return str(message.data)
+            if message.type is not WSMsgType.BINARY:
+                return None
+
+    async def acknowledge(self, envelope_id: str) -> None:
+        """Tell Slack not to repeat this envelope. If the connection is gone, Slack repeats it on
+        another one."""
+        try:
+            await self._socket.send_str(json.dumps({"envelope_id": envelope_id}))
+        except (ClientError, ConnectionError, RuntimeError):
+            return
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
+async def open_connection(calls: SlackWebApi, app_token: str) -> SocketModeConnection:
+    """Open one more connection. Raises ChannelBroken, NotAccepted, Throttled."""
+    try:
+        reply = await calls.call_setup(calls.sdk.apps_connections_open(app_token=app_token))
+    except ChannelBroken as exc:
+        raise ChannelBroken(
+            "Slack opens no socket with channels.slack.app_token: it must be an app-level token (xapp-) of this app "
+            "with connections:write, and Socket Mode must be on"
+        ) from exc
+    url = str(reply.get("url", ""))
+    if not url.startswith(("wss://", calls.origin.replace("http", "ws", 1))):
+        raise NotAccepted("Slack told no address for a socket")
+    timeout = ClientWSTimeout(ws_close=CLOSE_S)
+    try:
+        socket = await calls.http.ws_connect(
+            url, heartbeat=PING_S, timeout=timeout, max_msg_size=FRAME_BYTES, proxy=calls.proxy
+        )
+    except (ClientError, TimeoutError) as exc:
+        raise NotAccepted(f"no socket: {type(exc).__name__}") from exc
+    return SocketModeConnection(socket)
 
 
 class SocketModeListener:
@@ -35,60 +83,16 @@ class SocketModeListener:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[EnvelopeSocket]],
+        connect: Callable[[], Awaitable[SocketModeConnection]],
         accept: Callable[[SlackEvent], Awaitable[None]],
-        *,
         hold_s: float = HOLD_S,
     ) -> None:
-        self._connect = connect
         self._accept = accept
         self._hold_s = hold_s
-        self._sockets: dict[asyncio.Task[None], EnvelopeSocket] = {}
-        self._news = asyncio.Event()
-        self._events = OrderedEvents("slack", self._news.set)
-        self._refresh = False
+        self._events = SocketEvents("Slack", connect, self._read_envelopes)
+        self.run = self._events.run
 
-    async def run(self, until: asyncio.Event) -> None:
-        """Listen until `until` is set. Raises NotAccepted when the connection is lost,
-        ChannelBroken, RedisAway, Refused."""
-        ending = asyncio.create_task(until.wait())
-        ending.add_done_callback(lambda _: self._news.set())
-        try:
-            newest = await self._open_socket()
-            while not until.is_set():
-                await self._news.wait()
-                self._news.clear()
-                if self._events.failure is not None:
-                    raise self._events.failure
-                if newest.done():
-                    newest.result()
-                    raise NotAccepted("the connection to Slack is lost")
-                if self._refresh:
-                    self._refresh = False
-                    newest = await self._open_socket()
-                await self._drop_ended_sockets()
-            # Reading ends first; events in progress can still be acknowledged.
-            await cancel_all(self._sockets)
-            await self._events.finish()
-        finally:
-            try:
-                await cancel_all([ending, *self._sockets, *self._events.tasks])
-            finally:
-                await asyncio.gather(*(socket.close() for socket in self._sockets.values()), return_exceptions=True)
-
-    async def _open_socket(self) -> asyncio.Task[None]:
-        socket = await self._connect()
-        reader = asyncio.create_task(self._read_envelopes(socket), name="socket")
-        reader.add_done_callback(lambda _: self._news.set())
-        self._sockets[reader] = socket
-        return reader
-
-    async def _drop_ended_sockets(self) -> None:
-        for reader in [reader for reader in self._sockets if reader.done()]:
-            await self._sockets.pop(reader).close()
-            reader.result()
-
-    async def _read_envelopes(self, socket: EnvelopeSocket) -> None:
+    async def _read_envelopes(self, socket: SocketModeConnection) -> None:
         """Start handling every envelope of a connection, until it ends."""
         while (frame := await socket.receive()) is not None:
             try:
@@ -108,16 +112,15 @@ class SocketModeListener:
             case "too_many_websockets":
                 raise NotAccepted("Slack has ten sockets of this app already")
             case _:  # warning, refresh_requested
-                self._refresh = True
-                self._news.set()
+                self._events.refresh()
 
-    async def _handle_envelope(self, socket: EnvelopeSocket, envelope: Envelope) -> None:
+    async def _handle_envelope(self, socket: SocketModeConnection, envelope: Envelope) -> None:
         event = None
         try:
             event = read_payload(envelope)
         except UnreadablePayload as exc:
             log.warning("event not understood", kind=envelope.type, why=str(exc))
         if event is not None:
-            await self._events.accept(conversation_id(event), partial(self._accept, event), hold_s=self._hold_s)
+            await self._events.accept(conversation_id(event), partial(self._accept, event), self._hold_s)
         # Also for one that could not be read: repeating it would not help.
         await socket.acknowledge(envelope.envelope_id)

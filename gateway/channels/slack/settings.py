@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from gateway.channels.settings import is_safe_address, read_settings
-from gateway.platform.access import AccessSettings, IdForm
+from gateway.platform.access import AccessSettings, IdForm, is_safe_address, read_channel
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -46,7 +45,7 @@ class SlackSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 def read_slack(name: str, table: Mapping[str, Any]) -> SlackSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    return read_settings(SlackSettings, name, table, ids=IDS, find_problems=_find_problems)
+    return read_channel(SlackSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
 def _find_problems(key: str, settings: SlackSettings) -> Iterator[str]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from gateway.channels.settings import read_settings
-from gateway.platform.access import AccessSettings, IdForm
+from gateway.platform.access import AccessSettings, IdForm, read_channel
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -38,7 +37,7 @@ class TelegramSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown
 
 def read_telegram(name: str, table: Mapping[str, Any]) -> TelegramSettings:
     """Read the settings table. Raises SettingsError, one line per problem."""
-    return read_settings(TelegramSettings, name, table, ids=IDS, find_problems=_find_problems)
+    return read_channel(TelegramSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
 def _find_problems(key: str, settings: TelegramSettings) -> Iterator[str]:

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from gateway.channels.settings import is_safe_address, read_settings
-from gateway.platform.access import AccessSettings, IdForm
+from gateway.platform.access import AccessSettings, IdForm, is_safe_address, read_channel
 from shared.settings import Secret
 
 IDS: Final = IdForm(
@@ -43,7 +42,7 @@ def read_whatsapp(name: str, table: Mapping[str, Any]) -> WhatsAppSettings:
     number = table.get("phone_number_id")
     if type(number) is int:  # all digits: it is easily written without quotes
         table = {**table, "phone_number_id": str(number)}
-    return read_settings(WhatsAppSettings, name, table, ids=IDS, find_problems=_find_problems)
+    return read_channel(WhatsAppSettings, name, table, ids=IDS, find_problems=_find_problems)
 
 
 def _find_problems(key: str, settings: WhatsAppSettings) -> Iterator[str]:

@@ -244,8 +244,7 @@ async def test_at_the_end_what_is_under_way_is_finished_and_no_more_begun() -> N
         played.socket.tell("e1", "one")
         await eventually(lambda: played.socket.frames.empty() and played.listener._events.tasks)
         played.until.set()
-        await asyncio.sleep(0)
-        await eventually(lambda: played.listener._news.is_set())
+        await eventually(lambda: all(reader.done() for reader in played.listener._events._sockets))
         played.socket.tell("e2", "two")
         go.set()
         await task

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.slack.listener import SocketModeListener
+from gateway.channels.slack.listener import SocketModeConnection, SocketModeListener
 from gateway.channels.slack.wire import EventCallback, SlackEvent
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.errors import RedisAway, Refused
@@ -19,7 +19,7 @@ from tests.gateway.channels.slack.payloads import callback, message
 from tests.helpers.wait import eventually
 
 
-class PlayedSocket:
+class PlayedSocket(SocketModeConnection):
     """A connection that a test speaks over; None ends it."""
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ async def test_at_the_end_what_is_under_way_is_finished_and_no_more_begun() -> N
         socket.tell("e1", "one")
         await eventually(lambda: socket.frames.empty() and played.listener._events.tasks)
         played.until.set()
-        await eventually(lambda: not any(not reader.done() for reader in played.listener._sockets))
+        await eventually(lambda: all(reader.done() for reader in played.listener._events._sockets))
         socket.tell("e2", "two")
         go.set()
         await task
