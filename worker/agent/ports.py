@@ -2,8 +2,8 @@
 in this one long file, so that the whole border of the agent can be read at once.
 
 The worker implements them (`worker/turn`, `worker/subagents`, `worker/guards`), tests implement
-them in memory. `NULL_PORTS` stands wherever a turn has nothing of the kind, so the loop needs no
-branches.
+them in memory. Their own bodies are the answers of `NULL_PORTS`, which stands wherever a turn has
+nothing of the kind, so the loop needs no branches.
 """
 
 from __future__ import annotations
@@ -38,12 +38,10 @@ class Journal(Protocol):
 
         Raises TurnReleased, TurnStopped or LeaseLost when the turn must not go on here.
         """
-        ...
 
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         """Write one step, and carry out `effect` with it, both or neither; durable when this
         returns. Raises LeaseLost. Safe to call from several tasks."""
-        ...
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Ask a person, or keep waiting for the answer to a question that was asked before, and
@@ -52,11 +50,9 @@ class Journal(Protocol):
         Raises TurnParked; returns when `wait_s` has passed without an answer. Raises LeaseLost,
         TurnStopped.
         """
-        ...
 
     async def confirm(self) -> None:
         """Renew the lease now, before something that cannot be undone. Raises LeaseLost."""
-        ...
 
 
 class TurnProgress(Protocol):
@@ -65,15 +61,15 @@ class TurnProgress(Protocol):
 
     async def add_text(self, delta: str) -> None:
         """Append text to the visible reply."""
-        ...
+        return
 
     async def reset_text(self) -> None:
         """Remove all visible text since the last reset."""
-        ...
+        return
 
     async def add_activity(self, text: str) -> None:
         """Show one line about the current step, such as `calculate("2+2")`."""
-        ...
+        return
 
 
 class FollowupMessage(msgspec.Struct, frozen=True):
@@ -92,15 +88,12 @@ class Followups(Protocol):
     @property
     def open(self) -> bool:
         """True if messages that arrive while the turn runs may join it."""
-        ...
+        return False
 
     async def claim(self) -> Sequence[FollowupMessage]:
-        """Claim the messages that join now, in order. When this returns, the ledger says where they
-        stand.
-
-        Called before every model call. Raises TurnStopped, LeaseLost.
-        """
-        ...
+        """Claim the messages that join now, in order, before every model call. When this returns,
+        the ledger says where they stand. Raises TurnStopped, LeaseLost."""
+        return ()
 
 
 class Allowance(Protocol):
@@ -109,17 +102,17 @@ class Allowance(Protocol):
     async def refusal(self) -> str | None:
         """Return the reason why no further call may be made, as a sentence for the person; None if
         one may."""
-        ...
+        return None
 
     async def count(self, usage: TokenUsage) -> str | None:
         """Charge the usage of one call. Return a sentence for the person when most of the budget is
         used up now, else None."""
-        ...
+        return None
 
     def count_later(self, usage: TokenUsage) -> None:
         """Charge an estimate for a call that was cut short. Returns at once and raises nothing: the
         turn may be ending because it was cancelled, so the write happens in the background."""
-        ...
+        return
 
 
 # --- Approval of tool calls
@@ -142,23 +135,23 @@ class Consent(Protocol):
     @property
     def wait_s(self) -> float:
         """Seconds for which an answer counts."""
-        ...
+        return 0.0
 
     def mark_seen(self, call: ToolCallRequest) -> None:
         """Record that the model knows the result of this call from now on."""
-        ...
+        return
 
     def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         """Return what this call needs in the current state of the turn."""
-        ...
+        return FREE
 
     def question(self, call: ToolCallRequest) -> ApprovalEntry:
         """Make the question for a person; its times are added when it is asked."""
-        ...
+        raise AssertionError(f"approval of {call.name!r} was asked for, but this turn needs none")
 
     def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
         """Return whether this call is exactly the one in the question."""
-        ...
+        return False
 
 
 # --- For tools
@@ -178,42 +171,41 @@ class Files(Protocol):
 
     async def read(self, path: str) -> str:
         """Return the whole text of a file. Raises ToolFailed for a file that is not text."""
-        ...
+        raise ToolFailed(f"there is no file {path!r}: this agent has no files")
 
     async def content(self, path: str) -> str | bytes:
         """Return the text of a file, or the bytes of one that is not text."""
-        ...
+        return await self.read(path)
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
         """Write a whole file. With `was`, only if its text is still that one."""
-        ...
+        raise ToolFailed(f"{path!r} cannot be written: this agent has no files")
 
     def stamp(self) -> str:
         """Return the version the model has seen of files that others write too; `""` if there are
         none."""
-        ...
+        return ""
 
     def as_of(self, stamp: str) -> Files:
         """Return the same files for calls that a model asked for when it had seen `stamp`, perhaps
         on another worker: a whole file is never written over a change made since."""
-        ...
+        return self
 
     async def names(self) -> Sequence[str]:
         """Return the path of every file, sorted."""
-        ...
+        return ()
 
     async def entries(self) -> Sequence[FileEntry]:
         """Return every file and folder, by path."""
-        ...
+        return ()
 
 
 class Pictures(Protocol):
     """The source of pictures for the model."""
 
     async def picture(self, path: str) -> Image:
-        """Load one picture. Raises ToolFailed if it does not exist, is not a picture, or is too
-        big."""
-        ...
+        """Load one picture. Raises ToolFailed if it is missing, no picture, or too big."""
+        raise ToolFailed(f"there is no picture {path!r}: this agent has no files")
 
 
 class Effects(Protocol):
@@ -227,12 +219,12 @@ class Effects(Protocol):
         A call with several effects carries them out in the same order at each attempt. Its tool is
         `idempotent`. Raises LeaseLost, and ToolFailed when this agent must not.
         """
-        ...
+        raise ToolFailed("this agent can only answer; say what should be done instead")
 
     async def border(self) -> None:
         """Pass a point at which the turn may end here. A tool that only waits calls this now and
         then; it raises, for example, for a drain. A successor makes the call again."""
-        ...
+        return
 
 
 class ChatSchedules(Protocol):
@@ -245,15 +237,15 @@ class ChatSchedules(Protocol):
     ) -> tuple[Schedule, int]:
         """Plan a text. Return the stored schedule and its next tick in ms. A second call with the
         same `key`, also from a later worker of this turn, adds nothing."""
-        ...
+        raise ToolFailed("nothing can be planned here")
 
     async def listed(self) -> Sequence[ScheduleStatus]:
         """Return all schedules, the next one first."""
-        ...
+        return ()
 
     async def remove(self, id: str) -> None:
         """Delete one schedule."""
-        ...
+        raise ToolFailed(f"there is no schedule {id!r} here")
 
 
 class Outside(Protocol):
@@ -263,115 +255,27 @@ class Outside(Protocol):
     @property
     def token(self) -> int:
         """Fencing token of the lease; monotonic per `fence`."""
-        ...
+        return 0
 
     @property
     def fence(self) -> str:
         """The scope of the lease: the turns of one session, or one subagent."""
-        ...
+        return ""
 
     async def until_doubtful(self) -> None:
         """Return when this worker may soon lose the turn: anything that runs outside must end
         now."""
-        ...
+        await asyncio.Event().wait()  # without a lease there is nothing to lose
 
     async def copies(self) -> Mapping[str, bytes]:
         """Return files of the turn that are not in its workspace, by name, for a process that works
         there. Raises ToolFailed."""
-        ...
+        return {}
 
 
-# --- Nothing at all
-
-
-class NullPorts:
+class NullPorts(TurnProgress, Followups, Allowance, Consent, Files, Pictures, Effects, ChatSchedules, Outside):
     """Every optional port of an agent that has only its own answer: reads find nothing, writes are
     refused, the budget is unlimited, and no call needs approval."""
-
-    open: bool = False
-    wait_s: float = 0.0
-    token: int = 0
-    fence: str = ""
-
-    async def add_text(self, delta: str) -> None:
-        pass
-
-    async def reset_text(self) -> None:
-        pass
-
-    async def add_activity(self, text: str) -> None:
-        pass
-
-    async def claim(self) -> Sequence[FollowupMessage]:
-        return ()
-
-    async def refusal(self) -> str | None:
-        return None
-
-    async def count(self, usage: TokenUsage) -> str | None:
-        return None
-
-    def count_later(self, usage: TokenUsage) -> None:
-        pass
-
-    def mark_seen(self, call: ToolCallRequest) -> None:
-        pass
-
-    def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
-        return FREE
-
-    def question(self, call: ToolCallRequest) -> ApprovalEntry:
-        raise AssertionError(f"approval of {call.name!r} was asked for, but this turn needs none")
-
-    def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
-        return False
-
-    async def read(self, path: str) -> str:
-        raise ToolFailed(f"there is no file {path!r}: this agent has no files")
-
-    async def content(self, path: str) -> str | bytes:
-        return await self.read(path)
-
-    async def replace(self, path: str, text: str, *, was: str | None) -> None:
-        raise ToolFailed(f"{path!r} cannot be written: this agent has no files")
-
-    def stamp(self) -> str:
-        return ""
-
-    def as_of(self, stamp: str) -> Files:
-        return self
-
-    async def names(self) -> Sequence[str]:
-        return ()
-
-    async def entries(self) -> Sequence[FileEntry]:
-        return ()
-
-    async def picture(self, path: str) -> Image:
-        raise ToolFailed(f"there is no picture {path!r}: this agent has no files")
-
-    async def carry_out(self, effect: Effect) -> bool:
-        raise ToolFailed("this agent can only answer; say what should be done instead")
-
-    async def border(self) -> None:
-        pass
-
-    async def add(
-        self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
-    ) -> tuple[Schedule, int]:
-        raise ToolFailed("nothing can be planned here")
-
-    async def listed(self) -> Sequence[ScheduleStatus]:
-        return ()
-
-    async def remove(self, id: str) -> None:
-        raise ToolFailed(f"there is no schedule {id!r} here")
-
-    async def until_doubtful(self) -> None:
-        await asyncio.Event().wait()  # without a lease there is nothing to lose
-
-    async def copies(self) -> Mapping[str, bytes]:
-        return {}
 
 
 NULL_PORTS: Final = NullPorts()
