@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from shared.errors import ToolFailed
-from worker.agent.image import Image, image_part
+from worker.agent.model.model import Image, image_part
 from worker.agent.ports import Pictures
 
 Message = dict[str, Any]

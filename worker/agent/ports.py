@@ -18,8 +18,7 @@ from shared.errors import ToolFailed
 from shared.messages.effects import Effect
 from shared.messages.schedule import Misfire, Plan, Schedule, ScheduleStatus
 from shared.messages.transcript import ApprovalEntry, LedgerEntry, UserEntry
-from worker.agent.image import Image
-from worker.agent.model.model import TokenUsage, ToolCallRequest
+from worker.agent.model.model import Image, TokenUsage, ToolCallRequest
 
 Safety = Literal["read_only", "idempotent", "unsafe"]
 """The effect of calling a tool twice: nothing, the same thing, or harm. Decides concurrency, resume

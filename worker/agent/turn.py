@@ -21,11 +21,9 @@ from shared.messages.transcript import (
     TranscriptEntry,
     UserEntry,
 )
-from worker.agent.consent import ApprovalState
 from worker.agent.hook import AgentHook
-from worker.agent.image import Image
 from worker.agent.model.compact import Compact
-from worker.agent.model.model import TokenUsage
+from worker.agent.model.model import Image, TokenUsage
 from worker.agent.ports import (
     NULL_PORTS,
     Allowance,
@@ -105,6 +103,14 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int
     usage: TokenUsage
     outcome: TurnOutcome = "done"
+
+
+class ApprovalState(msgspec.Struct, frozen=True):
+    """The ledger's record of a call that needs approval. `decision` is None while the question is
+    open, and after it timed out."""
+
+    question: ApprovalEntry
+    decision: DecisionEntry | None = None
 
 
 class StoredReply(msgspec.Struct, frozen=True):

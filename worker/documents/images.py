@@ -12,7 +12,7 @@ from typing import Final
 from shared.errors import BadInput, ToolFailed
 from shared.media.bombs import FileRejected, image_size
 from shared.media.reference import PREFIX, MediaRef, read_reference
-from worker.agent.image import Image, image_mark
+from worker.agent.model.model import Image, image_mark
 
 IMAGE_LIMIT_BYTES: Final = 5 * 1024 * 1024
 """Limit of one picture, decoded: every large provider takes that much."""

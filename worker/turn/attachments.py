@@ -14,7 +14,7 @@ from shared.media.reference import PREFIX, MediaRef, read_reference
 from shared.media.store import MediaNotFound, MediaStore
 from shared.messages.inbound import InboundMessage
 from shared.messages.transcript import UserEntry
-from worker.agent.image import Image
+from worker.agent.model.model import Image
 from worker.agent.ports import FollowupMessage, Followups
 from worker.documents.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, file_note, read_images
 from worker.guards.threads import FileThreads

@@ -13,7 +13,7 @@ from shared.messages.inbound import SYSTEM, InboundMessage, decode_inbound
 from shared.messages.subagent import is_report
 from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry, decode_ledger, decode_transcript
 from shared.store.turns.queue import Claim, TurnWork
-from worker.agent.image import Image
+from worker.agent.model.model import Image
 from worker.agent.ports import FollowupMessage
 from worker.documents.images import entry_text, read_images
 

@@ -11,7 +11,7 @@ from typing import Final
 from shared.errors import ToolFailed
 from shared.store.sessions.memory import MemoryStore, MemoryText
 from shared.store.turns.queue import Claim
-from worker.agent.image import Image
+from worker.agent.model.model import Image
 from worker.agent.tools.tool import FileEntry, valid_text
 from worker.documents.images import picture_in
 from worker.documents.kinds import decode_text

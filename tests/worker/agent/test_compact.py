@@ -18,7 +18,6 @@ from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import SPEC, Turn
 from worker.agent.hook import AgentHook, Iteration, IterationDone
-from worker.agent.image import Image
 from worker.agent.limits import Budget, estimate_tokens
 from worker.agent.model.compact import (
     LEFT_OUT,
@@ -31,7 +30,7 @@ from worker.agent.model.compact import (
     make_compact,
     shorten_results,
 )
-from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage
+from worker.agent.model.model import Image, LLMResponse, ModelRequest, OnDelta, TokenUsage
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 TOO_LONG = ModelError("context_length", "too long", retryable=False)

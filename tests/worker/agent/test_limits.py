@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from worker.agent.image import Image, image_part
 from worker.agent.limits import IMAGE_TOKENS, Budget, Meter, estimate_tokens
-from worker.agent.model.model import TokenUsage, ToolSpec
+from worker.agent.model.model import Image, TokenUsage, ToolSpec, image_part
 
 
 def test_an_estimate_counts_text_calls_and_tools() -> None:

@@ -13,10 +13,10 @@ from shared.messages.transcript import AssistantEntry, LedgerEntry, ToolCall, To
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import AnyArguments, MemoryJournal, RecordingTool
 from tests.worker.agent.turns import SPEC
-from worker.agent.image import Image, image_part
 from worker.agent.limits import IMAGE_TOKENS, Budget
 from worker.agent.loop import run_agent
 from worker.agent.model.compact import Compacted
+from worker.agent.model.model import Image, image_part
 from worker.agent.pictures import MARK, REFUSED, TURN_PICTURES
 from worker.agent.tools.tool import Toolbox, ToolContext, ToolResult
 from worker.agent.turn import AgentResult

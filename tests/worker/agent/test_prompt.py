@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
-from worker.agent.image import Image
+from worker.agent.model.model import Image
 from worker.agent.model.prompt import build_messages, clean, runtime_context, system_prompt, to_message, window
 from worker.agent.turn import NO_RESULT, AgentRunSpec
 

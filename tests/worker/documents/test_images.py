@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.agent.image import Image, image_mark
+from worker.agent.model.model import Image, image_mark
 from worker.documents.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, read_images
 
 

@@ -14,7 +14,7 @@ from shared.messages.transcript import UserEntry
 from shared.settings import MediaSettings
 from tests.helpers.build import message
 from tests.helpers.media_files import PDF, png
-from worker.agent.image import Image
+from worker.agent.model.model import Image
 from worker.agent.ports import FollowupMessage
 from worker.documents.images import IMAGE_LIMIT_BYTES
 from worker.guards.folder import Quota

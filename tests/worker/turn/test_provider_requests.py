@@ -28,9 +28,8 @@ from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress, RecordingTool
 from worker.agent.hook import CompositeHook
-from worker.agent.image import Image
 from worker.agent.loop import run_agent
-from worker.agent.model.model import Model
+from worker.agent.model.model import Image, Model
 from worker.agent.pictures import MARK
 from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.tool import Toolbox

@@ -1,7 +1,8 @@
-"""The model as the agent sees it: one call in, one reply out."""
+"""The model as the agent sees it: one call in, one reply out, and pictures on the way in."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -74,15 +75,12 @@ class Model(Protocol):
     @property
     def name(self) -> str:
         """The model's name, for logs and metrics."""
-        ...
 
     async def preload(self) -> None:
         """Do the slow part of the first call in advance. May be called at any time, and again."""
-        ...
 
     async def close(self) -> None:
         """Close connections; the next call opens them again."""
-        ...
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         """Return one reply. With `on_delta` it is streamed: its deltas joined are the content.
@@ -91,4 +89,21 @@ class Model(Protocol):
         the caller decides whether to ask again. An exception of `on_delta` is raised unchanged, and
         ends the call.
         """
-        ...
+
+
+class Image(msgspec.Struct, frozen=True):
+    """A picture. `media_type` describes its bytes, such as `image/png`, whatever its name says."""
+
+    media_type: str
+    data: bytes
+
+
+def image_part(image: Image) -> dict[str, Any]:
+    """Return a part of a user's message in OpenAI's form, with the bytes in a data URL."""
+    url = f"data:{image.media_type};base64,{b64encode(image.data).decode('ascii')}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def image_mark(image: Image) -> str:
+    """Return the text that history keeps instead of the bytes: `[image: image/png, 12 kB]`."""
+    return f"[image: {image.media_type}, {max(1, round(len(image.data) / 1000)):,} kB]"

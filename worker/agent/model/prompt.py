@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
-from worker.agent.image import image_part
+from worker.agent.model.model import image_part
 from worker.agent.ports import FollowupMessage
 from worker.agent.tools.tool import shorten
 from worker.agent.turn import AgentRunSpec, pair_calls_with_results

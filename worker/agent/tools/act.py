@@ -9,17 +9,15 @@ from typing import Final
 
 import msgspec
 
-from shared.clock import Clock
 from shared.messages.effects import Effect
 from shared.messages.transcript import EffectEntry, IntentEntry, ToolEntry
-from shared.tracing import Span, span
+from shared.tracing import span
 from shared.tracing.spans import EXECUTE_TOOL
-from worker.agent.consent import refusal_for_call
 from worker.agent.hook import ToolRun
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed, Files, Journal
-from worker.agent.tools.tool import Outcome, Toolbox, ToolContext, ToolOutcome, shorten, valid_text
-from worker.agent.turn import AgentRunSpec, StoredReply
+from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome, shorten, valid_text
+from worker.agent.turn import AgentRunSpec, ApprovalState, StoredReply
 
 HINT_CHARS: Final = 40
 
@@ -42,14 +40,12 @@ class Actor:
     async def act(
         self, calls: Sequence[ToolCallRequest], stored: StoredReply, *, seen: str | None = None
     ) -> tuple[ToolEntry, ...]:
-        """Run the calls that have no result in `stored`. Return all results in the order of the
-        calls.
+        """Run the calls that have no result in `stored`. Return all results, in the calls' order.
 
         Calls run concurrently if each of them allows it, else one after the other. A call that an
         earlier worker began (it has an intent) runs again only if that does no harm. `seen` is set
         for calls that the model asked an earlier worker for: the version of the files it had seen.
-        A call that needs approval runs once it has it; until then the turn is given up
-        (TurnParked).
+        A call that needs approval raises TurnParked until it has it.
         """
         done = dict(stored.results)
         self._stored = stored
@@ -75,8 +71,8 @@ class Actor:
         return tuple(done[call.id] for call in calls)
 
     async def _run_together(self, calls: Sequence[ToolCallRequest]) -> Sequence[ToolEntry]:
-        """Return results in the order of the calls. If one call ends the turn, the others are
-        cancelled, and its exception is raised without a group around it."""
+        """Return results in the calls' order. If one call ends the turn, the others are cancelled,
+        and its exception is raised without a group around it."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._run(call)) for call in calls]
@@ -91,10 +87,14 @@ class Actor:
         name = "unknown" if self._tools.safety(call.name) is None else call.name
         with span(EXECUTE_TOOL, name) as tool_span:
             if tool_span.on:
-                _set_request_attributes(tool_span, name, call.id)
+                tool_span.set("gen_ai.operation.name", "execute_tool")
+                tool_span.set("gen_ai.tool.name", name)
+                tool_span.set("gen_ai.tool.type", "function")
+                tool_span.set("gen_ai.tool.call.id", call.id)
             outcome = await self._outcome(call)
-            if tool_span.on:
-                _set_outcome_attributes(tool_span, outcome.outcome)
+            tool_span.set("shoal.outcome", outcome.outcome)
+            if not outcome.ok:
+                tool_span.fail(outcome.outcome)
         self.runs[call.id] = ToolRun(outcome.outcome, self._spec.clock.monotonic() - began)
         return ToolEntry(
             call_id=call.id,
@@ -107,37 +107,24 @@ class Actor:
         )
 
     async def _outcome(self, call: ToolCallRequest) -> ToolOutcome:
+        spec = self._spec
         safety, intent = self._tools.safety(call.name), self._stored.intents.get(call.id)
         # Checked before anything else: the lost worker may have run the call, so neither a hook nor
         # a person may let it run again.
         if intent is not None and safety not in ("read_only", "idempotent"):
             return ToolOutcome(_outcome_unknown(intent), "outcome_unknown")
         if (reason := self._refused.get(call.id)) is not None:
-            return ToolOutcome(
-                f"Error: {call.name!r} was refused: {valid_text(reason)}. Do not try it again.", "refused"
-            )
-        refusal = await refusal_for_call(
-            self._spec.consent,
-            self._journal,
-            call,
-            self._needs.get(call.id, FREE),
-            self._stored.approvals.get(call.id),
-        )
-        if refusal:
-            return ToolOutcome(refusal, "refused")
+            why = f"was refused: {valid_text(reason)}. Do not try it again."
+            return ToolOutcome(f"Error: {call.name!r} {why}", "refused")
+        if why := await self._not_approved(call):
+            return ToolOutcome(f"Error: {call.name!r} was not run: {why}", "refused")
         if safety == "unsafe":
             # A worker whose lease has expired must learn of it before the effect, not after.
             await self._journal.confirm()
         if safety in ("idempotent", "unsafe") and intent is None:
-            # The intent is durable before the tool starts: a successor then knows that it may have
-            # run.
-            await self._journal.append(IntentEntry(call_id=call.id, turn=self._spec.turn, at=self._spec.clock.now_ms()))
-        return await self._tools.call(call, self._context(call))
-
-    def _context(self, call: ToolCallRequest) -> ToolContext:
-        spec = self._spec
-        done = self._stored.effects.get(call.id, ())
-        return ToolContext(
+            # Durable before the tool starts: a successor then knows that it may have run.
+            await self._journal.append(IntentEntry(call_id=call.id, turn=spec.turn, at=spec.clock.now_ms()))
+        context = ToolContext(
             session=spec.session,
             turn=spec.turn,
             call_id=call.id,
@@ -148,52 +135,60 @@ class Actor:
             files=self._files,
             schedules=spec.schedules,
             outside=spec.outside,
-            effects=CallEffects(self._journal, call.id, spec.turn, done, clock=spec.clock),
+            effects=CallEffects(spec, self._journal, call.id, self._stored.effects.get(call.id, ())),
         )
+        return await self._tools.call(call, context)
+
+    async def _not_approved(self, call: ToolCallRequest) -> str:
+        """Return why a call must not run, as a text for the model; `""` if it may run. Raises
+        TurnParked when a person has to answer first."""
+        consent, need = self._spec.consent, self._needs[call.id]
+        asked = self._stored.approvals.get(call.id)
+        # A question in the ledger beats `need`: once a person was asked, the answer is kept to, even
+        # if a successor with other settings would no longer ask.
+        if asked is None:
+            if need.kind == "free":
+                return ""
+            if need.kind == "refuse":
+                return f"{need.why}."
+            asked = ApprovalState(consent.question(call))
+        if asked.decision is None:
+            await self._journal.park(asked.question, wait_s=consent.wait_s)
+            long = consent.wait_s >= 120
+            within = f"{consent.wait_s / 60:.0f} minutes" if long else f"{consent.wait_s:.0f} seconds"
+            return (
+                f"it needs the user's yes, and nobody answered within {within}. "
+                "Do not try it again by yourself; say what you wanted to do."
+            )
+        if not asked.decision.yes:
+            return "the user said no. Do not try it again; go on without it, or ask what to do instead."
+        # The person agreed to exact arguments; anything else would run without approval.
+        if not consent.covers(asked.question, call):
+            return "its arguments are not those that the user said yes to."
+        return ""
 
 
 class CallEffects:
     """The effects of one call inside Shoal. `done` are those that an earlier attempt at the same
     call has carried out."""
 
-    def __init__(self, journal: Journal, call_id: str, turn: int, done: Sequence[EffectEntry], *, clock: Clock) -> None:
+    def __init__(self, spec: AgentRunSpec, journal: Journal, call_id: str, done: Sequence[EffectEntry]) -> None:
+        self._spec = spec
         self._journal = journal
         self._call_id = call_id
-        self._turn = turn
         self._done = list(done)
-        self._clock = clock
 
     async def carry_out(self, effect: Effect) -> bool:
-        # Every attempt carries out the same effects in the same order, so counting them off is
-        # enough.
-        if self._done:
+        if self._done:  # counting is enough: each attempt has the same effects in the same order
             self._done.pop(0)
             return False
-        entry = EffectEntry(
-            call_id=self._call_id,
-            turn=self._turn,
-            kind=effect.kind,
-            to=effect.to,
-            at=self._clock.now_ms(),
-        )
+        at, turn = self._spec.clock.now_ms(), self._spec.turn
+        entry = EffectEntry(call_id=self._call_id, turn=turn, kind=effect.kind, to=effect.to, at=at)
         await self._journal.append(entry, effect)
         return True
 
     async def border(self) -> None:
         await self._journal.checkpoint()
-
-
-def _set_request_attributes(tool_span: Span, name: str, call_id: str) -> None:
-    tool_span.set("gen_ai.operation.name", "execute_tool")
-    tool_span.set("gen_ai.tool.name", name)
-    tool_span.set("gen_ai.tool.type", "function")
-    tool_span.set("gen_ai.tool.call.id", call_id)
-
-
-def _set_outcome_attributes(tool_span: Span, outcome: Outcome) -> None:
-    tool_span.set("shoal.outcome", outcome)
-    if outcome != "ok":
-        tool_span.fail(outcome)
 
 
 def tool_hint(calls: Sequence[ToolCallRequest]) -> str:
