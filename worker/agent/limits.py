@@ -39,11 +39,8 @@ class Meter:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, output: str = ""
     ) -> None:
         """Charge a call that ended without a reply after the model had begun on it, and had written
-        `output`.
-
-        Its provider charges for it and does not say how much: the allowance gets an estimate.
-        `used` has only the numbers of providers.
-        """
+        `output`. Its provider charges for it and does not say how much: the allowance gets an
+        estimate. `used` has only the numbers of providers."""
         self._allowance.count_later(TokenUsage(estimate_tokens(messages, tools), _size(output) // CHARS_PER_TOKEN))
 
     def pop_usage(self) -> TokenUsage:
@@ -71,10 +68,6 @@ class Budget(msgspec.Struct, frozen=True):
         left = self.context_tokens - self.max_output_tokens - self.buffer_tokens
         return int(min(max(left, self.context_tokens // 8), self.context_tokens * self.compact_at))
 
-    def exceeded_by(self, tokens: int) -> bool:
-        """Return whether a prompt of `tokens` should be compacted."""
-        return self.context_tokens > 0 and tokens > self.prompt_tokens
-
 
 def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()) -> int:
     """Estimate the tokens of a prompt: one for four bytes of text, a fixed number for an image.
@@ -85,8 +78,7 @@ def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolS
     size = 0
     for message in messages:
         for value in message.values():
-            # Nearly every value is plain text; this line keeps a long history from costing a call
-            # each.
+            # Nearly every value is plain text, which must not cost a call each in a long history.
             size += len(value) if type(value) is str and value.isascii() else _size(value)
     size += sum(len(tool.name) + _size(tool.description) + _size(tool.parameters) for tool in tools)
     return size // CHARS_PER_TOKEN + MESSAGE_TOKENS * len(messages)

@@ -1,5 +1,4 @@
-"""Pictures of files that tools opened: shown to the model while the turn runs, never kept in
-history.
+"""Pictures of files that tools opened: shown to the model during the turn, not kept in history.
 
 Many providers accept pictures only in messages of the user, so the pictures of all tools of one
 reply share one user message after the results. A successor of the turn loads the files again.
@@ -25,8 +24,7 @@ _PATH_CHARS: Final = 200
 
 
 class TurnPictures:
-    """The pictures of one turn. `placeholder` reserves a message, `load` fills all reserved
-    ones."""
+    """The pictures of one turn. `placeholder` reserves a message, `load` fills reserved ones."""
 
     def __init__(self, pictures: Pictures) -> None:
         self._pictures = pictures
@@ -40,18 +38,18 @@ class TurnPictures:
         return message
 
     async def load(self) -> None:
-        """Load the pictures of all placeholders. A picture that cannot be shown is replaced by the
-        reason."""
+        """Load the pictures of all placeholders, or say why one cannot be shown."""
         pending, self._pending = self._pending, []
         for message, paths in pending:
             parts, notes = [], []
             for path in paths:
                 loaded = await self._load_picture(path)
+                note = repr(path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}…")
                 if isinstance(loaded, Image):
                     parts.append(image_part(loaded))
-                    notes.append(_quoted_path(path))
                 else:
-                    notes.append(f"{_quoted_path(path)} ({loaded})")
+                    note += f" ({loaded})"
+                notes.append(note)
             text = f"{MARK}\n{', '.join(notes)}"
             # The message is changed in place: it already stands in the prompt.
             message["content"] = [*parts, {"type": "text", "text": text}] if parts else text
@@ -64,17 +62,14 @@ class TurnPictures:
     async def _load_picture(self, path: str) -> Image | str:
         """Return a picture, or the reason why it is not shown."""
         if self._left <= 0:
-            return f"not shown: {TURN_PICTURES} pictures of files are shown in one turn; say what you have seen first"
+            limit = f"{TURN_PICTURES} pictures of files are shown in one turn"
+            return f"not shown: {limit}; say what you have seen first"
         try:
             image = await self._pictures.picture(path)
         except ToolFailed as exc:
             return f"not shown: {exc}"
         self._left -= 1
         return image
-
-
-def _quoted_path(path: str) -> str:
-    return repr(path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}…")
 
 
 def _has_pictures(message: Message) -> bool:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from shared.errors import ModelError
-from shared.messages.transcript import ToolEntry
+from shared.messages.transcript import ToolEntry, TranscriptEntry
 from worker.agent.hook import IterationDone
 from worker.agent.limits import Meter
 from worker.agent.model.ask import Asker, ModelReply
@@ -22,8 +20,8 @@ from worker.agent.turn import AgentResult, AgentRunSpec, StoredReply, TurnOutcom
 
 NO_ANSWER: Final = "I have no answer to that, sorry. Please try again, perhaps in other words."
 NOT_FINISHED: Final = (
-    "I have to stop here: this is not finished, and the limit of {rounds} steps for one message is reached. "
-    "Ask me to go on, or for a smaller part of it."
+    "I have to stop here: this is not finished, and the limit of {rounds} steps for one message "
+    "is reached. Ask me to go on, or for a smaller part of it."
 )
 
 
@@ -50,15 +48,14 @@ class AgentRun:
     @property
     def shown(self) -> str:
         """The text that people see now."""
-        return self._asker.shown.rstrip() or self._asker.before
+        return self._asker.shown
 
     @property
     def rounds(self) -> int:
         return self._steps.rounds
 
     def resume_reply(self) -> ModelReply | None:
-        """Return the reply that an earlier worker stored and did not finish, so that the model is
-        not asked for it again."""
+        """Return the reply that an earlier worker stored and did not finish: no model is asked."""
         reply = self._steps.stored
         self._resumed = reply is not None
         return reply
@@ -78,15 +75,18 @@ class AgentRun:
         if not followups:
             return False
         await self._report_round(answer)
-        self._steps.add([stored.reply])
-        self._window.add([stored.reply])
+        self._add([stored.reply])
         self._asker.before = self._steps.answered_text
         self._add_followups(followups)
         return True
 
     def _add_followups(self, messages: Sequence[FollowupMessage]) -> None:
-        self._steps.add([message.entry for message in messages])
+        self._steps.entries += [message.entry for message in messages]
         self._window.add_followups(messages)
+
+    def _add(self, entries: Sequence[TranscriptEntry]) -> None:
+        self._steps.entries += entries
+        self._window.add(entries)
 
     async def ask(self) -> ModelReply:
         """Ask the model for the next reply. A prompt that it refuses is repaired once."""
@@ -100,7 +100,7 @@ class AgentRun:
                 raise
             reply = await self._asker.ask(self._window.messages)
         self._seconds = self._spec.clock.monotonic() - began
-        return msgspec.structs.replace(reply, calls=self._steps.with_unique_ids(reply.calls)) if reply.calls else reply
+        return self._steps.with_unique_ids(reply)
 
     async def act(self, reply: ModelReply) -> None:
         """Store the reply, run its tools, and add both to the next prompt."""
@@ -108,9 +108,9 @@ class AgentRun:
         stored = resumed or await self._store(reply)
         hint = tool_hint(reply.calls)
         await self._spec.progress.add_activity(f"{reply.text}\n{hint}" if reply.text else hint)
-        results = await self._actor.act(reply.calls, stored, seen=resumed.reply.seen if resumed else None)
-        self._steps.add([stored.reply, *results])
-        self._window.add([stored.reply, *results])
+        seen = resumed.reply.seen if resumed else None
+        results = await self._actor.act(reply.calls, stored, seen=seen)
+        self._add([stored.reply, *results])
         await self._report_round(reply, results)
 
     async def _store(self, reply: ModelReply) -> StoredReply:
@@ -121,8 +121,9 @@ class AgentRun:
     async def finish(self, reply: ModelReply) -> AgentResult:
         """End the turn with an answer."""
         await self._report_round(reply)
-        text = reply.text or self._steps.answered_text
-        return await self._end(reply, reply.text or ("" if text else NO_ANSWER), "done" if text else "empty")
+        if reply.text or self._steps.answered_text:
+            return await self._end(reply, reply.text, "done")
+        return await self._end(reply, NO_ANSWER, "empty")
 
     async def give_up(self, reply: ModelReply) -> AgentResult:
         """End the turn with the best text so far and a note that it is not finished. The tools of
@@ -132,8 +133,7 @@ class AgentRun:
         return await self._end(reply, self._steps.best_text(reply.text, note), "round_cap")
 
     async def refuse(self, refusal: str) -> AgentResult:
-        """End the turn with the best text so far and the reason why the model is not asked
-        again."""
+        """End the turn with the best text so far and the reason why no model is asked again."""
         return await self._end(ModelReply(text=""), self._steps.best_text("", refusal), "budget")
 
     async def _end(self, reply: ModelReply, content: str, outcome: TurnOutcome) -> AgentResult:

@@ -1,21 +1,15 @@
-"""The steps of one turn: those of earlier workers, those of this one, and the entries that history
-keeps of them."""
+"""The steps of one turn, by earlier workers and this one, and the part that history keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-from shared.messages.transcript import (
-    AssistantEntry,
-    JoinEntry,
-    LedgerEntry,
-    ToolEntry,
-    TranscriptEntry,
-    UserEntry,
-)
+from msgspec.structs import replace
+
+from shared.messages.transcript import AssistantEntry, JoinEntry, LedgerEntry, ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.model.ask import ModelReply
 from worker.agent.model.model import ToolCallRequest
-from worker.agent.tools.calls import requested_call, stored_call, unique_ids
+from worker.agent.tools.calls import requested_call, stored_call
 from worker.agent.turn import AgentRunSpec, StoredReply, pair_calls_with_results, resume_point, saved_history
 
 
@@ -25,15 +19,13 @@ class TurnSteps:
 
     def __init__(self, spec: AgentRunSpec) -> None:
         self._spec = spec
-        self._call_ids = {
-            call.id for step in spec.resume if isinstance(step, AssistantEntry) for call in step.tool_calls
-        }
-        replies = [at for at, step in enumerate(spec.resume) if isinstance(step, AssistantEntry)]
+        replies = [(at, step) for at, step in enumerate(spec.resume) if isinstance(step, AssistantEntry)]
+        self._call_ids = {call.id for _, reply in replies for call in reply.tool_calls}
         point = resume_point(spec.resume)
         whole = point is None or point.answered
         self._stored = None if whole else point
         # The steps of an unfinished reply are left out here: they are added when it is finished.
-        complete = spec.resume if whole else spec.resume[: replies[-1]]
+        complete = spec.resume if whole else spec.resume[: replies[-1][0]]
         self.entries: list[TranscriptEntry] = pair_calls_with_results(self._transcript_of(complete))
         self.rounds = len(replies)
 
@@ -70,12 +62,17 @@ class TurnSteps:
         popped, self._stored = self._stored, None
         return popped
 
-    def with_unique_ids(self, calls: Sequence[ToolCallRequest]) -> tuple[ToolCallRequest, ...]:
-        """Return the calls of this round, each with an id that is unique in the turn."""
-        return unique_ids(calls, self._call_ids, self.rounds)
-
-    def add(self, entries: Iterable[TranscriptEntry]) -> None:
-        self.entries.extend(entries)
+    def with_unique_ids(self, reply: ModelReply) -> ModelReply:
+        """Return the reply of this round, each call with an id that is unique in the turn: some
+        providers repeat or omit ids, by which the ledger finds intents, results and effects."""
+        named: list[ToolCallRequest] = []
+        for at, call in enumerate(reply.calls):
+            new = call.id if call.id and call.id not in self._call_ids else f"call_{self.rounds}_{at}"
+            while new in self._call_ids:
+                new += "_"
+            self._call_ids.add(new)
+            named.append(replace(call, id=new))
+        return replace(reply, calls=tuple(named))
 
     def assistant_entry(
         self, content: str | None, reply: ModelReply, at_ms: int, *, with_calls: bool = True
@@ -93,9 +90,10 @@ class TurnSteps:
     def best_text(self, text: str, note: str) -> str:
         """Return the newest text of the model, preferably `text`, followed by a note that the turn
         is not finished."""
-        steps = (step for step in reversed(self.entries) if isinstance(step, AssistantEntry) and step.tool_calls)
-        best = next((text for text in [text, *(step.content for step in steps)] if text), "")
-        return f"{best}\n\n{note}" if best else note
+        for step in reversed(self.entries):
+            if not text and isinstance(step, AssistantEntry) and step.tool_calls:
+                text = step.content or ""
+        return f"{text}\n\n{note}" if text else note
 
     def history_entries(self, final: AssistantEntry) -> tuple[TranscriptEntry, ...]:
         """Return the entries that history gains from this turn."""

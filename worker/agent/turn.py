@@ -21,21 +21,11 @@ from shared.messages.transcript import (
     TranscriptEntry,
     UserEntry,
 )
+from worker.agent import ports
 from worker.agent.hook import AgentHook
 from worker.agent.model.compact import Compact
 from worker.agent.model.model import Image, TokenUsage
-from worker.agent.ports import (
-    NULL_PORTS,
-    Allowance,
-    ChatSchedules,
-    Consent,
-    Files,
-    FollowupMessage,
-    Followups,
-    Outside,
-    Pictures,
-    TurnProgress,
-)
+from worker.agent.ports import NULL_PORTS, FollowupMessage
 
 SAVED_RESULT_CHARS: Final = 500
 NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
@@ -80,14 +70,14 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     hook: AgentHook = AgentHook()
     clock: Clock = SYSTEM_CLOCK
     compact: Compact | None = None
-    progress: TurnProgress = NULL_PORTS
-    followups: Followups = NULL_PORTS
-    allowance: Allowance = NULL_PORTS
-    files: Files = NULL_PORTS
-    pictures: Pictures = NULL_PORTS
-    outside: Outside = NULL_PORTS
-    schedules: ChatSchedules = NULL_PORTS
-    consent: Consent = NULL_PORTS
+    progress: ports.TurnProgress = NULL_PORTS
+    followups: ports.Followups = NULL_PORTS
+    allowance: ports.Allowance = NULL_PORTS
+    files: ports.Files = NULL_PORTS
+    pictures: ports.Pictures = NULL_PORTS
+    outside: ports.Outside = NULL_PORTS
+    schedules: ports.ChatSchedules = NULL_PORTS
+    consent: ports.Consent = NULL_PORTS
 
     @property
     def turn(self) -> int:
@@ -127,7 +117,8 @@ class StoredReply(msgspec.Struct, frozen=True):
     @property
     def answered(self) -> bool:
         """True if every call has its result, so that the next round can begin."""
-        return bool(self.reply.tool_calls) and all(call.id in self.results for call in self.reply.tool_calls)
+        calls = self.reply.tool_calls
+        return bool(calls) and all(call.id in self.results for call in calls)
 
 
 def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
@@ -176,12 +167,9 @@ def saved_history(
 
 
 def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
-    """Return the entries with every tool call followed by exactly one result, in the order of the
-    calls.
-
-    Results without a call are dropped, and a missing result is replaced by a note, because
-    providers refuse both.
-    """
+    """Return the entries with every tool call followed by exactly one result, in the calls' order.
+    Results without a call are dropped, and a missing one is replaced by a note, because providers
+    refuse both."""
     fixed: list[TranscriptEntry] = []
     open_calls: tuple[ToolCall, ...] = ()
     results: dict[str, ToolEntry] = {}
@@ -202,7 +190,6 @@ def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[Transcri
 
 
 def _results_of(calls: Iterable[ToolCall], results: Mapping[str, ToolEntry], turn: int) -> list[ToolEntry]:
-    """Return one result for each call."""
     return [
         results.get(call.id) or ToolEntry(call_id=call.id, name=call.name, content=NO_RESULT, turn=turn, ok=False)
         for call in calls
@@ -216,15 +203,11 @@ def _has_calls(step: LedgerEntry | TranscriptEntry) -> TypeGuard[AssistantEntry]
 def _history_form(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
     match entry:
         case ToolEntry():
-            return _shortened_result(msgspec.structs.replace(entry, images=()), result_chars)
+            content, mark = entry.content, "\n... (cut)"
+            if len(content) > result_chars:
+                content = content[: max(0, result_chars - len(mark))] + mark
+            return msgspec.structs.replace(entry, images=(), content=content)
         case AssistantEntry(seen=seen) if seen:
             return msgspec.structs.replace(entry, seen="")  # of use only to a successor in the same turn
         case _:
             return entry
-
-
-def _shortened_result(entry: ToolEntry, chars: int) -> ToolEntry:
-    if len(entry.content) <= chars:
-        return entry
-    mark = "\n... (cut)"
-    return msgspec.structs.replace(entry, content=entry.content[: max(0, chars - len(mark))] + mark)

@@ -47,7 +47,6 @@ class Asker:
         # A reply that is shown to nobody is asked for in one piece: a stream costs the provider and
         # this process more for the same text.
         self._streams = spec.progress is not NULL_PORTS or spec.hook.wants_streaming
-        self._max_tokens = max(1, spec.max_tokens)
         self._stream = ReplyStream(spec.progress, spec.hook)
         self.before = ""
         """Answers of this turn that were followed by further messages: they stay visible."""
@@ -55,7 +54,7 @@ class Asker:
     @property
     def shown(self) -> str:
         """The text that people see now."""
-        return self._stream.shown
+        return self._stream.shown.rstrip() or self.before
 
     async def ask(self, messages: Messages) -> ModelReply:
         """Return one reply. An empty one is asked for once more; a second empty one is returned.
@@ -63,9 +62,7 @@ class Asker:
         Raises ModelError, and what the journal, the progress and the allowance raise.
         """
         reply = await self._ask_whole(messages)
-        if reply.text or reply.calls:
-            return reply
-        return await self._ask_whole(messages)
+        return reply if reply.text or reply.calls else await self._ask_whole(messages)
 
     async def _ask_whole(self, messages: Messages) -> ModelReply:
         """Return one reply, continued while it is cut by its length."""
@@ -92,12 +89,10 @@ class Asker:
     async def _call(self, messages: Messages, stream: ReplyStream) -> LLMResponse:
         """Make one call, and repeat it if its stream broke after text was shown: only here can that
         text be taken back, so the retries inside the model leave such faults alone."""
-        request = ModelRequest(messages, self._tools, self._max_tokens, self._spec.temperature)
-        request = ModelRequest(messages, self._tools, self._max_tokens, self._spec.temperature)
+        request = ModelRequest(messages, self._tools, max(1, self._spec.max_tokens), self._spec.temperature)
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
-            # The previous text is cleared after the checkpoint, not before it: a turn that is stopped
-            # there keeps the text it shows.
+            # Cleared after the checkpoint: a turn that is stopped there keeps the text it shows.
             if stream is not self._stream:
                 await self._stream.clear()
                 self._stream = stream
@@ -116,5 +111,5 @@ class Asker:
 
 def _had_begun(exc: BaseException) -> bool:
     """Return whether the model was probably at work when a call ended before its first token: it
-    may think for a long time first. A refused call costs nothing."""
+    may think for long first. A refused call costs nothing."""
     return isinstance(exc, asyncio.CancelledError) or (isinstance(exc, ModelError) and exc.kind == "timeout")

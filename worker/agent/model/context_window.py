@@ -1,11 +1,11 @@
-"""The prompt of a turn: built at its beginning, longer with every round, compacted before it is too
-big."""
+"""The prompt of a turn: built at its start, longer with every round, compacted when too big."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from functools import cached_property
+from typing import Final
 
 from shared.errors import ModelError
 from shared.messages.transcript import ToolEntry, TranscriptEntry, UserEntry
@@ -18,21 +18,19 @@ from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.turn import AgentRunSpec
 
 AIM: Final = 0.75
-"""Share of its limit that a compacted prompt aims at, so that the next rounds need not compact
-again."""
+"""Share of its limit that a compacted prompt aims at, so that the next rounds need not compact."""
 
 
 class ContextWindow:
     """The messages that the model sees in one turn."""
 
     def __init__(self, spec: AgentRunSpec, tools: Sequence[ToolSpec], journal: Journal, meter: Meter) -> None:
-        self.messages: list[dict[str, Any]] = build_messages(spec, spec.clock.now_ms())
+        self.messages: list[Message] = build_messages(spec, spec.clock.now_ms())
         self._task = self.messages[-1]
         self._spec = spec
         self._joined = {joined.entry: joined for joined in spec.joined.values()}
         self._pictures = TurnPictures(spec.pictures)
         self._tools = tools
-        self._counted: int | None = None
         self._journal = journal
         self._meter = meter
         self._budget = Budget(spec.context_tokens, spec.max_tokens, compact_at=spec.compact_at)
@@ -46,18 +44,16 @@ class ContextWindow:
             elif paths:
                 self.messages.append(self._pictures.placeholder(paths))
                 paths = []
-            self.messages.append(self._message(entry))
+            if isinstance(entry, UserEntry):
+                self.add_followups([self._joined.get(entry) or FollowupMessage(entry)])
+            else:
+                self.messages.append(to_message(entry))
         if paths:
             self.messages.append(self._pictures.placeholder(paths))
 
     def add_followups(self, messages: Iterable[FollowupMessage]) -> None:
         """Append messages that joined the turn."""
         self.messages.extend(clean(followup_message(message)) for message in messages)
-
-    def _message(self, entry: TranscriptEntry) -> Message:
-        if isinstance(entry, UserEntry):
-            return clean(followup_message(self._joined.get(entry) or FollowupMessage(entry)))
-        return to_message(entry)
 
     async def begin(self, round_: int) -> None:
         """Prepare the messages for a round: load pictures, let hooks change them, and compact a
@@ -67,14 +63,17 @@ class ContextWindow:
         await self._spec.hook.before_iteration(context)
         if self._spec.hook.changes_messages:  # messages made here are clean already
             self.messages = [clean(message) for message in context.messages]
-        if self._budget.context_tokens and self._budget.exceeded_by(self._tokens()):
-            await self._shrink(int(self._budget.prompt_tokens * AIM))
+        limit = self._budget.prompt_tokens
+        if self._budget.context_tokens and self._tokens() > limit:
+            await self._shrink(int(limit * AIM))
 
     async def repair(self, refusal: ModelError) -> bool:
         """Change the prompt so that the model may accept it after this refusal. Return whether it
         changed."""
         if refusal.kind == "context_length":
-            return await self.halve()
+            tokens = self._tokens()
+            await self._shrink(tokens // 2)
+            return self._tokens() < tokens
         if refusal.kind != "bad_request":
             return False
         # Some models refuse every request with a picture in it, with no kind of error of its own.
@@ -82,33 +81,20 @@ class ContextWindow:
         self.messages = self._pictures.remove_from(before)
         return self.messages != before
 
-    async def halve(self) -> bool:
-        """Compact the prompt to about half, because the model found it too long. Return whether it
-        became smaller."""
-        before = self._tokens()
-        await self._shrink(before // 2)
-        return self._tokens() < before
-
     def _tokens(self) -> int:
         return estimate_tokens(self.messages) + self._tools_tokens
 
-    @property
+    @cached_property
     def _tools_tokens(self) -> int:
-        if self._counted is None:
-            self._counted = estimate_tokens((), self._tools)
-        return self._counted
+        return estimate_tokens((), self._tools)
 
     async def _shrink(self, aim_tokens: int) -> None:
         if self._spec.compact is None:
             return
         await self._journal.checkpoint()  # compaction is a model call too
+        aim_tokens, keep = max(0, aim_tokens - self._tools_tokens), self._spec.compact_keep
         try:
-            smaller = await self._spec.compact(
-                self.messages,
-                task=self._task,
-                keep=self._spec.compact_keep,
-                aim_tokens=max(0, aim_tokens - self._tools_tokens),
-            )
+            smaller = await self._spec.compact(self.messages, task=self._task, keep=keep, aim_tokens=aim_tokens)
         except asyncio.CancelledError:
             self._meter.add_estimate(self.messages)
             raise

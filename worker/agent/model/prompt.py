@@ -1,5 +1,4 @@
-"""The messages of a model call: system text, history, current message. Pure: strings in, messages
-out."""
+"""The messages of a model call: system text, history, current message. Strings in, messages out."""
 
 from __future__ import annotations
 
@@ -9,11 +8,10 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-import msgspec
-
-from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
-from worker.agent.model.model import image_part
+from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
+from worker.agent.model.model import Image, image_part
 from worker.agent.ports import FollowupMessage
+from worker.agent.tools.calls import is_json_object
 from worker.agent.tools.tool import shorten
 from worker.agent.turn import AgentRunSpec, pair_calls_with_results
 
@@ -41,36 +39,25 @@ def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
 
 def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
     """Return the message to answer: its images, then its text, then the runtime context."""
-    context = runtime_context(
-        now_ms,
-        spec.timezone,
-        channel=spec.channel,
-        chat_id=spec.chat_id,
-        sender_name=spec.sender_name,
-        sender_id=spec.sender_id,
-    )
-    text = f"{spec.entry.content or EMPTY}\n\n{context}"
-    if not spec.images:
-        return {"role": "user", "content": text}
-    return {"role": "user", "content": [*map(image_part, spec.images), {"type": "text", "text": text}]}
+    return _user_message(f"{spec.entry.content or EMPTY}\n\n{runtime_context(spec, now_ms)}", spec.images)
 
 
 def followup_message(followup: FollowupMessage) -> Message:
-    """Return a message that joined the turn: its images, then its text, and in groups its
-    sender."""
-    senders = {"Sender": followup.sender_name, "Sender ID": followup.sender_id}
-    context = [RUNTIME_MARK, *_labelled(senders)] if any(senders.values()) else []
-    text = "\n\n".join([followup.entry.content or EMPTY, *(["\n".join(context)] if context else [])])
-    if not followup.images:
-        return {"role": "user", "content": text}
-    return {"role": "user", "content": [*map(image_part, followup.images), {"type": "text", "text": text}]}
+    """Return a message that joined the turn: its images, then its text, and in groups its sender."""
+    text = followup.entry.content or EMPTY
+    if sender := _labelled({"Sender": followup.sender_name, "Sender ID": followup.sender_id}):
+        text += "\n\n" + "\n".join([RUNTIME_MARK, *sender])
+    return _user_message(text, followup.images)
+
+
+def _user_message(text: str, images: Sequence[Image]) -> Message:
+    parts = [*map(image_part, images), {"type": "text", "text": text}]
+    return {"role": "user", "content": parts if images else text}
 
 
 def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[TranscriptEntry]:
-    """Return at most `limit` of the newest entries, starting at a message of the user.
-
-    A single turn longer than the window keeps its own message, so that the model knows the task.
-    """
+    """Return at most `limit` of the newest entries, starting at a message of the user. A single turn
+    longer than the window keeps its own message, so that the model knows the task."""
     # Some providers refuse a conversation that does not begin with the user, or with a result
     # whose call is missing, so the window is moved to the next message of a person.
     newest = history[-limit:] if limit > 0 else ()
@@ -85,20 +72,17 @@ def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[Transcrip
     return [asked, *tail[start:]]
 
 
-def runtime_context(
-    now_ms: int,
-    timezone: str,
-    *,
-    channel: str = "",
-    chat_id: str = "",
-    sender_name: str = "",
-    sender_id: str = "",
-) -> str:
+def runtime_context(spec: AgentRunSpec, now_ms: int) -> str:
     """Return the facts that change from turn to turn. They stand at the end of the user's message,
     after everything that a cache may hold. `now_ms` is wall-clock time."""
-    lines = [RUNTIME_MARK, f"Current time: {_render_minute(now_ms // 60_000, timezone)} ({timezone})"]
-    values = {"Channel": channel, "Chat ID": chat_id, "Sender": sender_name, "Sender ID": sender_id}
-    return "\n".join([*lines, *_labelled(values)])
+    time = f"Current time: {_render_minute(now_ms // 60_000, spec.timezone)} ({spec.timezone})"
+    values = {
+        "Channel": spec.channel,
+        "Chat ID": spec.chat_id,
+        "Sender": spec.sender_name,
+        "Sender ID": spec.sender_id,
+    }
+    return "\n".join([RUNTIME_MARK, time, *_labelled(values)])
 
 
 @lru_cache(maxsize=64)
@@ -124,23 +108,18 @@ def to_message(entry: TranscriptEntry) -> Message:
         case AssistantEntry(tool_calls=()):
             return {"role": "assistant", "content": text or EMPTY}
         case AssistantEntry():
-            calls = [
-                {
-                    "id": call.id,
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": _valid_arguments(call.arguments)},
-                }
-                for call in entry.tool_calls
-            ]
-            return {"role": "assistant", "content": text, "tool_calls": calls}
+            return {"role": "assistant", "content": text, "tool_calls": [*map(_sent_call, entry.tool_calls)]}
+
+
+def _sent_call(call: ToolCall) -> Message:
+    # Some providers parse the arguments, and refuse the whole request for text that is no object.
+    arguments = call.arguments if is_json_object(call.arguments) else "{}"
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
 def clean(message: Mapping[str, Any]) -> Message:
-    """Return a message with only the fields that providers know, and without empty text: null next
-    to tool calls, else `(empty)`.
-
-    Blank text counts as empty, because some providers refuse both.
-    """
+    """Return a message with only the fields that providers know, and without empty or blank text,
+    which some refuse: null next to tool calls, else `(empty)`."""
     content, calls = message.get("content"), message.get("tool_calls") or None
     if isinstance(content, list):
         content = [part for part in content if part.get("type") != "text" or not _blank(part.get("text"))]
@@ -152,13 +131,3 @@ def clean(message: Mapping[str, Any]) -> Message:
 
 def _blank(text: Any) -> bool:
     return not text or (isinstance(text, str) and text.isspace())
-
-
-def _valid_arguments(arguments: str) -> str:
-    """Return the arguments, or `{}` for text that is not a JSON object: some providers parse it and
-    refuse the whole call."""
-    try:
-        msgspec.json.decode(arguments, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return "{}"
-    return arguments
