@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from functools import lru_cache
 from urllib.parse import quote, unquote
@@ -10,6 +11,9 @@ from urllib.parse import quote, unquote
 from shared.errors import BadInput
 
 SESSION_LIMIT_BYTES = 200
+FOLDER_NAME = re.compile(r"[0-9a-f]{40}")
+"""The form of a name from `folder_name`."""
+
 _SAFE = "/@+=,!$'()*"
 
 
@@ -32,6 +36,13 @@ def split_session(session: str) -> tuple[str, str]:
     """Return the (channel, chat id) of a session."""
     channel, _, chat = session.partition(":")
     return unquote(channel), unquote(chat)
+
+
+def folder_name(session: str) -> str:
+    """Return the name of a session's folder: 40 hexadecimal digits of a hash. Two sessions never
+    share one, even on a case-insensitive file system, and a chat id (perhaps a phone number) stays
+    hidden."""
+    return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 
 def nonce() -> str:

@@ -26,12 +26,12 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from proof.chaos.recovery import times_of
 from shared.embedded import EmbeddedValkey
+from shared.ids import folder_name
 from tests.gateway.harness import free_port
 from tests.helpers.fleet import warm
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
-from worker.guards.paths import folder_name
 
 PROMISE_S: Final = 1.0
 PATIENCE_S: Final = 60.0

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from types import TracebackType
 from typing import BinaryIO, Final
 
 from shared.errors import BadInput
+from shared.ids import FOLDER_NAME, folder_name
 from shared.media.bombs import FileRejected, image_size, zip_parts
 from shared.media.kinds import ZIP, Kind, kind_of, why_not
 from shared.media.reference import MediaRef, clean_name
@@ -40,7 +40,6 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW
 _SHARED: Final = 0o020
 _MB: Final = 1024 * 1024
 _TRIES: Final = 5
-_FOLDER: Final = re.compile(r"[0-9a-f]{40}")
 
 
 class MediaNotFound(Exception):
@@ -110,7 +109,7 @@ class MediaStore:
     def forget(self, folder: str, *, before_s: float) -> int:
         """Delete the files of a session, by the name of its folder, that are older than
         `before_s`, in seconds since 1970; return how many."""
-        if not _FOLDER.fullmatch(folder):
+        if not FOLDER_NAME.fullmatch(folder):
             raise ValueError(f"{folder!r} is the folder of no session; folder_name() makes them")
         return _remove(self._root / folder[:2] / folder, lambda _, changed_s: changed_s < before_s)
 
@@ -223,12 +222,6 @@ class Upload:
         ref = MediaRef(self._hash.hexdigest(), kind.suffix, self._size_bytes, clean_name(name))
         os.replace(self._part, self._part.parent / ref.file)
         return ref
-
-
-def folder_name(session: str) -> str:
-    """Name the folder of a session. It shows no chat id, which may be a phone number, and is
-    unique."""
-    return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 
 def _inside(folder: Path) -> Iterator[Path]:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from shared.embedded import EmbeddedValkey
+from shared.ids import folder_name
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import ToolEntry
 from shared.store.client.redis_client import RedisClient
@@ -32,7 +33,6 @@ from tests.helpers.processes import Process
 from tests.helpers.runner import RunnerProcess
 from tests.helpers.wait import eventually
 from tests.worker.sandbox.conftest import tier
-from worker.guards.paths import folder_name
 from worker.sandbox import landlock
 
 pytestmark = pytest.mark.timeout(180)

@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import AT_ONCE_EACH, PIECE_BYTES, MediaRouter
-from shared.media.store import MediaStore, folder_name
+from shared.ids import folder_name
+from shared.media.store import MediaStore
 from shared.messages.codec import encode
 from shared.messages.inbound import decode_inbound
 from shared.messages.outbound import OutboundMessage

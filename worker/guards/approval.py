@@ -84,23 +84,19 @@ class ApprovalPolicy:
 
 
 class TurnConsent:
-    """The approval rules of one turn. `untrusted` tells whether its messages brought text or files
-    of strangers."""
+    """The approval rules of one turn, which answers `messages`; more may join it while it runs."""
 
     def __init__(
         self,
         policy: ApprovalPolicy,
         turn: int,
         seat: Seat,
-        *,
-        people: Callable[[], Sequence[str]] = tuple,
-        untrusted: Callable[[], bool] = lambda: False,
+        messages: Callable[[], Sequence[InboundMessage]] = tuple,
     ) -> None:
         self._policy = policy
         self._turn = turn
         self._seat: Seat = seat
-        self._people = people
-        self._messages_untrusted = untrusted
+        self._messages = messages
         self._read_untrusted = False
 
     @property
@@ -113,13 +109,13 @@ class TurnConsent:
     def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         if call.arguments is None:
             return FREE  # nothing can run with them
-        return self._policy.need(
-            call.name, safety, self._seat, untrusted=self._read_untrusted or self._messages_untrusted()
-        )
+        untrusted = self._read_untrusted or any(one.media or _is_subagent_report(one) for one in self._messages())
+        return self._policy.need(call.name, safety, self._seat, untrusted=untrusted)
 
     def question(self, call: ToolCallRequest) -> ApprovalEntry:
         call_digest = digest(call)
         identity = f"{self._turn}\0{call.id}\0{call_digest}"
+        people = (one.sender_id for one in self._messages() if not (_is_subagent_report(one) or is_background(one)))
         return ApprovalEntry(
             id=hashlib.sha256(identity.encode()).hexdigest()[:ID_CHARS],
             call_id=call.id,
@@ -127,7 +123,7 @@ class TurnConsent:
             tool=call.name,
             digest=call_digest,
             arguments=render_arguments(call.arguments or {}),
-            people=tuple(self._people()),
+            people=tuple(dict.fromkeys(people)),
         )
 
     def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
@@ -135,21 +131,8 @@ class TurnConsent:
 
 
 def build_consent(policy: ApprovalPolicy, turn: int, messages: Callable[[], Sequence[InboundMessage]]) -> TurnConsent:
-    """Build the consent of a turn that answers `messages`; more may join it while it runs."""
-    first = messages()[0]
-
-    def people() -> list[str]:
-        return list(
-            dict.fromkeys(one.sender_id for one in messages() if not (_is_subagent_report(one) or is_background(one)))
-        )
-
-    return TurnConsent(
-        policy,
-        turn,
-        seat_of(first),
-        people=people,
-        untrusted=lambda: any(one.media or _is_subagent_report(one) for one in messages()),
-    )
+    """Build the consent of a turn that answers `messages`."""
+    return TurnConsent(policy, turn, seat_of(messages()[0]), messages)
 
 
 def seat_of(message: InboundMessage) -> Seat:

@@ -4,7 +4,7 @@ this."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -27,24 +27,7 @@ class NotYourChat(ToolFailed):
     """The chat belongs to another person."""
 
 
-class _ChatOwner(msgspec.Struct, frozen=True):
-    """The person that a chat belongs to, and the name of the chat in that person's list."""
-
-    person: str
-    chat: str
-
-
-_WEB: Final = re.compile(r"([^/]+)/([A-Za-z0-9_-]{1,64})")
-
-
-def _parse_web_chat(chat_id: str) -> _ChatOwner | None:
-    found = _WEB.fullmatch(chat_id)
-    return _ChatOwner(found[1], found[2]) if found else None
-
-
-_OWNER_PARSERS: Final[dict[str, Callable[[str], _ChatOwner | None]]] = {"web": _parse_web_chat}
-"""Parsers of the owner in a chat id, by channel. In any other channel a chat reaches only
-itself."""
+_WEB: Final = re.compile(r"([^/]+)/[A-Za-z0-9_-]{1,64}")
 
 
 class ChatPolicy:
@@ -64,31 +47,32 @@ class ChatPolicy:
         if chat is None or not chat.strip() or chat.strip() in (session, split_session(session)[1]):
             return ChatTarget(session)
         channel, chat_id = split_session(session)
-        owner = _chat_owner(channel, chat_id)
+        owner = _owner(channel, chat_id)
         wanted = self._wanted_session(channel, owner, chat.strip())
         if wanted == session:
             return ChatTarget(session)
         to_channel, to_id = split_session(wanted)
-        to_owner = _chat_owner(to_channel, to_id)
-        same = owner is not None and to_owner is not None and (channel, owner.person) == (to_channel, to_owner.person)
+        to_owner = _owner(to_channel, to_id)
+        same = bool(owner) and (channel, owner) == (to_channel, to_owner)
         if not same and not any(fnmatchcase(wanted, pattern) for pattern in self._also):
             raise NotYourChat(
-                f"{chat!r} is not your chat: only this chat and others of the same person can be written to. Leave "
-                "`chat` out to write here"
+                f"{chat!r} is not your chat: only this chat and others of the same person can be "
+                "written to. Leave `chat` out to write here"
             )
-        return ChatTarget(wanted, "" if to_owner is None else to_owner.person, granted=not same)
+        return ChatTarget(wanted, to_owner, granted=not same)
 
-    def _wanted_session(self, channel: str, owner: _ChatOwner | None, chat: str) -> str:
+    def _wanted_session(self, channel: str, owner: str, chat: str) -> str:
         try:
             if ":" in chat:
                 return session_id(*split_session(chat))
-            if owner is not None and "/" not in chat:
-                return session_id(channel, f"{owner.person}/{chat}")
+            if owner and "/" not in chat:
+                return session_id(channel, f"{owner}/{chat}")
             return session_id(channel, chat)
         except BadInput as exc:
             raise ToolFailed(f"{chat[:60]!r} is not a chat: {exc}") from None
 
 
-def _chat_owner(channel: str, chat_id: str) -> _ChatOwner | None:
-    find = _OWNER_PARSERS.get(channel)
-    return find(chat_id) if find else None
+def _owner(channel: str, chat_id: str) -> str:
+    """Return the person in a chat id; `""` in channels where a chat reaches only itself."""
+    found = _WEB.fullmatch(chat_id) if channel == "web" else None
+    return found[1] if found else ""

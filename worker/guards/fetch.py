@@ -18,7 +18,7 @@ from urllib.parse import urljoin
 from shared.errors import ToolFailed
 from worker.guards.addresses import WebPolicy, WebTarget, check_address, parse_target
 from worker.guards.networks import Address
-from worker.guards.response import FetchLimits, WebResponse
+from worker.guards.response import WebRequest, WebResponse
 
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
 """Return all addresses of a host (and port). Raises OSError when it has none."""
@@ -57,7 +57,7 @@ class Fetcher:
         self.total_s = total_s
         self._connect_s = connect_s
         self._silence_s = silence_s
-        self._look_up = look_up or _SystemLookUp()
+        self._look_up = look_up or _system_look_up()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def fetch_url(
@@ -77,39 +77,32 @@ class Fetcher:
         0. Raises ToolFailed, with a text that names the host and no more, for what is blocked,
         away, slow, of another type or redirected too often.
         """
+        own = headers or {}
+        asked = WebRequest(types, method, own, body, self._body_bytes, self._connect_s, self._silence_s)
         async with self._slots:
             try:
                 async with asyncio.timeout(self.total_s):
-                    return await self._follow_redirects(url, types, method, headers or {}, body, redirects)
+                    return await self._follow_redirects(url, asked, redirects)
             except TimeoutError:
-                raise ToolFailed(f"{_quote_host(url)} took too long; try another page, or go on without it") from None
+                why = f"{_quote_host(url)} took too long"
+                raise ToolFailed(f"{why}; try another page, or go on without it") from None
 
-    async def _follow_redirects(
-        self,
-        url: str,
-        types: Collection[str],
-        method: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        redirects: int,
-    ) -> WebResponse:
+    async def _follow_redirects(self, url: str, asked: WebRequest, redirects: int) -> WebResponse:
         # Imported here: it loads the HTTP library, which a starting worker does not need yet.
         from worker.guards.request import send_request
 
-        limits = FetchLimits(self._body_bytes, self._connect_s, self._silence_s)
         for _ in range(redirects + 1):
             target = parse_target(url, self._policy)
-            addresses = await self._look_up_addresses(target)
-            response = await send_request(
-                target, addresses, limits, types=types, method=method, headers=headers, body=body
-            )
+            response = await send_request(target, await self._look_up_addresses(target), asked)
             if isinstance(response, WebResponse):
                 return response
             try:
                 url = urljoin(target.url, response)
             except ValueError:
-                raise ToolFailed(f"{target.host!r} redirects to no valid URL; try another one") from None
-        raise ToolFailed(f"{target.host!r} redirects too often (more than {redirects} times); try another URL")
+                why = f"{target.host!r} redirects to no valid URL"
+                raise ToolFailed(f"{why}; try another one") from None
+        times = f"more than {redirects} times"
+        raise ToolFailed(f"{target.host!r} redirects too often ({times}); try another URL")
 
     async def _look_up_addresses(self, target: WebTarget) -> tuple[Address, ...]:
         """Return every address of a target; raise ToolFailed if any of them is blocked."""
@@ -128,18 +121,18 @@ class Fetcher:
         return addresses
 
 
-class _SystemLookUp:
-    """The system's resolver, in a thread pool of its own: a hanging look-up must not use up the
-    default pool, which others need."""
+def _system_look_up() -> LookUp:
+    """Return the system's resolver, in a thread pool of its own: a hanging look-up must not use up
+    the default pool, which others need."""
+    threads = ThreadPoolExecutor(_LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
-
-    async def __call__(self, host: str, port: int) -> Sequence[str]:
+    async def look_up(host: str, port: int) -> Sequence[str]:
         infos = await asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
         return [str(info[4][0]) for info in infos]
+
+    return look_up
 
 
 def _quote_host(url: str) -> str:

@@ -10,7 +10,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +18,16 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import FileEntry
-from worker.guards.openat import OWNER_ONLY, Access, check_plain_file, open_folder_beneath, read_file_beneath
+from worker.guards.openat import (
+    OWNER_ONLY,
+    Access,
+    TreeEntry,
+    check_plain_file,
+    open_folder_beneath,
+    read_file_beneath,
+    remove_beneath,
+    walk_beneath,
+)
 from worker.guards.paths import DEPTH_LIMIT, name_fault
 from worker.guards.threads import StopSignal
 
@@ -39,14 +48,6 @@ class Quota(msgspec.Struct, frozen=True):
     results_s: float = 7 * 86400.0
 
 
-class _FolderEntry(msgspec.Struct, frozen=True):
-    parts: tuple[str, ...]
-    size_bytes: int
-    changed: float
-    is_folder: bool
-    is_plain: bool
-
-
 class SessionFolder:
     """The folder `root/name`, created when something is first written. `stop` ends the work between
     two steps.
@@ -59,22 +60,15 @@ class SessionFolder:
     def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ONLY) -> None:
         self._root = root
         self._name = name
+        self.path: Final = root / name  # which may not exist yet
+        self._lock = root / f"{name}.lock"
         self.quota: Final = quota
         self._access = access
 
-    @property
-    def path(self) -> Path:
-        """Path of the folder, which may not exist yet."""
-        return self._root / self._name
-
-    @property
-    def _lock(self) -> Path:
-        return self._root / f"{self._name}.lock"
-
     def exists(self, name: str) -> bool:
-        """Return whether the top of the folder has anything of this name, even a link. False if the
-        folder cannot be read."""
-        return os.path.lexists(f"{self._root}/{self._name}/{name}")
+        """Return whether the top of the folder has this name, even as a link; False if it cannot be
+        read."""
+        return os.path.lexists(f"{self.path}/{name}")
 
     def create(self, stop: StopSignal) -> Path:
         """Create the folder and return its path, for a sandbox. Raises OSError."""
@@ -94,7 +88,7 @@ class SessionFolder:
         """Replace a whole file atomically: readers see the old one or the new one. With `was`,
         write only if the file still holds that, or already holds `data`. Raises OSError, and
         ToolFailed for a file that has changed or a folder that would exceed its quota."""
-        self._make_root()
+        self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
         with self._hold_lock(stop), self._open_folder(make=True) as top:
             old, new_files = _stat_old_file(top, parts)
             if was is not None:
@@ -112,15 +106,15 @@ class SessionFolder:
     def list_entries(self, stop: StopSignal) -> list[FileEntry]:
         """Return the readable files, and the folders (with a final `/`), without hidden ones. Empty
         if the folder does not exist."""
-        try:
-            with self._open_folder() as top:
-                return [
-                    _file_entry(found)
-                    for found in self._walk_entries(stop, top, hidden=False)
-                    if found.is_folder or found.is_plain
-                ]
-        except FileNotFoundError:
-            return []
+        entries = []
+        with contextlib.suppress(FileNotFoundError), self._open_folder() as top:
+            for found in self._walk_entries(stop, top, _is_hidden):
+                path = "/".join(found.parts)
+                if found.is_folder:
+                    entries.append(FileEntry(f"{path}/"))
+                elif _is_plain(found):
+                    entries.append(FileEntry(path, found.info.st_size))
+        return entries
 
     @contextlib.contextmanager
     def open_locked(self, stop: StopSignal) -> Iterator[int]:
@@ -138,15 +132,12 @@ class SessionFolder:
         except OSError:
             return  # it is no longer empty, or the volume has become unavailable
 
-    def _make_root(self) -> None:
-        self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
-
     @contextlib.contextmanager
     def _open_folder(self, *, make: bool = False) -> Iterator[int]:
         """Yield the handle of the folder. Links on the operator's path to the root are followed,
         below it none are."""
         if make:
-            self._make_root()
+            self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             if make:
@@ -160,100 +151,81 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def _hold_lock(self, stop: StopSignal) -> Iterator[None]:
-        lock = self._acquire_lock(stop)
-        try:
-            yield
-        finally:
-            os.close(lock)
-
-    def _acquire_lock(self, stop: StopSignal) -> int:
         while True:
             lock = os.open(self._lock, _LOCK, OWNER_ONLY.file)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # `remove_empty` may have deleted the file between open and flock: then another writer
-                # holds the lock on a new file of that name, and this one locks nothing.
-                if os.path.samestat(os.fstat(lock), os.stat(self._lock)):
-                    return lock
-            except (BlockingIOError, FileNotFoundError):
-                pass
-            except BaseException:
+                held = False
+                with contextlib.suppress(BlockingIOError, FileNotFoundError):
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    # `remove_empty` may have deleted the file between open and flock: then another
+                    # writer holds the lock on a new file of that name, and this one locks nothing.
+                    held = os.path.samestat(os.fstat(lock), os.stat(self._lock))
+                if held:
+                    yield
+                    return
+            finally:
                 os.close(lock)
-                raise
-            os.close(lock)
             stop.wait(_LOCK_WAIT_S)
 
     def _free_quota(self, stop: StopSignal, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
         """Delete results of tools that have expired, then the oldest ones until the new file fits.
         Raises ToolFailed if it still does not."""
-        kept: list[_FolderEntry] = []
+        results: list[TreeEntry] = []
         used_bytes, files = more_bytes, more_files
         now = time.time()
-        for found in self._walk_entries(stop, top, hidden=True):
-            is_result = found.parts[0] == RESULTS and found.is_plain and found.parts != tuple(parts)
-            limit_s = self.quota.results_s if is_result else _ABANDONED_S if _is_temporary(found) else None
-            if limit_s is not None and found.changed < now - limit_s and _remove_file(top, found.parts):
-                continue
-            used_bytes, files = used_bytes + found.size_bytes, files + 1
+        for found in self._walk_entries(stop, top, _is_too_deep):
+            plain, name = _is_plain(found), found.parts[-1]
+            is_result = plain and found.parts[0] == RESULTS and found.parts != tuple(parts)
+            abandoned = plain and name.startswith(_TEMPORARY[0]) and name.endswith(_TEMPORARY[1])
+            limit_s = self.quota.results_s if is_result else _ABANDONED_S if abandoned else None
+            if limit_s is not None and found.info.st_mtime < now - limit_s:
+                with contextlib.suppress(OSError):
+                    remove_beneath(top, found)
+                    continue
+            used_bytes, files = used_bytes + _size_bytes(found), files + 1
             if is_result:
-                kept.append(found)
-        for found in sorted(kept, key=lambda found: found.changed):
+                results.append(found)
+        for found in sorted(results, key=lambda found: found.info.st_mtime):
             if used_bytes <= self.quota.size_bytes and files <= self.quota.files:
                 return
-            if _remove_file(top, found.parts):
-                used_bytes, files = used_bytes - found.size_bytes, files - 1
-        path = "/".join(parts)
+            with contextlib.suppress(OSError):
+                remove_beneath(top, found)
+                used_bytes, files = used_bytes - _size_bytes(found), files - 1
+        refused = f"{'/'.join(parts)!r} is not written: the workspace would have"
         if used_bytes > self.quota.size_bytes:
             raise ToolFailed(
-                f"{path!r} is not written: the workspace would have {used_bytes:,} bytes; at most "
-                f"{self.quota.size_bytes:,} are allowed. Make other files smaller, or write less"
+                f"{refused} {used_bytes:,} bytes; at most {self.quota.size_bytes:,} are allowed. "
+                "Make other files smaller, or write less"
             )
         if files > self.quota.files:
             raise ToolFailed(
-                f"{path!r} is not written: the workspace would have {files:,} files and folders; at most "
-                f"{self.quota.files:,} are allowed. Write into an existing file"
+                f"{refused} {files:,} files and folders; at most {self.quota.files:,} are allowed. "
+                "Write into an existing file"
             )
 
-    def _walk_entries(self, stop: StopSignal, top: int, *, hidden: bool) -> Iterator[_FolderEntry]:
-        """Yield everything in the folder, up to somewhat more than the quota. With `hidden`, it
-        includes entries that file tools cannot reach because of their name or depth: they use the
-        quota too."""
-        left = self.quota.files * 2 + 1000
-        waiting: list[tuple[str, ...]] = [()]
-        while waiting and left > 0:
-            inside = waiting.pop()
-            stop.check()
-            try:
-                with open_folder_beneath(top, inside) as at, os.scandir(at) as listed:
-                    for entry in listed:
-                        if (left := left - 1) < 0:
-                            break
-                        if (found := _stat_entry(inside, entry, hidden)) is None:
-                            continue
-                        yield found
-                        if found.is_folder and len(found.parts) < DEPTH_LIMIT * 2:
-                            waiting.append(found.parts)
-            except OSError:
-                if not inside:
-                    raise  # the workspace itself is unavailable
-                continue  # removed meanwhile, or swapped for something else
+    def _walk_entries(
+        self, stop: StopSignal, top: int, skip: Callable[[tuple[str, ...], str], object]
+    ) -> Iterator[TreeEntry]:
+        """Yield what is in the folder, up to somewhat more than the quota."""
+        return walk_beneath(top, check=stop.check, limit=self.quota.files * 2 + 1000, skip=skip)
 
 
-def _file_entry(found: _FolderEntry) -> FileEntry:
-    path = "/".join(found.parts)
-    return FileEntry(f"{path}/") if found.is_folder else FileEntry(path, found.size_bytes)
+def _is_hidden(inside: tuple[str, ...], name: str) -> object:
+    return name.startswith(".") or name_fault(name) or len(inside) >= DEPTH_LIMIT
 
 
-def _stat_entry(inside: tuple[str, ...], entry: os.DirEntry[str], hidden: bool) -> _FolderEntry | None:
-    if not hidden and (entry.name.startswith(".") or name_fault(entry.name) or len(inside) >= DEPTH_LIMIT):
-        return None
-    try:
-        info = entry.stat(follow_symlinks=False)
-    except OSError:
-        return None
-    is_folder = stat.S_ISDIR(info.st_mode)
-    is_plain = stat.S_ISREG(info.st_mode) and info.st_nlink == 1
-    return _FolderEntry((*inside, entry.name), 0 if is_folder else info.st_size, info.st_mtime, is_folder, is_plain)
+def _is_too_deep(inside: tuple[str, ...], name: str) -> bool:
+    """Tell what even the quota does not count. It does count what file tools cannot reach because
+    of its name or depth."""
+    return len(inside) >= DEPTH_LIMIT * 2
+
+
+def _is_plain(found: TreeEntry) -> bool:
+    return stat.S_ISREG(found.info.st_mode) and found.info.st_nlink == 1
+
+
+def _size_bytes(found: TreeEntry) -> int:
+    return 0 if found.is_folder else found.info.st_size
 
 
 def _stat_old_file(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
@@ -288,17 +260,3 @@ def _replace_file(stop: StopSignal, at: int, name: str, data: bytes, mode: int) 
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=at)
         raise
-
-
-def _is_temporary(found: _FolderEntry) -> bool:
-    name = found.parts[-1]
-    return found.is_plain and name.startswith(_TEMPORARY[0]) and name.endswith(_TEMPORARY[1])
-
-
-def _remove_file(top: int, parts: Sequence[str]) -> bool:
-    try:
-        with open_folder_beneath(top, parts[:-1]) as at:
-            os.unlink(parts[-1], dir_fd=at)
-    except OSError:
-        return False
-    return True

@@ -14,9 +14,9 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,9 @@ from shared.errors import ToolFailed
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # non-blocking: a FIFO must not hang us
 _FOLDER_MODE: Final = 0o700
+
+DEPTH_LIMIT: Final = 48
+"""Folders deeper than this can be neither measured nor opened."""
 
 
 class OddFile(OSError):
@@ -73,6 +76,24 @@ class NoSuchFile(ToolFailed):
     """No file has that name."""
 
 
+class TreeEntry(NamedTuple):
+    """Something below a folder: the names on the way to it, and its status."""
+
+    parts: tuple[str, ...]
+    info: os.stat_result
+
+    @property
+    def is_folder(self) -> bool:
+        return stat.S_ISDIR(self.info.st_mode)
+
+    @property
+    def disk_bytes(self) -> int:
+        """The disk space that goes with this name; 0 for a folder."""
+        if self.is_folder or not self.info.st_nlink:
+            return 0
+        return max(self.info.st_size, self.info.st_blocks * 512)
+
+
 @contextlib.contextmanager
 def open_folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
     """Open a folder beneath the handle `top` and yield its handle. With `make`, missing folders are
@@ -89,6 +110,55 @@ def open_folder_beneath(top: int, parts: Sequence[str], *, make: Access | None =
         yield at
     finally:
         os.close(at)
+
+
+@contextlib.contextmanager
+def open_top(folder: Path | str) -> Iterator[int]:
+    """Open a folder that is no link, and yield its handle. Raises OSError."""
+    top = os.open(folder, _FOLDER)
+    try:
+        yield top
+    finally:
+        os.close(top)
+
+
+def walk_beneath(
+    top: int,
+    *,
+    check: Callable[[], None] = lambda: None,
+    limit: int | None = None,
+    skip: Callable[[tuple[str, ...], str], object] = lambda inside, name: False,
+    closed: Callable[[tuple[str, ...]], None] = lambda inside: None,
+) -> Iterator[TreeEntry]:
+    """Yield everything below the handle `top`, looking at no more than `limit` entries.
+
+    `check` is called before each folder; `skip` gets a folder and a name in it, which is then left
+    out; `closed` gets a folder that may not be opened. Raises what they raise, and OSError if `top`
+    itself cannot be read.
+    """
+    waiting: list[tuple[str, ...]] = [()]
+    seen = 0
+    while waiting:
+        check()
+        inside = waiting.pop()
+        try:
+            with open_folder_beneath(top, inside) as at, os.scandir(at) as listed:
+                for entry in listed:
+                    if limit is not None and (seen := seen + 1) > limit:
+                        return
+                    if skip(inside, entry.name):
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        parts = (*inside, entry.name)
+                        yield (found := TreeEntry(parts, entry.stat(follow_symlinks=False)))
+                        if found.is_folder:
+                            waiting.append(parts)
+        except OSError as exc:
+            if isinstance(exc, PermissionError):
+                closed(inside)
+            if not inside:
+                raise
+            # Otherwise removed meanwhile, or swapped for something else.
 
 
 def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple[bytes, os.stat_result]:
@@ -108,6 +178,12 @@ def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple
             f"{'/'.join(parts)!r} has {size_bytes:,} bytes; only files of up to {limit_bytes:,} bytes can be read"
         )
     return data, info
+
+
+def remove_beneath(top: int, found: TreeEntry) -> None:
+    """Remove a file or an empty folder. Raises OSError."""
+    with open_folder_beneath(top, found.parts[:-1]) as at:
+        (os.rmdir if found.is_folder else os.unlink)(found.parts[-1], dir_fd=at)
 
 
 def remove_tree(folder: Path) -> None:

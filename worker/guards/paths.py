@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
 from typing import Final
@@ -12,9 +11,6 @@ from shared.errors import ToolFailed
 PATH_LIMIT_BYTES: Final = 1024
 NAME_LIMIT_BYTES: Final = 255
 DEPTH_LIMIT: Final = 16
-
-FOLDER_NAME: Final = re.compile(r"[0-9a-f]{40}")
-"""The form of a name from `folder_name`."""
 
 _DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
 
@@ -55,13 +51,6 @@ def name_fault(name: str) -> str | None:
     if plain in ("", ".", "..") or "/" in plain or "\\" in plain:
         return "it has a sign in it that can stand for '/' or '..'"
     return None
-
-
-def folder_name(session: str) -> str:
-    """Return the name of a session's folder: 40 hexadecimal digits of a hash. Two sessions never
-    share one, even on a case-insensitive file system, and a chat id (perhaps a phone number) stays
-    hidden."""
-    return hashlib.blake2b(session.encode(), digest_size=20).hexdigest()
 
 
 def _outside_workspace(path: str, why: str) -> ToolFailed:

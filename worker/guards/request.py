@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
 
@@ -18,7 +18,7 @@ from shared.errors import ToolFailed
 from shared.version import VERSION
 from worker.guards.addresses import WebTarget
 from worker.guards.networks import Address
-from worker.guards.response import FetchLimits, WebResponse
+from worker.guards.response import WebRequest, WebResponse
 
 USER_AGENT: Final = f"Shoal/{VERSION}"
 
@@ -27,62 +27,50 @@ _STEP_BYTES: Final = 64 * 1024
 _GZIP: Final = zlib.MAX_WBITS | 16
 
 
-async def send_request(
-    target: WebTarget,
-    addresses: Sequence[Address],
-    limits: FetchLimits,
-    *,
-    types: Collection[str],
-    method: str,
-    headers: Mapping[str, str],
-    body: bytes | None,
-) -> WebResponse | str:
+async def send_request(target: WebTarget, addresses: Sequence[Address], asked: WebRequest) -> WebResponse | str:
     """Return the response, or the location it redirects to. Raises TimeoutError, and ToolFailed
     with a text that names the host."""
-    own = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip"}
+    headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip", **asked.headers}
+    url = URL(target.url, encoded=True)
+    host = repr(target.host)
     try:
         async with (
             aiohttp.ClientSession(
                 connector=connector_to(target.host, addresses),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=limits.connect_s, sock_read=limits.silence_s),
+                timeout=aiohttp.ClientTimeout(None, sock_connect=asked.connect_s, sock_read=asked.silence_s),
                 auto_decompress=False,
                 trust_env=False,
             ) as session,
-            session.request(
-                method, URL(target.url, encoded=True), headers={**own, **headers}, data=body, allow_redirects=False
-            ) as response,
+            session.request(asked.method, url, headers=headers, data=asked.body, allow_redirects=False) as response,
         ):
             location = response.headers.get("Location")
             if response.status in _REDIRECT and location is not None:
                 return location
-            return await _read_response(target, response, types, limits.body_bytes)
+            return await _read_response(target, response, asked)
     except TimeoutError:
         raise
     except aiohttp.ClientSSLError:
-        raise ToolFailed(f"{target.host!r} has no valid certificate; it is not asked") from None
+        raise ToolFailed(f"{host} has no valid certificate; it is not asked") from None
     except aiohttp.ClientConnectorError:
-        raise ToolFailed(f"{target.host!r} cannot be reached on port {target.port}; try another URL") from None
+        why = f"{host} cannot be reached on port {target.port}"
+        raise ToolFailed(f"{why}; try another URL") from None
     except (aiohttp.ClientError, OSError, ValueError, zlib.error):
-        raise ToolFailed(f"{target.host!r} gave an answer that is not valid, or broke it off; try it later") from None
+        why = f"{host} gave an answer that is not valid, or broke it off"
+        raise ToolFailed(f"{why}; try it later") from None
 
 
-async def _read_response(
-    target: WebTarget, response: aiohttp.ClientResponse, types: Collection[str], body_bytes: int
-) -> WebResponse:
+async def _read_response(target: WebTarget, response: aiohttp.ClientResponse, asked: WebRequest) -> WebResponse:
     kind = response.content_type.lower() if "Content-Type" in response.headers else ""
     if not 200 <= response.status < 300:
         return WebResponse(target.url, response.status, kind)
-    if not any(_type_matches(kind, type) for type in types):
-        raise ToolFailed(f"{target.host!r} sent {kind or 'no type'!r}, which cannot be read here; try another page")
-    match response.headers.get("Content-Encoding", "identity").strip().lower():
-        case "identity" | "":
-            packed = False
-        case "gzip" | "x-gzip":
-            packed = True
-        case other:
-            raise ToolFailed(f"{target.host!r} sent the encoding {other[:40]!r}, which was not asked for")
-    body, cut = await _read_body(response.content, packed, body_bytes)
+    sent = f"{target.host!r} sent"
+    if not any(_type_matches(kind, type) for type in asked.types):
+        raise ToolFailed(f"{sent} {kind or 'no type'!r}, which cannot be read here; try another page")
+    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+    if encoding not in ("identity", "", "gzip", "x-gzip"):
+        raise ToolFailed(f"{sent} the encoding {encoding[:40]!r}, which was not asked for")
+    body, cut = await _read_body(response.content, encoding.endswith("gzip"), asked.body_bytes)
     return WebResponse(target.url, response.status, kind, response.charset or "", body, cut)
 
 

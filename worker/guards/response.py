@@ -1,4 +1,4 @@
-"""A fetched response, and the limits of one request.
+"""A request to a web server and its response.
 
 Apart from `request`, whose HTTP library takes long to import: callers of the fetcher need only
 this.
@@ -6,7 +6,22 @@ this.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import msgspec
+
+
+class WebRequest(msgspec.Struct, frozen=True):
+    """A request without its URL, and its limits: size of the body after decompression, time to
+    connect, and time without a byte."""
+
+    types: Collection[str]
+    method: str
+    headers: Mapping[str, str]
+    body: bytes | None
+    body_bytes: int
+    connect_s: float
+    silence_s: float
 
 
 class WebResponse(msgspec.Struct, frozen=True):
@@ -23,12 +38,3 @@ class WebResponse(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         return 200 <= self.status < 300
-
-
-class FetchLimits(msgspec.Struct, frozen=True):
-    """Limits of one request: size of the body after decompression, time to connect, and time
-    without a byte."""
-
-    body_bytes: int
-    connect_s: float
-    silence_s: float

@@ -1,13 +1,11 @@
-"""A thread pool for work on files: a slow or dead volume blocks these threads, and never the event
-loop."""
+"""A thread pool for work on files: a slow or dead volume blocks its threads, not the event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from shared.errors import ToolFailed
@@ -15,8 +13,7 @@ from shared.errors import ToolFailed
 THREADS: Final = 8
 LIMIT_S: Final = 10.0
 GRACE_S: Final = 1.0
-"""Time that a cancelled call waits for its thread, so that normally nothing of it still runs when
-the call has returned."""
+"""Wait of a cancelled call for its thread: normally nothing of it runs when it has returned."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,8 +44,7 @@ class StopSignal:
 
 
 class FileThreads:
-    """A few threads for all sessions of a process. `limit_s` limits one call, including the wait
-    for a thread."""
+    """Threads for all sessions of a process. `limit_s` limits a call with its wait for a thread."""
 
     def __init__(self, threads: int = THREADS, *, limit_s: float = LIMIT_S) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="files")
@@ -65,30 +61,16 @@ class FileThreads:
                 return await asyncio.wrap_future(job)
         except TimeoutError:
             stop.set()
-            raise ToolFailed(
-                f"the workspace did not answer within {self._limit_s:g} s. Try again later, or go on without it"
-            ) from None
+            why = f"the workspace did not answer within {self._limit_s:g} s"
+            raise ToolFailed(f"{why}. Try again later, or go on without it") from None
         finally:
             if not job.done():
                 stop.set()
-                await _wait_for_thread(job)
+                over = asyncio.wrap_future(job)
+                # Its error has no reader any more.
+                over.add_done_callback(lambda one: one.cancelled() or one.exception())
+                await asyncio.wait([over], timeout=GRACE_S)
 
     def close(self) -> None:
         """Accept no more work; do not wait for running work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-async def _wait_for_thread(job: Future[T]) -> None:
-    """Wait a moment for a thread after its stop signal. `Future.cancel` would not reveal whether it
-    still runs."""
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-
-    def set_over(_: Future[T]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(over.set)
-
-    job.add_done_callback(set_over)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(GRACE_S):
-            await over.wait()

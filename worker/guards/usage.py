@@ -1,9 +1,11 @@
-"""The quota of a workspace that commands write into freely: measured while they run, enforced
-afterwards."""
+"""The quota of a workspace that commands write into freely, measured while they run and enforced
+afterwards; and the end of the files of a forgotten session. Everything here blocks.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -13,14 +15,20 @@ from typing import Final
 
 import msgspec
 
-from worker.guards.folder import Quota
-from worker.guards.openat import open_folder_beneath, remove_tree
+from worker.guards.folder import Quota, SessionFolder
+from worker.guards.openat import (
+    DEPTH_LIMIT,
+    TreeEntry,
+    open_folder_beneath,
+    open_top,
+    remove_beneath,
+    remove_tree,
+    walk_beneath,
+)
 from worker.guards.threads import StopSignal
 
-DEPTH_LIMIT: Final = 48
-"""Folders deeper than this can be neither measured nor opened, and are deleted."""
-
 _FOLDER_MODE: Final = 0o700
+_NS: Final = 1_000_000_000
 
 
 class WorkspaceUsage(msgspec.Struct, frozen=True):
@@ -33,21 +41,13 @@ class WorkspaceUsage(msgspec.Struct, frozen=True):
 
     def over(self, quota: Quota) -> str:
         """Return why it is over the quota; `""` if it is not."""
-        if self.size_bytes > quota.size_bytes:
-            return f"the workspace has {self.size_bytes:,} bytes; at most {quota.size_bytes:,} are allowed"
-        if self.files > quota.files:
-            return f"the workspace has {self.files:,} files and folders or more; at most {quota.files:,} are allowed"
+        for has, limit, what in (
+            (self.size_bytes, quota.size_bytes, "bytes"),
+            (self.files, quota.files, "files and folders or more"),
+        ):
+            if has > limit:
+                return f"the workspace has {has:,} {what}; at most {limit:,} are allowed"
         return self.unmeasurable
-
-
-class WorkspaceEntry(msgspec.Struct, frozen=True):
-    """A file or folder of a workspace, by the names on the way to it. `changed_ns` is the time of
-    its last change by the clock of the disk."""
-
-    parts: tuple[str, ...]
-    size_bytes: int
-    changed_ns: int
-    is_folder: bool
 
 
 class _Unmeasurable(PermissionError):
@@ -57,10 +57,12 @@ class _Unmeasurable(PermissionError):
 def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsage:
     """Measure the folder, and stop early once it is over the quota. Raises OSError."""
     size_bytes = files = 0
-    with _open_folder(folder) as top:
+    with open_top(folder) as top:
         try:
-            for found in walk_workspace(stop, top, limit=quota.files + 1):
-                size_bytes, files = size_bytes + found.size_bytes, files + 1
+            for found in _walk_workspace(stop, top):
+                size_bytes, files = size_bytes + found.disk_bytes, files + 1
+                if files > quota.files:
+                    break
         except _Unmeasurable as odd:
             return WorkspaceUsage(size_bytes, files, str(odd))
     return WorkspaceUsage(size_bytes, files)
@@ -70,7 +72,7 @@ def disk_time_ns(stop: StopSignal, folder: Path) -> int:
     """Return the current time of the disk in nanoseconds, from a new file: a network volume stamps
     files with its own clock. Raises OSError."""
     stop.check()
-    with _open_folder(folder) as top:
+    with open_top(folder) as top:
         name = f".shoal-{secrets.token_hex(8)}.part"
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=top)
         try:
@@ -85,22 +87,67 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
     reopened, folders that are too deep are deleted, and then the newest of what changed since
     `since_ns` (by the clock of the disk) is deleted until the quota holds. Return the number of
     deleted files and folders. Raises OSError."""
-    with _open_folder(folder) as top:
-        gone = reopen_folders(stop, top, folder)
-        found = list(walk_workspace(stop, top, limit=None))
-        size_bytes, files = sum(one.size_bytes for one in found), len(found)
+    with open_top(folder) as top:
+        gone = _reopen_folders(stop, top, folder)
+        entries = list(_walk_workspace(stop, top))
+        size_bytes, files = sum(found.disk_bytes for found in entries), len(entries)
         # Files first, newest first; then folders, deepest first, when they are empty.
-        for one in sorted(
-            found, key=lambda one: (one.is_folder, -len(one.parts) if one.is_folder else -one.changed_ns)
-        ):
+        for found in sorted(entries, key=_newest_file_first):
             if size_bytes <= quota.size_bytes and files <= quota.files:
                 break
-            if one.changed_ns >= since_ns and _remove_entry(top, one):
-                size_bytes, files, gone = size_bytes - one.size_bytes, files - 1, gone + 1
+            if found.info.st_ctime_ns >= since_ns:
+                with contextlib.suppress(OSError):
+                    remove_beneath(top, found)
+                    size_bytes, files, gone = size_bytes - found.disk_bytes, files - 1, gone + 1
         return gone
 
 
-def reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
+def erase_folder(stop: StopSignal, folder: SessionFolder, before_s: float) -> int:
+    """Delete what has not changed since `before_s` (seconds since 1970, by the clock of the disk);
+    return the number of deleted files and folders. Follows no link, and can be repeated after an
+    interruption. Raises OSError if the volume is unavailable or something cannot be deleted.
+    """
+    try:
+        with folder.open_locked(stop) as top:
+            untouched = os.fstat(top).st_ctime_ns < before_s * _NS
+            gone = _delete_unchanged(stop, top, folder, before_s)
+            if untouched:
+                folder.remove_empty()
+            return gone
+    except FileNotFoundError:
+        return 0
+
+
+def _delete_unchanged(stop: StopSignal, top: int, folder: SessionFolder, before_s: float) -> int:
+    gone = _reopen_folders(stop, top, folder.path)
+    emptied: set[tuple[str, ...]] = set()
+    left = 0
+    # A folder comes after everything in it: files first, then folders from the deepest up.
+    for found in sorted(_walk_workspace(stop, top), key=lambda one: (one.is_folder, -len(one.parts))):
+        stop.check()
+        # Deleting a file changes its folder, so a folder that we have emptied ourselves looks new.
+        if found.info.st_ctime_ns >= before_s * _NS and found.parts not in emptied:
+            continue
+        try:
+            remove_beneath(top, found)
+        except FileNotFoundError:
+            continue
+        except OSError as exc:
+            left += not (found.is_folder and exc.errno in (errno.ENOTEMPTY, errno.EEXIST))
+            continue
+        gone += 1
+        emptied.add(found.parts[:-1])
+    if left:
+        why = f"{left} files and folders of a workspace could not be deleted"
+        raise PermissionError(errno.EACCES, why)
+    return gone
+
+
+def _newest_file_first(found: TreeEntry) -> tuple[bool, int]:
+    return found.is_folder, -len(found.parts) if found.is_folder else -found.info.st_ctime_ns
+
+
+def _reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
     """Reopen closed folders and delete those that are too deep; return the number of deleted
     ones."""
     gone = 0
@@ -125,62 +172,18 @@ def reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
     return gone
 
 
-def walk_workspace(stop: StopSignal, top: int, limit: int | None) -> Iterator[WorkspaceEntry]:
-    """Yield everything below, at most `limit` entries. Raises _Unmeasurable."""
-    waiting: list[tuple[str, ...]] = [()]
-    seen = 0
-    while waiting:
-        stop.check()
-        inside = waiting.pop()
-        if len(inside) >= DEPTH_LIMIT:
+def _walk_workspace(stop: StopSignal, top: int) -> Iterator[TreeEntry]:
+    """Yield everything below. Raises _Unmeasurable."""
+
+    def closed(inside: tuple[str, ...]) -> None:
+        """Skip what the runner's user created: its runner measures what it has closed."""
+        with contextlib.suppress(OSError, IndexError), open_folder_beneath(top, inside[:-1]) as at:
+            info = os.stat(inside[-1], dir_fd=at, follow_symlinks=False)
+            if info.st_uid != os.geteuid():
+                return
+        raise _Unmeasurable("a folder was closed to its owner, and cannot be measured")
+
+    for found in walk_beneath(top, check=stop.check, closed=closed):
+        yield found
+        if found.is_folder and len(found.parts) >= DEPTH_LIMIT:
             raise _Unmeasurable(f"folders lie {DEPTH_LIMIT} deep and more, which cannot be measured")
-        try:
-            with open_folder_beneath(top, inside) as at, os.scandir(at) as listed:
-                for entry in listed:
-                    with contextlib.suppress(FileNotFoundError):
-                        yield (found := _stat_entry(inside, entry))
-                        seen += 1
-                        if found.is_folder:
-                            waiting.append(found.parts)
-                    if limit is not None and seen >= limit:
-                        return
-        except PermissionError:
-            if _owned_by_another(top, inside):
-                continue  # created by the runner's user, whose runner measures what it has closed
-            raise _Unmeasurable("a folder was closed to its owner, and cannot be measured") from None
-        except OSError:
-            if not inside:
-                raise
-            continue  # removed meanwhile, or swapped for something else
-
-
-def _owned_by_another(top: int, parts: tuple[str, ...]) -> bool:
-    """Return whether a folder belongs to another user."""
-    with contextlib.suppress(OSError, IndexError), open_folder_beneath(top, parts[:-1]) as at:
-        return os.stat(parts[-1], dir_fd=at, follow_symlinks=False).st_uid != os.geteuid()
-    return False
-
-
-def _stat_entry(inside: tuple[str, ...], entry: os.DirEntry[str]) -> WorkspaceEntry:
-    info = entry.stat(follow_symlinks=False)
-    is_folder = stat.S_ISDIR(info.st_mode)
-    size_bytes = 0 if is_folder else max(info.st_size, info.st_blocks * 512) if info.st_nlink else 0
-    return WorkspaceEntry((*inside, entry.name), size_bytes, info.st_ctime_ns, is_folder)
-
-
-def _remove_entry(top: int, found: WorkspaceEntry) -> bool:
-    try:
-        with open_folder_beneath(top, found.parts[:-1]) as at:
-            (os.rmdir if found.is_folder else os.unlink)(found.parts[-1], dir_fd=at)
-    except OSError:
-        return False
-    return True
-
-
-@contextlib.contextmanager
-def _open_folder(folder: Path) -> Iterator[int]:
-    top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield top
-    finally:
-        os.close(top)

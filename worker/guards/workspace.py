@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from shared.errors import ToolFailed
+from shared.ids import FOLDER_NAME, folder_name
 from worker.agent.tools.tool import FileEntry
-from worker.guards.erasing import erase_folder
 from worker.guards.folder import Quota, SessionFolder
-from worker.guards.local import is_local
 from worker.guards.openat import OWNER_ONLY, Access, explain_error
-from worker.guards.paths import FOLDER_NAME, folder_name, split_path
+from worker.guards.paths import split_path
 from worker.guards.threads import FileThreads, StopSignal
-from worker.guards.usage import WorkspaceUsage, disk_time_ns, measure_usage, restore_quota
+from worker.guards.usage import WorkspaceUsage, disk_time_ns, erase_folder, measure_usage, restore_quota
 
 FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """Limit for reading one file."""
@@ -23,6 +24,10 @@ FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 WRITE_LIMIT_BYTES: Final = 2 * 1024 * 1024
 """Limit for writing one file."""
 
+LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
+"""File systems that do not depend on another machine."""
+
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 _AT_ONCE: Final = 2
 
 P = ParamSpec("P")
@@ -149,3 +154,27 @@ class Workspace:
                 return await self._threads.run(work, *args, **kwargs)
             except OSError as exc:
                 raise explain_error(path, exc) from None
+
+
+def is_local(folder: Path, mounts: Path = _MOUNTS) -> bool:
+    """Return whether the folder is, or will be once created, on a local disk. False if that is
+    unknown, as on systems without such a list of mounts. Blocking."""
+    for at in (folder, *folder.parents):
+        with contextlib.suppress(OSError):
+            return file_system(os.stat(at).st_dev, mounts.read_text()) in LOCAL
+        if os.path.lexists(at):
+            return False  # it exists, but stat failed: a dead volume
+    return False
+
+
+def file_system(device: int, mounts: str) -> str:
+    """Return the type of the file system on a device; `""` if the list of mounts lacks it.
+
+    A line is `36 35 98:0 /root /where options optional… - kind source options` (proc(5)).
+    """
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in mounts.splitlines():
+        before, _, behind = line.partition(" - ")
+        if before.split()[2:3] == [number]:
+            return behind.split(" ", 1)[0]
+    return ""

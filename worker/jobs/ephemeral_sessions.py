@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import RedisAway, Refused, ToolFailed
+from shared.ids import folder_name
 from shared.log import logger
-from shared.media.store import MediaStore, folder_name
+from shared.media.store import MediaStore
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.agenda import AgendaEntry
 from shared.store.sessions.ephemeral import EphemeralSessions

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
+from shared.ids import folder_name
 from shared.log import logger
 from shared.settings import Settings
 from shared.store.fleet.presence import WHY_OFF
 from worker.guards.openat import OWNER_ONLY, Access
-from worker.guards.paths import folder_name
 from worker.sandbox.command import CommandLimits, Ending, Sandbox, SandboxBroken, SandboxCommand
 
 PROBE_S: Final = 30.0

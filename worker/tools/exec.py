@@ -12,12 +12,12 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from shared.errors import ToolFailed
+from shared.ids import folder_name
 from shared.log import logger
 from shared.store.access.audit import NO_TRAIL, AuditSink
 from shared.terminal_text import clean
 from worker.agent.tools.tool import Safety, ToolContext, cut
 from worker.guards.folder import Quota
-from worker.guards.paths import folder_name
 from worker.guards.workspace import Workspace, Workspaces
 from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, SandboxBroken, SandboxCommand
 

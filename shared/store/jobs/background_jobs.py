@@ -6,7 +6,7 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from shared.media.store import folder_name
+from shared.ids import folder_name
 from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.jobs import Jobs
 

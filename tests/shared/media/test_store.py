@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import BadInput
+from shared.ids import folder_name
 from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
-from shared.media.store import DAY_S, MediaNotFound, MediaStore, MediaTooBig, folder_name
+from shared.media.store import DAY_S, MediaNotFound, MediaStore, MediaTooBig
 from shared.settings import MediaSettings
 from tests.helpers import media_files as made
 

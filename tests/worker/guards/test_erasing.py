@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ToolFailed
+from shared.ids import folder_name
 from worker.guards.folder import Quota
-from worker.guards.paths import folder_name
+from worker.guards.openat import DEPTH_LIMIT
 from worker.guards.threads import FileThreads
-from worker.guards.usage import DEPTH_LIMIT
 from worker.guards.workspace import Workspace, Workspaces
 
 SESSION = "web:ada/main"

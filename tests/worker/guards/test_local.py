@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from worker.guards.folder import Quota, SessionFolder
-from worker.guards.local import file_system, is_local
 from worker.guards.threads import FileThreads
-from worker.guards.workspace import Workspace, Workspaces
+from worker.guards.workspace import Workspace, Workspaces, file_system, is_local
 
 SESSION = "web:ada/main"
 MOUNTS = """\

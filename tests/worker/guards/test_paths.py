@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ToolFailed
-from worker.guards.paths import folder_name, split_path
+from shared.ids import folder_name
+from worker.guards.paths import split_path
 
 OUTSIDE = [
     "../x",

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from shared.errors import ToolFailed, TryLater
-from shared.media.store import MediaNotFound, MediaStore, folder_name
+from shared.ids import folder_name
+from shared.media.store import MediaNotFound, MediaStore
 from shared.settings import MediaSettings
 from worker.guards.workspace import Workspaces
 from worker.jobs.media import expire_media, forget_media

@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ToolFailed
+from shared.ids import folder_name
 from tests.helpers.need import need
 from tests.helpers.runner import RunnerProcess
 from worker.agent.tools.tool import ToolContext
-from worker.guards import usage
 from worker.guards.folder import Quota
 from worker.guards.openat import Access
-from worker.guards.paths import folder_name
 from worker.guards.workspace import Workspaces
 from worker.sandbox import landlock
 from worker.sandbox.command import CommandLimits, Sandbox, SandboxCommand
-from worker.sandbox.runner import workspace_quota
 from worker.tools.exec import Exec, ExecArguments
 
 pytestmark = pytest.mark.timeout(120)
@@ -92,8 +90,3 @@ async def test_a_subagents_command_ends_nothing_of_its_turn(runner: RunnerProces
     turn = runner.command(line.format(mine="a", other="b"), token=1, fence="turn:web:ada/main")
     child = runner.command(line.format(mine="b", other="a"), token=9, fence="sub:aaaaaaaa")
     assert [one.code for one in await asyncio.gather(sandbox.run(turn), sandbox.run(child))] == [0, 0]
-
-
-def test_worker_and_runner_look_as_deep() -> None:
-    """The runner must not leave anything that the worker cannot see."""
-    assert workspace_quota.DEPTH_LIMIT == usage.DEPTH_LIMIT

@@ -11,14 +11,10 @@ import contextlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from worker.guards.openat import open_folder_beneath, remove_tree
-
-DEPTH_LIMIT: Final = 48
-"""The worker measures to the same depth (`worker.guards.usage`)."""
+from worker.guards.openat import DEPTH_LIMIT, open_folder_beneath, remove_tree, walk_beneath
 
 _FOLDER_BITS: Final = 0o770
 _FILE_BITS: Final = 0o660
@@ -31,18 +27,15 @@ def is_over_quota(workspace: int, quota_bytes: int, quota_files: int) -> bool:
     if not quota_bytes and not quota_files:
         return False
     size_bytes = files = 0
-    try:
-        for parts, info in _walk_workspace(workspace):
-            files += 1
-            if not stat.S_ISDIR(info.st_mode) and info.st_nlink:
-                size_bytes += max(info.st_size, info.st_blocks * 512)
+    hidden: list[tuple[str, ...]] = []  # folders that are closed to us
+    with contextlib.suppress(OSError):
+        for found in walk_beneath(workspace, closed=hidden.append):
+            size_bytes, files = size_bytes + found.disk_bytes, files + 1
             if (quota_bytes and size_bytes > quota_bytes) or (quota_files and files > quota_files):
                 return True
-            if len(parts) > DEPTH_LIMIT:
+            if hidden or len(found.parts) > DEPTH_LIMIT:
                 return True
-    except PermissionError:
-        return True
-    return False
+    return bool(hidden)
 
 
 def reopen_workspace(workspace: int) -> None:
@@ -93,24 +86,3 @@ def _reopen_entry(at: int, name: str, bits: int, group: int) -> bool:
         return is_folder
     finally:
         os.close(handle)
-
-
-def _walk_workspace(workspace: int) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
-    """Yield everything in the workspace with the names on the way. Raises PermissionError for a
-    folder that is closed to us."""
-    waiting: list[tuple[str, ...]] = [()]
-    while waiting:
-        inside = waiting.pop()
-        try:
-            with open_folder_beneath(workspace, inside) as at, os.scandir(at) as listed:
-                for entry in listed:
-                    with contextlib.suppress(FileNotFoundError):
-                        info = entry.stat(follow_symlinks=False)
-                        parts = (*inside, entry.name)
-                        yield parts, info
-                        if stat.S_ISDIR(info.st_mode):
-                            waiting.append(parts)
-        except PermissionError:
-            raise
-        except OSError:
-            continue  # removed meanwhile, or swapped for something else
