@@ -17,7 +17,7 @@ from gateway.commands.registry import OWN
 from shared.settings import Settings
 from worker.agent.run import NO_ANSWER
 from worker.agent.turn import TurnOutcome
-from worker.attempt.apologies import APOLOGIES
+from worker.attempt.attempt import APOLOGIES
 from worker.llm.clients.faults import RETRYABLE
 from worker.skills.catalogue import BUILT_IN, SkillCatalogue
 from worker.tools.registry import TOOLS

@@ -11,8 +11,18 @@ import msgspec
 from shared.errors import TurnParked
 from shared.messages.effects import Effect
 from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, JoinEntry, LedgerEntry, ToolEntry
+from shared.store.turns.queue import Claim
 from worker.agent.ports import FollowupMessage
 from worker.agent.tools.tool import Safety, ToolContext
+
+
+class EndlessLease:
+    """The lease of a turn that nobody can lose."""
+
+    claim = Claim("web:owner/a", "owner", "1", 0, False, None)
+
+    async def until_suspended(self) -> None:
+        await asyncio.Event().wait()
 
 
 class MemoryJournal:
@@ -21,6 +31,8 @@ class MemoryJournal:
     `on(event, fault)` raises `fault` when `event` happens next: `checkpoint`, `confirm`, `assistant`, `intent:<call>`
     or `result:<call>`; `before=False` raises after it was written.
     """
+
+    lease = EndlessLease()
 
     def __init__(self, events: list[str] | None = None) -> None:
         self.entries: list[LedgerEntry] = []

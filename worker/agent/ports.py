@@ -1,7 +1,7 @@
 """The agent's ports: everything a turn needs from outside the core, as Protocols. All of them are
 in this one long file, so that the whole border of the agent can be read at once.
 
-The worker implements them (`worker/turn`, `worker/subagents`, `worker/guards`), tests implement
+The worker implements them (`worker/turn`, `worker/guards`), tests implement
 them in memory. Their own bodies are the answers of `NULL_PORTS`, which stands wherever a turn has
 nothing of the kind, so the loop needs no branches.
 """

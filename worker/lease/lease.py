@@ -16,13 +16,16 @@ from shared.tasks import AGAIN_S
 CHECK_EVERY_S: Final = 0.25
 """Longest time between two checks whether the lease is past its safe period."""
 
+STORE_PATIENCE_S: Final = 3600.0
+"""Limit of the time that writes wait for Redis. While it is unavailable no other worker can claim
+the turn; the fence in each write decides afterwards."""
+
 
 class ProxyRenewal(Protocol):
     """The guardian, which renews our leases while we cannot."""
 
     def renewed_at(self) -> float:
-        """Return the monotonic time at which it last sent a renewal that was granted; 0 if
-        never."""
+        """Return the monotonic time at which it last sent a granted renewal; 0 if never."""
         ...
 
 
@@ -34,11 +37,11 @@ class Lease:
     ) -> None:
         self.claim = claim
         self.queue = queue
-        self.counted_by_child = False
-        """True when a process of its own ran the work and counted its end."""
+        self.counted_by_child = False  # a process of its own ran the work and counted its end
+        self.draining = False
+        """True when the work must be released at its next boundary."""
 
         self._safe_s = safe_period_s(queue.lease_s)
-        self._draining = False
         self._drained: asyncio.Event | None = None
         # When the claim was sent, not when it was answered: the lease runs from there.
         self._renewed_at = claimed_at
@@ -48,20 +51,15 @@ class Lease:
         self._reason: Exception | None = None
         self._cancel: Callable[[], object] | None = None
 
-    @property
-    def draining(self) -> bool:
-        """True when the work must be released at its next boundary."""
-        return self._draining
-
     def drain(self) -> None:
         """Have the work released at its next border."""
-        self._draining = True
+        self.draining = True
         if self._drained is not None:
             self._drained.set()
 
     async def until_draining(self) -> None:
         """Return when the work is to be released."""
-        if not self._draining:
+        if not self.draining:
             self._drained = self._drained or asyncio.Event()
             await self._drained.wait()
 
@@ -97,18 +95,24 @@ class Lease:
         sent_at = self._clock.monotonic()
         [answer] = await self.queue.renew([self.claim], retry_for_s=self.queue.lease_s)
         if answer is None:
-            self.lose()
-            raise LeaseLost(f"the lease on {self.claim.member!r} is lost")
+            raise self.lose()
         self.renewed(sent_at)
+
+    async def release(self, *, delay_s: float = 0.0, count: str = "") -> None:
+        """Give the work back, see `LeaseQueue.release`. Waits long for Redis."""
+        patience_s = STORE_PATIENCE_S
+        await self.queue.release(self.claim, delay_s=delay_s, count=count, retry_for_s=patience_s)
 
     def renewed(self, sent_at: float) -> None:
         """Record that a renewal sent at `sent_at` (monotonic) was granted."""
         self._renewed_at = max(self._renewed_at, sent_at)
         self._wake_waiters()
 
-    def lose(self) -> None:
-        """End the work: another owner has the lease."""
-        self.interrupt(LeaseLost(f"the lease on {self.claim.member!r} is lost"))
+    def lose(self) -> LeaseLost:
+        """End the work: another owner has the lease. Return the error that says so."""
+        lost = LeaseLost(f"the lease on {self.claim.member!r} is lost")
+        self.interrupt(lost)
+        return lost
 
     def interrupt(self, reason: Exception) -> None:
         """End the work inside `interruptible()` with `reason`. The first reason counts."""
@@ -163,8 +167,8 @@ class _Interruptible:
         assert task is not None
         self._task, self._lease._cancel = task, task.cancel
         if self._limit_s is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._limit_s, self._lease.interrupt, TimeoutError("it took too long"))
+            late, end = TimeoutError("it took too long"), self._lease.interrupt
+            self._timer = asyncio.get_running_loop().call_later(self._limit_s, end, late)
         return self
 
     def stop_timer(self) -> None:

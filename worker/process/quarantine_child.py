@@ -16,8 +16,7 @@ import msgspec
 
 from shared.settings import Settings, load
 from shared.store.turns.queue import Claim
-from worker.attempt import child_counters
-from worker.attempt.quarantine import ALIVE, ENDED, TICK_S
+from worker.attempt.quarantine import ALIVE, ENDED, TICK_S, encode_counters
 from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_process import configure_process, event_loop
 from worker.sandbox.prctl import DEATH_SIGNAL, prctl
@@ -41,7 +40,7 @@ def main() -> int:
         runner.run(_run_claim(settings, claim, link))
         with contextlib.suppress(OSError):
             link.settimeout(FINAL_REPORT_S)
-            link.sendall(ENDED + child_counters.encode_counters())
+            link.sendall(ENDED + encode_counters())
             link.shutdown(socket.SHUT_WR)
     return 0
 

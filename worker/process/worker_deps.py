@@ -44,7 +44,7 @@ from worker.memory.consolidator import Consolidator
 from worker.process.guardian_link import GuardianLink
 from worker.process.stops import StopListener
 from worker.sandbox.probe import SandboxFinder
-from worker.subagents.subagent import SubagentAgent
+from worker.turn.subagent import SubagentAgent
 from worker.turn.turn_agent import TurnAgent
 
 QUEUES: Final = ("turns", "jobs")

@@ -13,7 +13,6 @@ from shared.log import logger
 from shared.media.reference import PREFIX, MediaRef, read_reference
 from shared.media.store import MediaNotFound, MediaStore
 from shared.messages.inbound import InboundMessage
-from shared.messages.transcript import UserEntry
 from worker.agent.model.model import Image
 from worker.agent.ports import FollowupMessage, Followups
 from worker.documents.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, file_note, read_images
@@ -43,17 +42,16 @@ class Attachments:
     ) -> tuple[tuple[Image, ...], tuple[str, ...]]:
         """Return the pictures of a message, and a note in brackets for each other attachment.
 
-        A file becomes `inbox/<turn>-<name>`. One that an earlier attempt has written is left as it
-        is.
+        A file becomes `inbox/<turn>-<name>`. One that an earlier attempt has written is left as is.
         """
         plain, notes = read_images([one for one in media if not one.startswith(PREFIX)])
-        images = list(plain)
-        left_out = list(notes)
+        images, left_out = list(plain), list(notes)
         used: set[str] = set()
         for reference in media:
             if not reference.startswith(PREFIX):
                 continue
-            found = await self._load_file(session, reference, turn, workspace, used, room=len(images) < MAX_IMAGES)
+            room = len(images) < MAX_IMAGES
+            found = await self._load_file(session, reference, turn, workspace, used, room)
             if isinstance(found, Image):
                 images.append(found)
             else:
@@ -61,7 +59,7 @@ class Attachments:
         return tuple(images), tuple(left_out)
 
     async def _load_file(
-        self, session: str, reference: str, turn: int, workspace: Workspace, used: set[str], *, room: bool
+        self, session: str, reference: str, turn: int, workspace: Workspace, used: set[str], room: bool
     ) -> Image | str:
         try:
             ref = read_reference(reference)
@@ -120,25 +118,22 @@ class TurnAttachments:
         """Load the attachments of messages that joined in an earlier attempt."""
         await self._load_all(list(self._joined))
 
-    async def load_message(
-        self, message: InboundMessage, entry: UserEntry, images: tuple[Image, ...]
-    ) -> FollowupMessage:
-        """Return a message in the form that the agent gets, with its attachments loaded."""
-        return await self._with_files(message, entry.turn, FollowupMessage(entry, images))
+    async def load_message(self, message: InboundMessage, number: int, form: FollowupMessage) -> FollowupMessage:
+        """Return the form of a message that the agent gets, with its attachments loaded."""
+        media, workspace = message.media, self._workspace
+        if not any(one.startswith(PREFIX) for one in media):
+            return form
+        images, notes = await self._attachments.load(message.session, media, number, workspace)
+        content = entry_text(message.content, images, notes)
+        entry = msgspec.structs.replace(form.entry, content=content)
+        return msgspec.structs.replace(form, entry=entry, images=images)
 
     async def _load_all(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             one = self._joined[number]
             if one.message is not None:
-                followup = await self._with_files(one.message, number, one.followup)
+                followup = await self.load_message(one.message, number, one.followup)
                 self._joined[number] = JoinedMessage(one.message, followup)
-
-    async def _with_files(self, message: InboundMessage, number: int, followup: FollowupMessage) -> FollowupMessage:
-        if not any(one.startswith(PREFIX) for one in message.media):
-            return followup
-        images, notes = await self._attachments.load(message.session, message.media, number, self._workspace)
-        entry = msgspec.structs.replace(followup.entry, content=entry_text(message.content, images, notes))
-        return msgspec.structs.replace(followup, entry=entry, images=images)
 
 
 def _safe_name(ref: MediaRef) -> str:

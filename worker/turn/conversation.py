@@ -11,9 +11,14 @@ from shared.errors import BadRecord, ShoalError
 from shared.log import logger
 from shared.messages.inbound import SYSTEM, InboundMessage, decode_inbound
 from shared.messages.subagent import is_report
-from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry, decode_ledger, decode_transcript
+from shared.messages.transcript import (
+    LedgerEntry,
+    TranscriptEntry,
+    UserEntry,
+    decode_ledger,
+    decode_transcript,
+)
 from shared.store.turns.queue import Claim, TurnWork
-from worker.agent.model.model import Image
 from worker.agent.ports import FollowupMessage
 from worker.documents.images import entry_text, read_images
 
@@ -31,15 +36,14 @@ class JoinedMessage(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """The input of the agent: the message, also as an entry of the transcript, the conversation
-    before it, and the steps of earlier attempts."""
+    """The input of the agent: the message as received and as the model gets it (`opening`), the
+    conversation before it, and the steps of earlier attempts."""
 
     claim: Claim
     message: InboundMessage
-    entry: UserEntry
+    opening: FollowupMessage
     history: tuple[TranscriptEntry, ...]
     resume: tuple[LedgerEntry, ...]
-    images: tuple[Image, ...] = ()
     joined: dict[int, JoinedMessage] = {}
     """The messages that joined the turn, by number, in order. The journal adds those that join
     while it runs."""
@@ -49,9 +53,14 @@ class Conversation(msgspec.Struct, frozen=True):
         return self.claim.session
 
     @property
+    def entry(self) -> UserEntry:
+        return self.opening.entry
+
+    @property
     def messages(self) -> tuple[InboundMessage, ...]:
         """The messages that the turn answers, without unreadable ones."""
-        return (self.message, *(one.message for one in self.joined.values() if one.message is not None))
+        joined = self.joined.values()
+        return (self.message, *(one.message for one in joined if one.message is not None))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -82,20 +91,14 @@ def read_conversation(claim: Claim) -> Conversation:
     assert work is not None
     message = _resolve_origin(decode_inbound(work.record))
     if message.session != claim.session:
-        raise BadRecord("record_misplaced", f"a message of another session lies in {claim.member!r}")
-    images, notes = read_images(message.media)
+        problem = f"a message of another session lies in {claim.member!r}"
+        raise BadRecord("record_misplaced", problem)
     return Conversation(
         claim,
         message,
-        UserEntry(
-            content=entry_text(message.content, images, notes),
-            turn=work.n,
-            at=message.timestamp,
-            sender_id=message.sender_id,
-        ),
+        _model_form(message, work.n),
         (*message.history, *_decode_history(work.history)),
         tuple(map(_decode_step, work.ledger)),
-        images,
         {number: read_joined(claim, number, record) for number, record in work.joined},
     )
 
@@ -108,17 +111,18 @@ def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
         message = _resolve_origin(decode_inbound(record))
     except BadRecord as exc:
         log.error("record refused", code=exc.code, number=number)
-        return JoinedMessage(None, FollowupMessage(UserEntry(content=UNREADABLE, turn=claim.turn.n)))
+        note = UserEntry(content=UNREADABLE, turn=claim.turn.n)
+        return JoinedMessage(None, FollowupMessage(note))
+    return JoinedMessage(message, _model_form(message, claim.turn.n))
+
+
+def _model_form(message: InboundMessage, turn: int) -> FollowupMessage:
     images, notes = read_images(message.media)
-    in_group = message.metadata.get("group") == "1"
-    entry = UserEntry(
-        content=entry_text(message.content, images, notes),
-        turn=claim.turn.n,
-        at=message.timestamp,
-        sender_id=message.sender_id,
-    )
-    sender_name = message.metadata.get("sender_name", "") if in_group else ""
-    return JoinedMessage(message, FollowupMessage(entry, images, sender_name, message.sender_id if in_group else ""))
+    content, sender = entry_text(message.content, images, notes), message.sender_id
+    entry = UserEntry(content=content, turn=turn, at=message.timestamp, sender_id=sender)
+    if message.metadata.get("group") != "1":
+        return FollowupMessage(entry, images)
+    return FollowupMessage(entry, images, message.metadata.get("sender_name", ""), sender)
 
 
 def _resolve_origin(message: InboundMessage) -> InboundMessage:
@@ -128,7 +132,7 @@ def _resolve_origin(message: InboundMessage) -> InboundMessage:
     if message.channel != SYSTEM:
         return message
     if not is_report(message):
-        raise BadRecord("record_forged", "a message of the system that is not a report of a subagent")
+        raise BadRecord("record_forged", "a message of the system that is not a subagent's report")
     channel, chat_id = message.origin
     return msgspec.structs.replace(message, channel=channel, chat_id=chat_id)
 

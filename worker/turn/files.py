@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeVar
 
-from shared.errors import ToolFailed
-from shared.store.sessions.memory import MemoryStore, MemoryText
+from shared.errors import RedisAway, ToolFailed
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText
 from shared.store.turns.queue import Claim
 from worker.agent.model.model import Image
 from worker.agent.tools.tool import FileEntry, valid_text
@@ -18,44 +18,115 @@ from worker.documents.kinds import decode_text
 from worker.guards.openat import NoSuchFile
 from worker.guards.paths import split_path
 from worker.guards.workspace import Workspace
+from worker.lease.lease import Lease
 from worker.skills.catalogue import Skill
-from worker.turn.memory_file import HISTORY, MEMORY, MemoryFile
 
-TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024
-"""Limit of one text file that is read."""
+MEMORY: Final = "MEMORY.md"
+HISTORY: Final = "HISTORY.md"
+TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024  # of one text file that is read
 
 _STORE_FILES: Final = {name.casefold(): name for name in (MEMORY, HISTORY)}
 _MAX_NAMES: Final = 20
+_CHANGED: Final = (
+    f"{MEMORY!r} was changed by somebody else since you read it, and is not written. "
+    "Read it again and make your change to the new text"
+)
+
+T = TypeVar("T")
 
 
-class TurnFiles:
-    """Files of one turn, in memory scope `scope`.
-
-    `memory` is MEMORY.md as the model saw it in its prompt; with `claim` it is written only while
-    the turn holds its lease. `limit_bytes` caps MEMORY.md. `skills` are the operator's and the
-    built-in ones; their files are read-only. All other files are in `workspace`, if there is one. A
-    name that belongs to the store or to one of those skills is never searched on disk.
-    """
+class MemoryFile:
+    """MEMORY.md and HISTORY.md of memory scope `scope`. `seen` is MEMORY.md as the model saw it
+    last; with `claim` it is written only while the turn holds its lease. `limit_bytes` caps it."""
 
     def __init__(
         self,
         store: MemoryStore,
         scope: str,
-        memory: MemoryText,
+        seen: MemoryText,
         *,
         claim: Claim | None,
         limit_bytes: int,
+    ) -> None:
+        self.seen = seen
+        self._store = store
+        self._scope = scope
+        self._claim = claim
+        self._limit_bytes = limit_bytes
+
+    async def read(self) -> str:
+        self.seen = await self._stored()
+        return self.seen.text
+
+    async def history(self) -> str:
+        """Return HISTORY.md. A blank line always separates two entries, and is in none of them."""
+        entries = await _await_store(self._store.read_log(self._scope))
+        lines = ([line.rstrip() for line in entry.splitlines() if line.strip()] for entry in entries)
+        return "\n\n".join("\n".join(kept) for kept in lines if kept)
+
+    async def replace(self, text: str, was: str | None, *, as_of: str | None = None) -> None:
+        """Write MEMORY.md by compare-and-swap: never over a text that the model has not seen.
+
+        `as_of` is the version that the model had seen when it asked for a whole new text on another
+        worker; `seen` is newer then.
+        """
+        size_bytes = len(text.encode())
+        if size_bytes > self._limit_bytes:
+            raise ToolFailed(
+                f"{MEMORY!r} would have {size_bytes:,} bytes; at most {self._limit_bytes:,} are allowed. "
+                "Shorten it: merge what belongs together and remove what no longer matters"
+            )
+        if was is None and as_of not in (None, self.seen.version):
+            now = await self._stored()
+            if now.text != text:
+                raise ToolFailed(_CHANGED)
+            self.seen = now  # that worker wrote it and died before it could report that
+            return
+        was = self.seen.text if was is None else was
+        if self.seen.text == was and await self._swap(self.seen, text):
+            return
+        now = await self._stored()
+        if now.text == text:
+            self.seen = now  # an earlier attempt of this turn did it
+        elif now.text != was or not await self._swap(now, text):
+            raise ToolFailed(_CHANGED)
+
+    async def _swap(self, base: MemoryText, text: str) -> bool:
+        scope, claim = self._scope, self._claim
+        write = self._store.write_memory(scope, text, version=base.version, claim=claim)
+        try:
+            self.seen = MemoryText(text, await _await_store(write))
+        except MemoryChanged:
+            return False
+        return True
+
+    async def _stored(self) -> MemoryText:
+        return await _await_store(self._store.read_memory(self._scope))
+
+
+class TurnFiles:
+    """Files of one turn, or with `memory` None of a subagent, which has no memory.
+
+    `skills` are the operator's and the built-in ones; their files are read-only. All other files
+    are in `workspace`, if there is one. A name that belongs to the store or to one of those skills
+    is never searched on disk.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryFile | None,
+        *,
         skills: Sequence[Skill] = (),
         workspace: Workspace | None = None,
     ) -> None:
-        self._memory = MemoryFile(store, scope, memory, claim=claim, limit_bytes=limit_bytes)
+        self._memory = memory
         self._skills = {skill.name.casefold(): skill for skill in skills}
         self._workspace = workspace
         self._as_of: str | None = None
 
     def stamp(self) -> str:
         """Return the version of MEMORY.md."""
-        return self._memory.seen.version
+        return self._memory.seen.version if self._memory else ""
 
     def as_of(self, stamp: str) -> TurnFiles:
         files = copy.copy(self)
@@ -64,12 +135,11 @@ class TurnFiles:
 
     async def content(self, path: str) -> str | bytes:
         match split_path(path):
-            case [name] if name == MEMORY:
-                return await self._memory.read()
-            case [name] if name == HISTORY:
-                return await self._memory.history()
-            case [name] if name.casefold() in _STORE_FILES:
-                raise ToolFailed(f"there is no file {path!r}; there is {_STORE_FILES[name.casefold()]!r}")
+            case [name] if (stored := _STORE_FILES.get(name.casefold())) is not None:
+                memory = self._memory_for(path)
+                if name != stored:
+                    raise ToolFailed(f"there is no file {path!r}; there is {stored!r}")
+                return await (memory.read() if name == MEMORY else memory.history())
             case ["skills", name, *inside] if (skill := self._skills.get(name.casefold())) is not None:
                 return await self._read_skill(path, skill, "/".join(inside))
             case [_, *_] if self._workspace is not None:
@@ -80,7 +150,8 @@ class TurnFiles:
         text = await self.content(path)
         if isinstance(text, str):
             return text
-        raise ToolFailed(f"{path!r} is no text file ({len(text):,} bytes); read_file says what it is")
+        size = f"{len(text):,} bytes"
+        raise ToolFailed(f"{path!r} is no text file ({size}); read_file says what it is")
 
     async def picture(self, path: str) -> Image:
         """Return a file as a picture (see `Pictures`)."""
@@ -88,20 +159,23 @@ class TurnFiles:
         return picture_in(path, content.encode() if isinstance(content, str) else content)
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
-        """Write a file. MEMORY.md is written by compare-and-swap: never over a text that the model
-        has not seen."""
+        """Write a file, MEMORY.md by compare-and-swap."""
         text = valid_text(text)
         match split_path(path):
-            case [name] if name == MEMORY:
-                await self._memory.replace(text, was, as_of=self._as_of)
-            case [name] if name == HISTORY:
-                raise ToolFailed(f"{path!r} is read-only; what shall be remembered goes into {MEMORY!r}")
-            case [name] if name.casefold() in _STORE_FILES:
-                raise ToolFailed(f"{path!r} cannot be written; did you mean {_STORE_FILES[name.casefold()]!r}?")
+            case [name] if (stored := _STORE_FILES.get(name.casefold())) is not None:
+                memory = self._memory_for(path)
+                if name != stored:
+                    raise ToolFailed(f"{path!r} cannot be written; did you mean {stored!r}?")
+                if name == HISTORY:
+                    hint = f"what shall be remembered goes into {MEMORY!r}"
+                    raise ToolFailed(f"{path!r} is read-only; {hint}")
+                await memory.replace(text, was, as_of=self._as_of)
             case ["skills", name, *_] if name.casefold() in self._skills:
-                raise ToolFailed(f"{path!r} is read-only: the skill {name!r} is not yours. Use another name")
+                why = f"the skill {name!r} is not yours. Use another name"
+                raise ToolFailed(f"{path!r} is read-only: {why}")
             case _ if self._workspace is None:
-                raise ToolFailed(f"{path!r} cannot be written; the file that you can write is {MEMORY!r}")
+                hint = f"the file that you can write is {MEMORY!r}"
+                raise ToolFailed(f"{path!r} cannot be written; {hint}")
             case _:
                 before = None if was is None else was.encode("utf-8")
                 await self._workspace.write_file(path, text.encode("utf-8"), was=before)
@@ -109,7 +183,9 @@ class TurnFiles:
     async def copies(self) -> dict[str, bytes]:
         """Return MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only
         files on disk."""
-        return {MEMORY: self._memory.seen.text.encode(), HISTORY: (await self._memory.history()).encode()}
+        if (memory := self._memory) is None:
+            return {}
+        return {MEMORY: memory.seen.text.encode(), HISTORY: (await memory.history()).encode()}
 
     async def names(self) -> Sequence[str]:
         """Return the paths of all files. Skills whose files were deleted meanwhile are left out."""
@@ -118,9 +194,17 @@ class TurnFiles:
     async def entries(self) -> Sequence[FileEntry]:
         own = await self._workspace.list_entries() if self._workspace is not None else ()
         skills = await asyncio.to_thread(self._skill_names)
-        memory = FileEntry(MEMORY, len(self._memory.seen.text.encode()))
-        shown = [memory, FileEntry(HISTORY), *map(FileEntry, skills), *filter(self._is_own, own)]
+        shown = [*map(FileEntry, skills), *filter(self._is_own, own)]
+        if self._memory is not None:
+            size_bytes = len(self._memory.seen.text.encode())
+            shown += [FileEntry(MEMORY, size_bytes), FileEntry(HISTORY)]
         return sorted(shown, key=lambda entry: entry.path)
+
+    def _memory_for(self, path: str) -> MemoryFile:
+        if self._memory is None:
+            hint = "a subagent has no memory. Say in your result what to remember"
+            raise ToolFailed(f"{path!r} is not there: {hint}")
+        return self._memory
 
     def _is_own(self, entry: FileEntry) -> bool:
         """Return whether a file on disk can be reached: a file of the store or of the operator
@@ -139,9 +223,8 @@ class TurnFiles:
         if text is None:
             return data
         if len(data) > TEXT_LIMIT_BYTES:
-            raise ToolFailed(
-                f"{path!r} has {len(data):,} bytes; only text of up to {TEXT_LIMIT_BYTES:,} bytes can be read"
-            )
+            limit = f"only text of up to {TEXT_LIMIT_BYTES:,} bytes can be read"
+            raise ToolFailed(f"{path!r} has {len(data):,} bytes; {limit}")
         return text
 
     async def _read_skill(self, path: str, skill: Skill, inside: str) -> str:
@@ -156,12 +239,32 @@ class TurnFiles:
         except ValueError as exc:
             raise ToolFailed(f"{path!r} cannot be read: {exc}") from None
         except OSError:
-            raise ToolFailed(f"{path!r} is not a plain file that can be read; list_dir shows what there is") from None
+            why = "is not a plain file that can be read; list_dir shows what there is"
+            raise ToolFailed(f"{path!r} {why}") from None
 
     async def _missing(self, path: str) -> ToolFailed:
         names = await self.names()
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        return ToolFailed(f"there is no file {path!r}. There are: {', '.join(names[:_MAX_NAMES])}{more}")
+        there = ", ".join(names[:_MAX_NAMES])
+        return ToolFailed(f"there is no file {path!r}. There are: {there}{more}")
 
     def _skill_names(self) -> list[str]:
-        return [f"skills/{skill.name}/{name}" for skill in self._skills.values() for name in skill.names()]
+        skills = self._skills.values()
+        return [f"skills/{skill.name}/{name}" for skill in skills for name in skill.names()]
+
+
+class LeasedOutside:
+    """The Outside port of work with this lease and these files."""
+
+    def __init__(self, lease: Lease, files: TurnFiles) -> None:
+        self.token, self.fence = int(lease.claim.token), lease.claim.member
+        self.until_doubtful, self.copies = lease.until_suspended, files.copies
+
+
+async def _await_store(asked: Awaitable[T]) -> T:
+    try:
+        return await asked
+    except RedisAway:
+        raise ToolFailed(
+            "the memory cannot be reached just now. If this was to write something, read it before you try again"
+        ) from None

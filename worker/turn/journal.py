@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from shared.crash_points import crash_point
 from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
@@ -21,56 +21,44 @@ from shared.messages.transcript import (
     ToolEntry,
 )
 from shared.metrics import APPROVALS, MESSAGES_JOINED
-from shared.store.turns.queue import Claim
+from shared.store.subagents.subagents import Subagents
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from worker.agent.ports import FollowupMessage
 from worker.agent.turn import AgentResult
-from worker.lease.lease import Lease
+from worker.lease.lease import STORE_PATIENCE_S, Lease
 from worker.turn.conversation import JoinedMessage, read_joined
 
 log = logger("turns")
 
-STORE_PATIENCE_S: Final = 3600.0
-"""Limit of the time that writes wait for Redis. While it is unavailable no other worker can claim
-the turn; the fence in each write decides afterwards."""
-
-_KINDS: Final = {AssistantEntry: "reply", IntentEntry: "intent", ToolEntry: "result", EffectEntry: "effect"}
-
-
-class Ledgers(Protocol):
-    """The store that the steps of some work are written to: `Turns` or `Subagents`."""
-
-    async def append_step(
-        self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
-    ) -> None: ...
+_KINDS: Final = {
+    AssistantEntry: "reply",
+    IntentEntry: "intent",
+    ToolEntry: "result",
+    EffectEntry: "effect",
+}
 
 
 class LeaseJournal:
     """The agent's Journal for one lease. `entries` is the ledger, earlier attempts included; it
     grows here."""
 
-    def __init__(self, lease: Lease, ledgers: Ledgers, entries: Sequence[LedgerEntry]) -> None:
+    def __init__(self, lease: Lease, ledgers: Turns | Subagents, entries: Sequence[LedgerEntry]) -> None:
         self.entries = list(entries)
-        self._lease = lease
+        self.lease: Final = lease
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
         self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None
 
-    @property
-    def lease(self) -> Lease:
-        """The lease of the work."""
-        return self._lease
-
     async def checkpoint(self) -> None:
         """Wait while the lease is suspended. Raises the reason that ends the work here; a drain
         ends it at this border."""
-        await self._lease.allow()
-        if self._lease.draining:
+        await self.lease.allow()
+        if self.lease.draining:
             raise TurnReleased("drain")
 
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         """Write the next step together with its effect."""
-        await self._lease.allow()
+        await self.lease.allow()
         async with self._writing:
             if self._unconfirmed is not None:
                 with contextlib.suppress(BadInput):  # it was refused, and always would be
@@ -85,10 +73,10 @@ class LeaseJournal:
                 raise
 
     async def _write(self, entry: LedgerEntry, effect: Effect | None) -> None:
-        kind = _KINDS[type(entry)]
+        kind, claim, step = _KINDS[type(entry)], self.lease.claim, len(self.entries) + 1
         crash_point(f"before_ledger_{kind}")
-        step = len(self.entries) + 1
-        await self._ledgers.append_step(self._lease.claim, step, entry, effect, retry_for_s=STORE_PATIENCE_S)
+        patience_s = STORE_PATIENCE_S
+        await self._ledgers.append_step(claim, step, entry, effect, retry_for_s=patience_s)
         crash_point(f"after_ledger_{kind}")
         self.entries.append(entry)
 
@@ -98,27 +86,32 @@ class LeaseJournal:
 
     async def confirm(self) -> None:
         """Renew the lease before an effect that cannot be undone."""
-        await self._lease.confirm()
+        await self.lease.confirm()
 
 
 class TurnJournal(LeaseJournal):
     """The journal of a turn. `joined` are the messages that joined it; it grows here as well."""
 
     def __init__(
-        self, lease: Lease, turns: Turns, entries: Sequence[LedgerEntry], joined: dict[int, JoinedMessage] | None = None
+        self,
+        lease: Lease,
+        turns: Turns,
+        entries: Sequence[LedgerEntry],
+        joined: dict[int, JoinedMessage] | None = None,
     ) -> None:
         super().__init__(lease, turns, entries)
         self.joined = {} if joined is None else joined
         self._turns = turns
         assert lease.claim.turn is not None
         self._work = lease.claim.turn
+        self.open: Final = self._work.steers
+        """True when messages that arrive during the turn may join it."""
 
     def reply_sent(self) -> bool:
         """Return whether the message tool has sent to the turn's own chat, in any attempt, since
         messages joined last."""
-        return (
-            bool(self.entries) and self._replies_and_sent()[1]
-        )  # called at each delta, and most turns have no entries
+        # Called at each delta, and most turns have no entries.
+        return bool(self.entries) and self._replies_and_sent()[1]
 
     def pending_reply(self, result: AgentResult) -> str:
         """Return the final text without the parts that the message tool replaced. The reason why a
@@ -129,7 +122,7 @@ class TurnJournal(LeaseJournal):
     def _replies_and_sent(self) -> tuple[list[str], bool]:
         """Return the answers after which messages joined, where the message tool had not replaced
         them; and whether the tool has sent something since the last join."""
-        own, before, answer, spoken = self._lease.claim.session, [], "", False
+        own, before, answer, spoken = self.lease.claim.session, [], "", False
         for entry in self.entries:
             match entry:
                 case JoinEntry():
@@ -144,14 +137,14 @@ class TurnJournal(LeaseJournal):
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Ask, or keep waiting, and give the lease up until a person answers or `wait_s` is over
         (see `Journal`)."""
-        await self._lease.allow()
+        await self.lease.allow()
         async with self._writing:
             crash_point("before_park")
             known = question in self.entries
             step = self.entries.index(question) + 1 if known else len(self.entries) + 1
             waits = await self._turns.approvals.park(
-                self._lease.claim,
-                self._lease.queue.name,
+                self.lease.claim,
+                self.lease.queue.name,
                 step,
                 question,
                 wait_s=wait_s,
@@ -159,44 +152,39 @@ class TurnJournal(LeaseJournal):
                 retry_for_s=STORE_PATIENCE_S,
             )
             crash_point("after_park")
+        tool, id, digest = question.tool, question.id, question.digest
         if not waits:
             APPROVALS.labels("expired").inc()
-            log.info("approval expired", tool=question.tool, question=question.id, digest=question.digest)
+            log.info("approval expired", tool=tool, question=id, digest=digest)
             return
         if not known:
             APPROVALS.labels("asked").inc()
-            log.info("approval asked", tool=question.tool, question=question.id, digest=question.digest)
-        raise TurnParked(f"{question.tool!r} waits for a yes")
+            log.info("approval asked", tool=tool, question=id, digest=digest)
+        raise TurnParked(f"{tool!r} waits for a yes")
 
     async def superseded(self) -> bool:
         """Return whether a newer message has taken the place of the turn. False while Redis cannot
         be asked."""
         with contextlib.suppress(RedisAway):
-            return await self._turns.superseded(self._lease.claim)
+            return await self._turns.superseded(self.lease.claim)
         return False
-
-    @property
-    def open(self) -> bool:
-        """True when messages that arrive during the turn may join it."""
-        return self._work.steers
 
     async def claim(self) -> Sequence[FollowupMessage]:
         """The messages that join the turn now (see `Followups`)."""
-        at_start = not self.entries
-        if not (self._work.steers or (at_start and self._work.joins_at_start)):
+        at_start, claim = not self.entries, self.lease.claim
+        if not (self.open or (at_start and self._work.joins_at_start)):
             return ()
-        await self._lease.allow()
+        await self.lease.allow()
         async with self._writing:
             crash_point("before_take")
-            step = len(self.entries) + 1
-            accepted = await self._turns.join_waiting(
-                self._lease.claim, step, at_start=at_start, retry_for_s=STORE_PATIENCE_S
-            )
+            step, patience_s = len(self.entries) + 1, STORE_PATIENCE_S
+            accepted = await self._turns.join_waiting(claim, step, at_start=at_start, retry_for_s=patience_s)
             crash_point("after_take")
             if accepted is None:
                 return ()
             self.entries.append(accepted.entry)
-            new = {number: read_joined(self._lease.claim, number, record) for number, record in accepted.records}
+            records = accepted.records
+            new = {number: read_joined(claim, number, record) for number, record in records}
             self.joined.update(new)
             MESSAGES_JOINED.inc(len(new))
             return [joined.followup for joined in new.values()]

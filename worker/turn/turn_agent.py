@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK
@@ -42,17 +43,12 @@ from worker.tools.spawn import WAIT_S, SpawnTool
 from worker.turn.agent_runner import AgentRunner, report_fault
 from worker.turn.attachments import Attachments, TurnAttachments
 from worker.turn.conversation import Conversation
-from worker.turn.files import TurnFiles
+from worker.turn.files import LeasedOutside, MemoryFile, TurnFiles
 from worker.turn.journal import TurnJournal
-from worker.turn.outside import LeasedOutside
 from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, drop_quiet_heartbeat
 
-HEARTBEAT_BYTES: Final = 16 * 1024
-"""Limit of a HEARTBEAT.md that is put into a message."""
-
-OWN_SKILLS_S: Final = 2.0
-"""Longest wait of a turn for the list of skills in its workspace."""
-
+HEARTBEAT_BYTES: Final = 16 * 1024  # of a HEARTBEAT.md that is put into a message
+OWN_SKILLS_S: Final = 2.0  # longest wait of a turn for the list of skills in its workspace
 NOT_FOR_SUBAGENTS: Final = frozenset({"message", "spawn", "cron"})
 """Tools that a subagent does not get: it starts no subagents, sends no messages, plans nothing."""
 
@@ -77,68 +73,59 @@ class TurnAgent:
         quota = Quota(space.quota_mb * 1024 * 1024, space.files, space.results_days * 86_400)
         self.workspaces: Final = Workspaces(space.root, quota, access=Access(space.group))
         tools = self._build_tools()
-        self.mcp: Final = McpServers(settings.mcp, reserved_names=[Exec.name, *(tool.name for tool in tools)])
-
-        def make_toolbox(every: Iterable[Tool]) -> Toolbox:
-            return Toolbox(every, result_limit_bytes=agent.result_bytes, report=report_fault)
-
+        names = [tool.name for tool in tools]
+        self.mcp: Final = McpServers(settings.mcp, reserved_names=[Exec.name, *names])
+        limit_bytes = agent.result_bytes
+        make_toolbox = partial(Toolbox, result_limit_bytes=limit_bytes, report=report_fault)
         self._toolboxes = Toolboxes(tools, self.mcp, make_toolbox)
         self.subagent_toolboxes: Final = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
         self.skills: Final = SkillCatalogue(agent.dir, environment=child_environment({}))
-        self._prompt = SystemPrompt(agent.dir, self.skills, tools=[tool.name for tool in tools])
+        self._prompt = SystemPrompt(agent.dir, self.skills, tools=names)
 
     async def __call__(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
         """Answer a conversation. Raises what `run_agent` raises."""
-        message, work = conversation.message, conversation.work
-        settings, agent = self._settings, self._settings.agent
-        preset = message.metadata.get(PRESET, work.preset)
+        claim, message, work = conversation.claim, conversation.message, conversation.work
+        settings, agent, joined = self._settings, self._settings.agent, conversation.joined
         tools = await self._toolboxes.current()
         skills = self.skills.skills()
         workspace = self.workspaces.workspace_of(conversation.session)
         own = await self._own_skills(workspace)
-        attached = TurnAttachments(self._attachments, workspace, journal, conversation.joined)
-        opening = await attached.load_message(message, conversation.entry, conversation.images)
+        attached = TurnAttachments(self._attachments, workspace, journal, joined)
+        opening = await attached.load_message(message, work.n, conversation.opening)
         await attached.load_joined()
-        schedules = TurnSchedules(self.schedules, settings.cron, conversation.claim, message)
-        in_group = message.metadata.get("group") == "1"
-        files = TurnFiles(
-            self.memory,
-            work.scope,
-            MemoryText(work.memory, work.memory_version),
-            claim=conversation.claim,
-            limit_bytes=settings.memory.file_bytes,
-            skills=skills,
-            workspace=workspace,
-        )
+        schedules = TurnSchedules(self.schedules, settings.cron, claim, message)
+        seen, limit = MemoryText(work.memory, work.memory_version), settings.memory.file_bytes
+        memory = MemoryFile(self.memory, work.scope, seen, claim=claim, limit_bytes=limit)
+        files = TurnFiles(memory, skills=skills, workspace=workspace)
         spec = AgentRunSpec(
             session=conversation.session,
             entry=opening.entry,
             images=opening.images,
             channel=message.channel,
             chat_id=message.chat_id,
-            sender_name=message.metadata.get("sender_name", "") if in_group else "",
-            sender_id=message.sender_id if in_group else "",
+            sender_name=opening.sender_name,
+            sender_id=opening.sender_id,
             system=self._prompt.render(work.memory, own),
             history=conversation.history,
             resume=conversation.resume,
-            joined={number: one.followup for number, one in conversation.joined.items()},
+            joined={number: one.followup for number, one in joined.items()},
             max_rounds=agent.max_rounds,
             memory_window=agent.memory_window,
             saved_result_chars=agent.saved_result_chars,
             files=files,
             pictures=files,
-            outside=LeasedOutside(journal, files),
+            outside=LeasedOutside(journal.lease, files),
             schedules=schedules,
             consent=build_consent(self.runner.approval, work.n, lambda: conversation.messages),
             hook=self.runner.hook,
             progress=show,
             followups=attached,
         )
+        preset = message.metadata.get(PRESET, work.preset)
         result = await self.runner.run("shoal", preset, spec, tools, journal)
-        await schedules.keep_heartbeat(
-            result.entries, every_s=settings.heartbeat.every_min * 60, now_ms=SYSTEM_CLOCK.now_ms()
-        )
-        return result if conversation.joined else drop_quiet_heartbeat(message, result)
+        every_s, now_ms = settings.heartbeat.every_min * 60, SYSTEM_CLOCK.now_ms()
+        await schedules.keep_heartbeat(result.entries, every_s=every_s, now_ms=now_ms)
+        return result if joined else drop_quiet_heartbeat(message, result)
 
     async def read_heartbeat(self, session: str) -> str:
         """Return the HEARTBEAT.md of a session; `""` when there is none. Raises ToolFailed when its
@@ -147,7 +134,8 @@ class TurnAgent:
             data = await self.workspaces.workspace_of(session).read_file(HEARTBEAT_FILE)
         except NoSuchFile:
             return ""
-        return cut(data.decode(errors="replace"), HEARTBEAT_BYTES, rest=f"read {HEARTBEAT_FILE!r} for all of it")
+        rest = f"read {HEARTBEAT_FILE!r} for all of it"
+        return cut(data.decode(errors="replace"), HEARTBEAT_BYTES, rest=rest)
 
     def offer_exec(self, sandbox: Sandbox) -> None:
         """Offer the exec tool to turns and subagents that begin from now on."""
@@ -160,9 +148,13 @@ class TurnAgent:
             wall_s=tools.exec_timeout_s,
             output_bytes=tools.exec_output_kb * 1024,
         )
-        shown = {name: mine[name] for name in tools.exec_env if name in mine}
         tool = Exec(
-            sandbox, self.workspaces, limits=limits, network=tools.exec_network, environment=shown, audit=self._audit
+            sandbox,
+            self.workspaces,
+            limits=limits,
+            network=tools.exec_network,
+            environment={name: mine[name] for name in tools.exec_env if name in mine},
+            audit=self._audit,
         )
         self._toolboxes.add_tool(tool)
         self.subagent_toolboxes.add_tool(tool.for_subagents())
@@ -170,17 +162,17 @@ class TurnAgent:
     async def preload(self) -> None:
         """Load what the first turn would have to wait for, and log models whose use a budget in
         dollars cannot count."""
-        for name in await self.runner.models.unpriced() if self._settings.budget.usd_per_day else ():
-            log.warning("model without a price", model=name, unheeded="budget.usd_per_day", set="model.prices")
-        await self.runner.models.preload()
+        models, budget = self.runner.models, "budget.usd_per_day"
+        for name in await models.unpriced() if self._settings.budget.usd_per_day else ():
+            log.warning("model without a price", model=name, unheeded=budget, set="model.prices")
+        await models.preload()
         with contextlib.suppress(ToolFailed):
             await self.workspaces.detect_local_disk()
         if not can_confine_parsers():
-            log.warning(
-                "parser sandbox unavailable", doing="limiting them only", reason="it takes Linux 6.2 with Landlock"
-            )
+            doing, reason = "limiting them only", "it takes Linux 6.2 with Landlock"
+            log.warning("parser sandbox unavailable", doing=doing, reason=reason)
         freeze_heap()
-        log.info("model ready", model=self.runner.models.name)
+        log.info("model ready", model=models.name)
 
     async def close(self) -> None:
         """Close connections and threads."""
@@ -198,8 +190,10 @@ class TurnAgent:
         own = [*build_tools(), message, *_web_tools(settings.tools)]
         if settings.cron.on:
             own.append(CronTool(settings.heartbeat.every_min))
-        own.append(SpawnTool(self.children, wait_s=min(WAIT_S, agent.subagent_timeout_s, agent.turn_timeout_s / 2)))
-        return [*own, *plugin_tools(settings.plugins, reserved=[Exec.name, *(tool.name for tool in own)])]
+        wait_s = min(WAIT_S, agent.subagent_timeout_s, agent.turn_timeout_s / 2)
+        own.append(SpawnTool(self.children, wait_s=wait_s))
+        reserved = [Exec.name, *(tool.name for tool in own)]
+        return [*own, *plugin_tools(settings.plugins, reserved=reserved)]
 
     async def _own_skills(self, workspace: Workspace) -> tuple[Skill, ...]:
         """Return the skills that the agent wrote into its workspace; none while the workspace is

@@ -13,7 +13,7 @@ from shared.metrics import (
     observed,
     totals,
 )
-from worker.attempt import child_counters
+from worker.attempt import quarantine
 
 
 def everything() -> dict[str, dict[tuple[str, ...], float]]:
@@ -28,7 +28,7 @@ def test_numbers_and_sums_come_over_as_they_are() -> None:
     for seconds in (1.0, 2.0, 4.5):
         ANSWER_SECONDS.labels("done").observe(seconds)
     before, times = everything(), observed(ANSWER_SECONDS)[("done",)]
-    assert child_counters.merge_counters(child_counters.encode_counters())
+    assert quarantine.merge_counters(quarantine.encode_counters())
     assert everything() == {
         name: {labels: 2 * value for labels, value in found.items()} for name, found in before.items()
     }
@@ -40,7 +40,7 @@ def test_numbers_and_sums_come_over_as_they_are() -> None:
 def test_one_time_comes_into_its_own_bucket() -> None:
     """Most turns have one of a kind."""
     TOOL_SECONDS.labels("only_here").observe(7.0)
-    assert child_counters.merge_counters(child_counters.encode_counters())
+    assert quarantine.merge_counters(quarantine.encode_counters())
     buckets = {
         sample.labels["le"]: sample.value
         for family in TOOL_SECONDS.collect()
@@ -50,9 +50,9 @@ def test_one_time_comes_into_its_own_bucket() -> None:
     assert (buckets["5.0"], buckets["10.0"]) == (0, 2)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", child_counters.encode_counters()[:-1], b"\x80"])
+@pytest.mark.parametrize("data", [b"", b"\xc1", quarantine.encode_counters()[:-1], b"\x80"])
 def test_what_cannot_be_read_counts_nothing(data: bytes) -> None:
     """A child that died while it spoke."""
     before = everything()
-    assert not child_counters.merge_counters(data)
+    assert not quarantine.merge_counters(data)
     assert everything() == before

@@ -27,7 +27,7 @@ from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import BUILT_IN, SkillCatalogue
 from worker.tools.calculate import evaluate
 from worker.tools.registry import TOOLS, build_tools
-from worker.turn.files import TurnFiles
+from worker.turn.files import MemoryFile, TurnFiles
 
 SCOPE = "chat:web:owner/a"
 SATURDAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -58,7 +58,7 @@ class Chat:
             session="web:owner/a",
             entry=UserEntry(content=text, turn=1),
             system=self.system,
-            files=TurnFiles(self._store, SCOPE, memory, claim=None, limit_bytes=32_768, skills=skills),
+            files=TurnFiles(MemoryFile(self._store, SCOPE, memory, claim=None, limit_bytes=32_768), skills=skills),
             clock=HandClock(SATURDAY.timestamp()),
         )
         model = ScriptedModel(replies)

@@ -20,8 +20,8 @@ from tests.helpers.children import SESSION, task
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.turn import AgentResult
-from worker.subagents.subagent import SubagentAgent
 from worker.turn.journal import LeaseJournal
+from worker.turn.subagent import SubagentAgent
 from worker.turn.turn_agent import NOT_FOR_SUBAGENTS, TurnAgent
 
 Do = Callable[..., Awaitable[tuple[AgentResult, MemoryJournal]]]

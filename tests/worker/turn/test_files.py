@@ -26,7 +26,7 @@ from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.skills.catalogue import Skill
 from worker.tools.registry import build_tools
-from worker.turn.files import TEXT_LIMIT_BYTES, TurnFiles
+from worker.turn.files import TEXT_LIMIT_BYTES, MemoryFile, TurnFiles
 
 SCOPE = "web:owner/a"
 SKILL = "---\ndescription: x\n---\nDo it.\n"
@@ -43,7 +43,8 @@ async def files_of(
     """The files of a turn that begins now."""
     store = MemoryStore(client)
     seen = await store.read_memory(SCOPE)
-    return TurnFiles(store, SCOPE, seen, claim=claim, limit_bytes=limit_bytes, skills=skills, workspace=workspace)
+    memory = MemoryFile(store, SCOPE, seen, claim=claim, limit_bytes=limit_bytes)
+    return TurnFiles(memory, skills=skills, workspace=workspace)
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ async def test_another_scope_is_another_memory(client: RedisClient) -> None:
     """No path leads to it."""
     await stored(client, "canary")
     store = MemoryStore(client)
-    other = TurnFiles(store, "web:eve/a", MemoryText(), claim=None, limit_bytes=1000)
+    other = TurnFiles(MemoryFile(store, "web:eve/a", MemoryText(), claim=None, limit_bytes=1000))
     assert await other.read("MEMORY.md") == ""
     for path in (f"{SCOPE}/MEMORY.md", keys.memory(SCOPE)):
         with pytest.raises(ToolFailed, match="there is no file"):
@@ -241,7 +242,7 @@ async def test_odd_files_of_a_skill_are_refused_at_once(client: RedisClient, tmp
 async def test_a_store_that_is_away_is_a_text_for_the_model() -> None:
     """The turn goes on; a write whose fate is unknown says what to do."""
     nobody = RedisClient("redis://127.0.0.1:1/0")
-    files = TurnFiles(MemoryStore(nobody), SCOPE, MemoryText("tea", "1"), claim=None, limit_bytes=1000)
+    files = TurnFiles(MemoryFile(MemoryStore(nobody), SCOPE, MemoryText("tea", "1"), claim=None, limit_bytes=1000))
     with pytest.raises(ToolFailed, match="cannot be reached"):
         await files.read("MEMORY.md")
     with pytest.raises(ToolFailed, match="read it before you try again"):
@@ -351,7 +352,9 @@ async def test_canaries_of_50_sessions_in_parallel_turns_never_cross(client: Red
         session = f"web:person{n}/main"
         for step in range(4):
             workspace = workers[(n + step) % 2].workspace_of(session)
-            files = TurnFiles(store, session, MemoryText(), claim=None, limit_bytes=1000, workspace=workspace)
+            files = TurnFiles(
+                MemoryFile(store, session, MemoryText(), claim=None, limit_bytes=1000), workspace=workspace
+            )
             calls = {
                 0: call("write_file", {"path": "notes/a.md", "content": f"canary-{n}-x\n"}),
                 1: call("edit_file", {"path": "notes/a.md", "old_text": "-x", "new_text": "-y"}),

@@ -43,7 +43,7 @@ from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import SkillCatalogue
 from worker.tools.registry import build_tools
-from worker.turn.files import TurnFiles
+from worker.turn.files import MemoryFile, TurnFiles
 
 pytestmark = [  # of LiteLLM's own types
     pytest.mark.filterwarnings("ignore:Item '.*' on TypedDict class:UserWarning"),
@@ -251,7 +251,9 @@ async def test_a_picture_of_a_file_goes_out_in_a_message_of_its_own(
     reads = [Call("read_file", '{"path": "plot.png"}', "c1"), sum_of("1 + 2", "c2")]
     server.script(Answer(calls=reads), Answer(calls=[sum_of("5 + 6", "c3")]), Answer(text="A square."))
     chat = Chat(make(PLAIN))
-    files = TurnFiles(MemoryStore(NO_STORE), "s", MemoryText("", "0"), claim=None, limit_bytes=0, workspace=workspace)
+    files = TurnFiles(
+        MemoryFile(MemoryStore(NO_STORE), "s", MemoryText("", "0"), claim=None, limit_bytes=0), workspace=workspace
+    )
     assert (await chat.say("what is in plot.png?", files=files)).content == "A square."
     await chat.say("thanks")
     workspaces.close()

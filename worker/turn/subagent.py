@@ -5,23 +5,20 @@ from __future__ import annotations
 from shared.ids import split_session
 from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import UserEntry
-from shared.store.sessions.memory import MemoryText
 from shared.store.turns.queue import Claim
 from worker.agent.hook import CompositeHook
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import TurnConsent
 from worker.hooks.subagent_progress import SubagentProgress
 from worker.prompts.sections import subagent_system, subagent_task
-from worker.subagents.files import SubagentFiles
 from worker.turn.agent_runner import report_fault
+from worker.turn.files import LeasedOutside, TurnFiles
 from worker.turn.journal import LeaseJournal
-from worker.turn.outside import LeasedOutside
 from worker.turn.turn_agent import TurnAgent
 
 
 class SubagentAgent:
-    """The agent of every subagent of one process. Its usage counts towards the budget of the
-    chat."""
+    """The agent of every subagent of one process. Its usage counts towards the chat's budget."""
 
     def __init__(self, agent: TurnAgent) -> None:
         self._agent = agent
@@ -33,15 +30,8 @@ class SubagentAgent:
         agent, runner = self._agent, self._agent.runner
         settings = runner.settings.agent
         channel, chat_id = split_session(task.session)
-        files = SubagentFiles(
-            agent.memory,
-            "",
-            MemoryText("", "0"),
-            claim=None,
-            limit_bytes=0,
-            skills=agent.skills.skills(),
-            workspace=agent.workspaces.workspace_of(task.session),
-        )
+        workspace = agent.workspaces.workspace_of(task.session)
+        files = TurnFiles(None, skills=agent.skills.skills(), workspace=workspace)
         # The parent sees how far the subagent is, so its hook comes first.
         hooks = [SubagentProgress(agent.children, claim), runner.hook]
         spec = AgentRunSpec(
@@ -54,10 +44,9 @@ class SubagentAgent:
             max_rounds=settings.subagent_rounds,
             files=files,
             pictures=files,
-            outside=LeasedOutside(journal, files),
+            outside=LeasedOutside(journal.lease, files),
             consent=TurnConsent(runner.approval, task.turn, "subagent"),
             hook=CompositeHook(hooks, report=report_fault, call_limit_s=settings.hook_s),
         )
-        return await runner.run(
-            "subagent", claim.subagent.preset, spec, await agent.subagent_toolboxes.current(), journal
-        )
+        tools = await agent.subagent_toolboxes.current()
+        return await runner.run("subagent", claim.subagent.preset, spec, tools, journal)
