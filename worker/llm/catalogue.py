@@ -21,8 +21,8 @@ log = logger("models")
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Prices in USD per token, and sizes in tokens; 0 if unknown. `cached_usd` is for the part of a
-    prompt that the provider's cache held. `context_tokens` is the limit of a prompt."""
+    """Prices in USD per token, and sizes in tokens; 0 if unknown. `cached_usd` is for the cached part
+    of a prompt. `context_tokens` is the limit of a prompt."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0
@@ -31,8 +31,8 @@ class ModelFacts(msgspec.Struct, frozen=True):
     output_tokens: int = 0
 
     def cost_usd(self, usage: TokenUsage) -> float:
-        """Return the cost of these tokens. Surcharges of some providers, for very long prompts or
-        for filling a cache, are not included."""
+        """Return the cost of these tokens, without surcharges for very long prompts or for filling a
+        cache."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         return (
             (usage.prompt_tokens - cached) * self.input_usd
@@ -64,8 +64,7 @@ class _CatalogueEntry(msgspec.Struct):
 
 
 class ModelCatalogue:
-    """Facts about the models that the settings name. The table (3 MB) is read once, in a thread,
-    and dropped.
+    """Facts about the models of the settings. The table (3 MB) is read once, in a thread, and dropped.
 
     `model.prices` and `model.context_tokens` override it; the latter applies to `model.name`, and
     to a preset that the table does not list.
@@ -74,65 +73,61 @@ class ModelCatalogue:
     def __init__(self, settings: ModelSettings, *, table: Path | None = None) -> None:
         self._settings = settings
         self._table = table
-        self._found: dict[str, ModelFacts] | None = None
-        self._facts: dict[str, ModelFacts] = {}
+        self._facts: dict[str, ModelFacts] | None = None
         self._reading = asyncio.Lock()
 
     async def facts_of(self, name: str) -> ModelFacts:
         """Return the facts about a model by its name in the settings; empty ones for an unknown
         model."""
-        if name in self._facts:
-            return self._facts[name]
-        found = await self._load()
-        facts = found.get(name, ModelFacts())
-        if name in self._settings.prices:
-            input_usd, given = (usd / _PER_MILLION for usd in self._settings.prices[name])
-            facts = msgspec.structs.replace(facts, input_usd=input_usd, output_usd=given, cached_usd=input_usd)
-        context = self._settings.context_tokens
-        if context is not None and (name == self._settings.name or not facts.context_tokens):
-            facts = msgspec.structs.replace(facts, context_tokens=context)
-        self._facts[name] = facts
-        return facts
-
-    async def _load(self) -> dict[str, ModelFacts]:
-        if self._found is None:
+        if self._facts is None:
             # Checked again under the lock: turns that begin together read the 3 MB once.
             async with self._reading:
-                if self._found is None:
-                    self._found = await asyncio.to_thread(self._read_table)
-        return self._found
+                if self._facts is None:
+                    self._facts = await asyncio.to_thread(self._read_table)
+        return self._facts.get(name) or ModelFacts()
 
     def _read_table(self) -> dict[str, ModelFacts]:
-        settings = self._settings
-        names = {settings.name, *settings.fallbacks, *(preset.name for preset in settings.presets.values())}
         try:
             table = self._table or _shipped()
             entries = msgspec.json.decode(table.read_bytes(), type=dict[str, msgspec.Raw])
         except (OSError, msgspec.DecodeError) as exc:
             log.warning("no prices", error=type(exc).__name__, doing="counting tokens only")
-            return {}
-        return dict(_facts_by_name(names, entries))
+            entries = {}
+        return {name: self._with_settings(name, _find(name, entries)) for name in configured_names(self._settings)}
+
+    def _with_settings(self, name: str, facts: ModelFacts) -> ModelFacts:
+        settings, replace = self._settings, msgspec.structs.replace
+        if name in settings.prices:
+            input_usd, output_usd = (usd / _PER_MILLION for usd in settings.prices[name])
+            facts = replace(facts, input_usd=input_usd, output_usd=output_usd, cached_usd=input_usd)
+        context = settings.context_tokens
+        if context is not None and (name == settings.name or not facts.context_tokens):
+            facts = replace(facts, context_tokens=context)
+        return facts
+
+
+def configured_names(settings: ModelSettings) -> Iterable[str]:
+    """Return the name of every model in the settings, once."""
+    presets = (preset.name for preset in settings.presets.values())
+    return dict.fromkeys((settings.name, *settings.fallbacks, *presets))
 
 
 def _shipped() -> Path:
-    """Return the path of the table in LiteLLM's folder. Raises FileNotFoundError without
-    LiteLLM."""
+    """Return the path of the table in LiteLLM's folder. Raises FileNotFoundError if not installed."""
     spec = find_spec("litellm")
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError("litellm is not installed")
     return Path(spec.submodule_search_locations[0], TABLE)
 
 
-def _facts_by_name(names: Iterable[str], entries: dict[str, msgspec.Raw]) -> Iterable[tuple[str, ModelFacts]]:
-    for name in names:
-        provider, _, short = name.partition("/")
-        entry = _parse_entry(entries.get(name))
-        if entry is None and short:
-            entry = _parse_entry(entries.get(short))
-            if entry is not None and not entry.litellm_provider.startswith(provider):
-                entry = None  # the same name at somebody else's: another price, another context
-        if entry is not None:
-            yield name, entry.facts()
+def _find(name: str, entries: dict[str, msgspec.Raw]) -> ModelFacts:
+    provider, _, short = name.partition("/")
+    entry = _parse_entry(entries.get(name))
+    if entry is None and short:
+        entry = _parse_entry(entries.get(short))
+        if entry is not None and not entry.litellm_provider.startswith(provider):
+            entry = None  # the same name at somebody else's: another price, another context
+    return ModelFacts() if entry is None else entry.facts()
 
 
 def _parse_entry(raw: msgspec.Raw | None) -> _CatalogueEntry | None:

@@ -14,10 +14,9 @@ from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings
 from shared.store.fleet.provider_limits import ProviderLimits
 from worker.agent.model.model import Model
-from worker.llm.catalogue import ModelCatalogue, ModelFacts
+from worker.llm.catalogue import ModelCatalogue, ModelFacts, configured_names
 from worker.llm.policies.fallback import FallbackModel
 from worker.llm.policies.lazy import LazyModel
-from worker.llm.policies.pricing import PricedModel
 from worker.llm.policies.retry import RetryingModel
 from worker.llm.policies.throttle import ThrottledModel, limit_rules, provider_route
 from worker.llm.policies.traced import traced
@@ -42,10 +41,7 @@ class ModelLimits(msgspec.Struct, frozen=True):
 
 class Models:
     """The models of one process: the default one, and those that a chat may choose, each built when
-    it is first needed.
-
-    Raises SettingsError at once if any of them cannot be reached as the settings want it.
-    """
+    first needed. Raises SettingsError at once if one cannot be reached as the settings want it."""
 
     def __init__(self, settings: ModelSettings, limits: ProviderLimits | None = None) -> None:
         self._settings = settings
@@ -63,8 +59,7 @@ class Models:
         return self._usual.name
 
     def get(self, preset: str = "") -> Model:
-        """Return the model of a preset; the default model for an unknown name, such as a preset
-        that was removed."""
+        """Return the model of a preset; the default one for an unknown name or a removed preset."""
         if preset not in self._presets:
             return self._usual
         if preset not in self._made:
@@ -93,22 +88,18 @@ class Models:
 
     async def unpriced(self) -> list[str]:
         """Return the names of models without a known price: no budget in dollars stops them."""
-        settings = self._settings
-        names = dict.fromkeys((settings.name, *settings.fallbacks, *(one.name for one in self._presets.values())))
         unpriced = []
-        for name in names:
-            if name != DEMO and name not in settings.prices:
+        for name in configured_names(self._settings):
+            if name != DEMO and name not in self._settings.prices:
                 facts = await self._catalogue.facts_of(name)
                 if not (facts.input_usd or facts.output_usd):
                     unpriced.append(name)
         return unpriced
 
     async def preload(self) -> None:
-        """Do the slow part of the default model's first call in advance."""
         await self._usual.preload()
 
     async def close(self) -> None:
-        """Close all connections."""
         for model in (self._usual, *self._made.values()):
             await model.close()
 
@@ -116,27 +107,20 @@ class Models:
 def build_model(
     settings: ModelSettings, limits: ProviderLimits | None = None, catalogue: ModelCatalogue | None = None
 ) -> Model:
-    """Return the model of the settings, with retries and fallbacks. Imports only the clients that
-    it needs.
-
+    """Return the model of the settings, with retries and fallbacks, importing only what it needs.
     With `limits` it keeps to the fleet's limits. Raises SettingsError for a model that cannot be
-    reached as the settings want it.
-    """
+    reached as the settings want it."""
     return _chain([settings, *_fallbacks(settings)], limits, catalogue or ModelCatalogue(settings))
 
 
 def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSettings:
-    """Return the settings of a preset's model: those of a fallback, overridden by the preset.
-
-    At an address of its own it has its own key or none, because `model.api_key` belongs to
-    `model.api_base`.
-    """
+    """Return the settings of a preset's model: those of a fallback, overridden by the preset. At an
+    address of its own it has its own key or none: `model.api_key` belongs to `model.api_base`."""
     made = fallback_settings(settings, preset.name)
-    if preset.api_base is not None:
-        same = preset.api_base == settings.api_base
-        key, client = (settings.api_key, settings.client) if same else (None, _elsewhere(settings))
-        headers = settings.headers if same else {}
-        made = replace(made, api_base=preset.api_base, api_key=key, client=client, headers=headers)
+    if preset.api_base == settings.api_base and preset.api_base is not None:
+        made = replace(settings, name=preset.name, fallbacks=())
+    elif preset.api_base is not None:
+        made = replace(made, api_base=preset.api_base, api_key=None, client=_elsewhere(settings), headers={})
     return replace(
         made,
         api_key=preset.api_key or made.api_key,
@@ -148,23 +132,18 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
 
 def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
     """Return the settings of a fallback: the same endpoint and key, unless its name begins with
-    another provider.
-
-    That provider's key is in `model.fallback_keys`. Without one the provider needs none, or LiteLLM
-    finds the key in the environment. At a gateway, `anthropic/…` without such a key is a model of
-    the gateway.
-    """
+    another provider. That provider's key is in `model.fallback_keys`. Without one the provider needs
+    none, or LiteLLM finds it in the environment; at a gateway it is a model of the gateway."""
     first = name.partition("/")[0] if "/" in name else ""
     key = settings.fallback_keys.get(first)
     spec = detect(settings)
     other = detect(ModelSettings(name=name))
     same = not first or first == settings.name.partition("/")[0] or (spec is not None and spec is other)
-    at_gateway = spec is not None and spec.gateway and (other is None or (other.needs_key and not other.gateway))
-    if key is None and (same or at_gateway):
-        return replace(settings, name=name, fallbacks=())
-    return replace(
-        settings, name=name, fallbacks=(), client=_elsewhere(settings), api_base=None, api_key=key, headers={}
-    )
+    vendor = other is None or (other.needs_key and not other.gateway)
+    here = replace(settings, name=name, fallbacks=())
+    if key is None and (same or (spec is not None and spec.gateway and vendor)):
+        return here
+    return replace(here, client=_elsewhere(settings), api_base=None, api_key=key, headers={})
 
 
 def _fallbacks(settings: ModelSettings) -> list[ModelSettings]:
@@ -172,8 +151,7 @@ def _fallbacks(settings: ModelSettings) -> list[ModelSettings]:
 
 
 def _elsewhere(settings: ModelSettings) -> Any:
-    """Return the client for another endpoint. A direct client for this endpoint implies nothing
-    about the other one."""
+    # A direct client for this endpoint implies nothing about the other one.
     return "litellm" if settings.client == "litellm" else "auto"
 
 
@@ -197,11 +175,13 @@ def _build_one(settings: ModelSettings, limits: ProviderLimits | None, catalogue
         return traced(_client(DEMO)(), asked=DEMO, provider=DEMO)
     route = choose(settings)
     headers = {name: value.reveal() for name, value in settings.headers.items()}
-    client = LazyModel(settings.name, lambda: _client(route.client)(settings, route=route, headers=headers))
-    model: Model = PricedModel(client, catalogue)
+    model: Model = LazyModel(
+        settings.name, lambda: _client(route.client)(settings, route=route, headers=headers), catalogue
+    )
     model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
     if limits is not None:
-        model = ThrottledModel(model, limits, route_key=provider_route(settings, route), rules=limit_rules(settings))
+        way = provider_route(settings, route)
+        model = ThrottledModel(model, limits, route_key=way, rules=limit_rules(settings))
     return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
 
 

@@ -107,3 +107,17 @@ def image_part(image: Image) -> dict[str, Any]:
 def image_mark(image: Image) -> str:
     """Return the text that history keeps instead of the bytes: `[image: image/png, 12 kB]`."""
     return f"[image: {image.media_type}, {max(1, round(len(image.data) / 1000)):,} kB]"
+
+
+class ModelWrapper:
+    """The parts that all wrappers of a Model share: another model's name and connections."""
+
+    def __init__(self, model: Model) -> None:
+        self.name = model.name
+        self._model = model
+
+    async def preload(self) -> None:
+        await self._model.preload()
+
+    async def close(self) -> None:
+        await self._model.close()

@@ -1,12 +1,11 @@
-"""A Model for every endpoint that speaks OpenAI's chat protocol, at a fiftieth of LiteLLM's CPU
-time."""
+"""A Model for endpoints of OpenAI's chat protocol, at a fiftieth of LiteLLM's CPU time."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import aiohttp
 import msgspec
@@ -16,23 +15,18 @@ from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
-from worker.llm.clients.replies import parse_completion, parse_only_reply, read_event_stream
+from worker.llm.clients.replies import read_event_stream, read_whole_answer
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
 from worker.llm.providers import Route, choose
 
-T = TypeVar("T")
-Wait = Callable[[Awaitable[T]], Awaitable[T]]
+Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 ERROR_LIMIT_BYTES: Final = 64 * 1024
 IDLE_S: Final = 30.0
 """Seconds for which an unused connection is kept."""
-
-DRAIN_S: Final = 0.1
-"""Time limit for the last bytes of a stream; with them unread its connection cannot be used
-again."""
 
 
 class Connections:
@@ -65,18 +59,11 @@ _CONNECTIONS: Final = Connections()  # one pool a process, whichever models use 
 
 
 class DirectModel:
-    """One model of one endpoint. Makes one call; RetryingModel repeats it.
-
-    Ignores proxies in the environment, follows no redirect and keeps no cookies; checks
-    certificates.
-    """
+    """One model of one endpoint. Makes one call; RetryingModel repeats it. Checks certificates;
+    ignores proxies in the environment, follows no redirect and keeps no cookies."""
 
     def __init__(
-        self,
-        settings: ModelSettings,
-        *,
-        route: Route | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, settings: ModelSettings, *, route: Route | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         route = route or choose(msgspec.structs.replace(settings, client="direct"))
         self.name = settings.name
@@ -103,53 +90,40 @@ class DirectModel:
         with self._faults():
             body = self._writer.write(request, stream=on_delta is not None)
         with CallTimeouts(self._settings) as timeouts:
-            if on_delta is None:  # nothing is shown on the way, so one limit for the whole call is enough
-                return await timeouts.wait_all(self._send(body, None, None))
-            return await self._send(body, timeouts, on_delta)
-
-    async def _send(self, body: bytes, timeouts: CallTimeouts | None, on_delta: OnDelta | None) -> LLMResponse:
-        """Send one request and return its reply. With `timeouts` each wait for bytes has its
-        limit."""
-        wait: Wait[Any] = _await_unlimited if timeouts is None else timeouts.wait_next
-        with self._faults():
-            response: aiohttp.ClientResponse = await wait(self._post(body))
-        try:
-            if response.status != 200:
-                raise await self._refusal(response, wait)
-            if _is_stream(response, asked=on_delta is not None):
-                return await self._stream(response, timeouts, wait, on_delta)
+            # Nothing of a whole answer is shown on the way: one limit for all of it is enough.
+            wait = timeouts.wait_all if on_delta is None else timeouts.wait_next
             with self._faults():
-                answer = parse_completion(await wait(_read_body(response, ANSWER_LIMIT_BYTES)), self.name)
-            reply = parse_only_reply(answer, self.name)
-            if on_delta is not None and reply.content:
-                await on_delta(reply.content)
-            return reply
-        finally:
-            # A complete answer has already returned its connection to the pool. Half an answer must
-            # not: the rest of it would be read as the answer to the next request.
-            response.close()
+                response = await wait(self._post(body))
+            try:
+                return await self._read_answer(response, timeouts, wait, on_delta)
+            finally:
+                # A complete answer has already returned its connection to the pool. Half an answer
+                # must not: the rest of it would be read as the answer to the next request.
+                response.close()
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
         session = _CONNECTIONS.session()
         headers = self._headers | trace_header(self._settings)
         return await session.post(self._url, data=body, headers=headers, allow_redirects=False)
 
-    async def _stream(
-        self,
-        response: aiohttp.ClientResponse,
-        timeouts: CallTimeouts | None,
-        wait: Wait[bytes],
-        on_delta: OnDelta | None,
+    async def _read_answer(
+        self, response: aiohttp.ClientResponse, timeouts: CallTimeouts, wait: Wait, on_delta: OnDelta | None
     ) -> LLMResponse:
+        if response.status != 200:
+            raise await self._refusal(response, wait)
+
         async def next_piece() -> bytes:
             with self._faults():  # around the read only: an exception of `on_delta` is the caller's own
-                return await wait(response.content.readany())
+                piece: bytes = await wait(response.content.readany())
+                return piece
 
-        reply = await read_event_stream(next_piece, self.name, timeouts, on_delta)
-        await _drain(response)
-        return reply
+        if _is_stream(response, asked=on_delta is not None):
+            return await read_event_stream(next_piece, self.name, timeouts, on_delta)
+        with self._faults():
+            data = await wait(_read_body(response, ANSWER_LIMIT_BYTES))
+        return await read_whole_answer(data, self.name, on_delta)
 
-    async def _refusal(self, response: aiohttp.ClientResponse, wait: Wait[bytes]) -> ModelError:
+    async def _refusal(self, response: aiohttp.ClientResponse, wait: Wait) -> ModelError:
         body = b""
         with contextlib.suppress(aiohttp.ClientError, OSError, ValueError):
             body = await wait(_read_body(response, ERROR_LIMIT_BYTES))
@@ -158,8 +132,7 @@ class DirectModel:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Turn every fault of a call into a ModelError whose text quotes nothing that was sent or
-        received."""
+        """Turn every fault of a call into a ModelError that quotes nothing sent or received."""
         try:
             yield
         except ModelError:
@@ -172,14 +145,9 @@ class DirectModel:
             raise model_error(self.name, "bad_reply", "an answer over the size limit") from None
 
 
-async def _await_unlimited(answer: Awaitable[T]) -> T:
-    """Await something without a limit of its own."""
-    return await answer
-
-
 def _is_stream(response: aiohttp.ClientResponse, *, asked: bool) -> bool:
-    """Return whether the answer is a stream. Some servers never stream, some always do, and some do
-    not declare a content type."""
+    """Return whether the answer is a stream. Some servers never stream, some always do, and some
+    declare no content type."""
     kind = response.content_type
     return kind == "text/event-stream" or (asked and "json" not in kind and "html" not in kind)
 
@@ -194,11 +162,3 @@ async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> byte
             raise ValueError("the body is too big")
         pieces.append(piece)
     return b"".join(pieces)
-
-
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    """Read what follows the last event, so that the connection can be used again."""
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
-        async with asyncio.timeout(DRAIN_S):
-            while await response.content.readany():
-                pass

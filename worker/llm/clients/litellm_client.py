@@ -14,7 +14,7 @@ import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from importlib import import_module
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -22,14 +22,8 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.clients.faults import model_error, retry_after_s
-from worker.llm.clients.replies import (
-    ReplyAssembler,
-    parse_completion,
-    parse_only_reply,
-    parse_whole_reply,
-    read_event_stream,
-)
-from worker.llm.clients.wire import marked_messages, marked_tools, offer
+from worker.llm.clients.replies import ReplyAssembler, parse_whole_reply, read_event_stream, read_whole_answer
+from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
 from worker.llm.providers import Route, choose
@@ -47,25 +41,7 @@ _SDK_HEADERS: Final = {
     "OpenAI-Organization": ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID"),
     "OpenAI-Project": ("OPENAI_PROJECT_ID",),
 }
-"""Headers that the SDK adds to requests from the environment, and LiteLLM's own handler does
-not."""
-
-DRAIN_S: Final = 0.1
-"""Time limit for the last bytes of a stream; with them unread its connection cannot be used
-again."""
-
-
-class HTTPAnswer(Protocol):
-    """An answer whose head has arrived, in httpx's form."""
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    def aiter_bytes(self) -> AsyncIterator[bytes]: ...
-
-    async def aread(self) -> bytes: ...
-
-    async def aclose(self) -> None: ...
+"""Headers that the SDK adds from the environment, and LiteLLM's own handler does not."""
 
 
 class LiteLLMModel:
@@ -87,8 +63,7 @@ class LiteLLMModel:
         self._headers = (_sdk_headers() if at_openai else {}) | dict(headers or {})
 
     async def preload(self) -> None:
-        """Import the library in a thread, so that neither the event loop nor the first turn
-        waits."""
+        """Import the library in a thread, so that neither the event loop nor the first turn waits."""
         if self._library is None:
             self._library = await asyncio.to_thread(_library, self._route.model)
 
@@ -100,7 +75,7 @@ class LiteLLMModel:
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         await self.preload()
         caching = self._route.caching
-        messages = marked_messages(request.messages) if caching else request.messages
+        messages = marked_system(request.messages) if caching else request.messages
         arguments = self._fixed | {
             "messages": self._library.without_signatures(messages, self._route.model),
             "max_tokens": max(1, request.max_tokens),
@@ -108,8 +83,7 @@ class LiteLLMModel:
             "timeout": self._settings.total_s,
         }
         if request.tools:
-            offers = [offer(tool) for tool in request.tools]
-            arguments |= {"tools": marked_tools(offers) if caching else offers, "tool_choice": "auto"}
+            arguments |= {"tools": offers(request.tools, caching=caching), "tool_choice": "auto"}
         if extra := self._headers | trace_header(self._settings):
             arguments["extra_headers"] = extra
         if on_delta is not None:
@@ -133,9 +107,8 @@ class LiteLLMModel:
         usage = await asyncio.to_thread(self._library.count_tokens, arguments["messages"], reply, self._route.model)
         return msgspec.structs.replace(reply, usage=usage)
 
-    async def _read_answer(self, answer: HTTPAnswer, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
-        """Return the reply of an answer in OpenAI's protocol. Its text has gone to `on_delta`, in
-        one piece if the provider does not stream."""
+    async def _read_answer(self, answer: Any, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
+        """Return the reply of an answer in OpenAI's protocol, an object in httpx's form."""
 
         async def read(coming: Awaitable[bytes]) -> bytes:
             try:
@@ -147,21 +120,15 @@ class LiteLLMModel:
 
         try:
             if "json" in answer.headers.get("content-type", ""):
-                reply = parse_only_reply(parse_completion(await read(answer.aread()), self.name), self.name)
-                if reply.content:
-                    await on_delta(reply.content)
-                return reply
+                return await read_whole_answer(await read(answer.aread()), self.name, on_delta)
             pieces = aiter(answer.aiter_bytes())
-            reply = await read_event_stream(lambda: read(anext(pieces, b"")), self.name, timeouts, on_delta)
-            await _drain(pieces)
-            return reply
+            return await read_event_stream(lambda: read(anext(pieces, b"")), self.name, timeouts, on_delta)
         finally:
             with contextlib.suppress(Exception):
                 await answer.aclose()
 
     async def _chunks(self, stream: Any, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
-        """Read a stream in the provider's own protocol, which LiteLLM translates to OpenAI's
-        chunks."""
+        """Read a stream in the provider's protocol, which LiteLLM translates to OpenAI's chunks."""
         reply = ReplyAssembler()
         try:
             chunks: AsyncIterator[Any] = aiter(stream)
@@ -180,16 +147,14 @@ class LiteLLMModel:
                 await stream.aclose()
 
     def _answered(self, answer: Any) -> Any:
-        """Return the answer, or raise for None: after the last 422 LiteLLM returns that from the
-        SDK."""
+        """Return the answer; raise for None, which the SDK's last 422 becomes in LiteLLM."""
         if answer is None:
             raise model_error(self.name, "bad_request", 422)
         return answer
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Turn every exception of the library into a ModelError without the provider's text, which
-        may quote ours."""
+        """Turn every exception of the library into a ModelError without its text: it may quote ours."""
         try:
             yield
         except ModelError:
@@ -220,13 +185,5 @@ def _library(model: str) -> Any:
 
 
 def _sdk_headers() -> dict[str, str]:
-    found = {name: [os.environ[key] for key in keys if os.environ.get(key)] for name, keys in _SDK_HEADERS.items()}
-    return {name: values[0] for name, values in found.items() if values}
-
-
-async def _drain(pieces: AsyncIterator[bytes]) -> None:
-    """Read what follows the last event, so that the connection can be used again."""
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(DRAIN_S):
-            async for _ in pieces:
-                pass
+    found = {name: filter(None, map(os.environ.get, keys)) for name, keys in _SDK_HEADERS.items()}
+    return {name: value for name, values in found.items() if (value := next(values, None))}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -15,12 +17,15 @@ from worker.llm.clients.sse import EventReader
 from worker.llm.clients.wire import ChatCompletion, decode
 from worker.llm.policies.timeouts import CallTimeouts
 
+DRAIN_S: Final = 0.1
+"""Time limit for the last bytes of a stream; with them unread its connection cannot be reused."""
+
 _DONE: Final = b"[DONE]"
 
 
 def parse_completion(data: bytes, model: str) -> ChatCompletion:
-    """Return an answer, or one event of a stream. Raises ModelError for data that is neither, and
-    for an answer that reports an error; `model` is only named in it."""
+    """Return an answer, or one event of a stream. Raises ModelError, which names `model`, for data
+    that is neither, and for an answer that reports an error."""
     try:
         completion = decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -30,38 +35,47 @@ def parse_completion(data: bytes, model: str) -> ChatCompletion:
     return completion
 
 
-def parse_only_reply(completion: ChatCompletion, model: str) -> LLMResponse:
-    """Return the reply of an answer that was not streamed. Raises ModelError for one without
-    any."""
+async def read_whole_answer(data: bytes, model: str, on_delta: OnDelta | None) -> LLMResponse:
+    """Return the reply of an answer that was not streamed; its text goes to `on_delta` in one piece.
+    Raises ModelError, and what `on_delta` raises."""
+    completion = parse_completion(data, model)
     if not completion.choices or completion.choices[0].message is None:
         raise model_error(model, "bad_reply", "an answer without a message")
-    return parse_whole_reply(completion)
+    reply = parse_whole_reply(completion)
+    if on_delta is not None and reply.content:
+        await on_delta(reply.content)
+    return reply
 
 
 async def read_event_stream(
-    next_piece: Callable[[], Awaitable[bytes]], model: str, timeouts: CallTimeouts | None, on_delta: OnDelta | None
+    next_piece: Callable[[], Awaitable[bytes]], model: str, timeouts: CallTimeouts, on_delta: OnDelta | None
 ) -> LLMResponse:
     """Read a streamed reply to its end, and pass its text on. `next_piece` returns `b""` at the end
     of the body. Raises ModelError, and what `next_piece` and `on_delta` raise."""
-    reply, events = ReplyAssembler(), EventReader()
-    while True:
+    reply, events, ended = ReplyAssembler(), EventReader(), False
+    while not ended:
         piece = await next_piece()
         try:
             found = events.feed(piece) if piece else events.end()
         except ValueError:
             raise model_error(model, "bad_reply", "an event over the size limit") from None
         for data in found:
-            if data == _DONE:
-                return reply.whole(ended=True)
+            if ended := data == _DONE:
+                break
             carries, text = reply.add(parse_completion(data, model))
-            # Events without content, such as a provider's keep-alives, do not extend the time
-            # limit.
-            if carries and timeouts is not None:
+            if carries:  # not so a keep-alive of the provider, which must not extend the time limit
                 timeouts.on_token()
             if text and on_delta is not None:
                 await on_delta(text)
         if not piece:
-            return reply.whole()
+            break
+    whole = reply.whole(ended=ended)
+    # With what follows the last event read, the connection can be used again.
+    with contextlib.suppress(TimeoutError, ModelError):
+        async with asyncio.timeout(DRAIN_S):
+            while await next_piece():
+                pass
+    return whole
 
 
 class ReplyAssembler:
@@ -110,7 +124,7 @@ class ReplyAssembler:
         )
 
     def _add_call(self, piece: Any) -> None:
-        name = (piece.function and piece.function.name) or ""
+        name = _function_name(piece)
         call = self._call_of(piece.index, piece.id or "", name)
         call.id = call.id or piece.id or ""
         call.name = call.name or name
@@ -123,7 +137,8 @@ class ReplyAssembler:
             call = self._by_index.get(index)
             new = call is None or bool(id_ and call.id and id_ != call.id)
         else:
-            call = next((one for one in self._calls if id_ and one.id == id_), self._calls[-1] if self._calls else None)
+            last = self._calls[-1] if self._calls else None
+            call = next((one for one in self._calls if id_ and one.id == id_), last)
             new = call is None or call.ended_by(id_, name)
         if call is None or new:
             call = _PartialCall()
@@ -152,12 +167,11 @@ class _PartialCall:
 
 
 def parse_whole_reply(answer: Any) -> LLMResponse:
-    """Return the reply of an answer that was not streamed. Raises IndexError for one without
-    any."""
+    """Return the reply of an answer that was not streamed. Raises IndexError if it has none."""
     choice = answer.choices[0]
     content, reasoning = _text_and_thoughts(choice.message)
     calls = tuple(
-        parse_call(call.id or "", (call.function and call.function.name) or "", _arguments_text(call.function))
+        parse_call(call.id or "", _function_name(call), _arguments_text(call.function))
         for call in choice.message.tool_calls or ()
     )
     return LLMResponse(
@@ -191,15 +205,18 @@ def parse_model_name(answer: Any) -> str:
 
 
 def _text_and_thoughts(message: Any) -> tuple[str, str]:
-    """Return the text and the thoughts of a message or a delta. Some providers send one list of
-    both."""
+    """Return text and thoughts of a message or a delta. Some providers send one list of both."""
     thought = getattr(message, "reasoning_content", None) or getattr(message, "reasoning", None)
     thought = thought if isinstance(thought, str) else ""
     content = message.content or ""
     if isinstance(content, str):
         return content, thought
-    text = "".join(part.text or "" for part in content)
-    return text, thought + "".join(inner.text or "" for part in content for inner in part.thinking or ())
+    inner = "".join(each.text or "" for part in content for each in part.thinking or ())
+    return "".join(part.text or "" for part in content), thought + inner
+
+
+def _function_name(call: Any) -> str:
+    return (call.function and call.function.name) or ""
 
 
 def _arguments_text(function: Any) -> str:

@@ -1,8 +1,5 @@
 """OpenAI's chat protocol in bytes: requests, whose unchanging parts are encoded once, and typed
-answers.
-
-The decoder reads only the fields of an answer that a reply is made of, and skips all others.
-"""
+answers, of which only the fields that a reply is made of are read."""
 
 from __future__ import annotations
 
@@ -86,8 +83,7 @@ decode: Final = msgspec.json.Decoder(ChatCompletion).decode
 
 
 class RequestWriter:
-    """Encodes the requests to one model. The bytes of a system text and of a tuple of tools are
-    encoded once."""
+    """Encodes the requests to one model; a system text and a tuple of tools are encoded once."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
@@ -95,8 +91,7 @@ class RequestWriter:
         self._encoded: dict[int, tuple[object, msgspec.Raw]] = {}
 
     def write(self, request: ModelRequest, *, stream: bool) -> bytes:
-        """Return the body of a request. Raises an error of msgspec for a message that is not
-        JSON."""
+        """Return the body of a request. Raises msgspec's errors for a message that is no JSON."""
         route = self._route
         body: dict[str, Any] = {
             "model": route.model,
@@ -117,24 +112,19 @@ class RequestWriter:
         content = first.get("content")
         if first.get("role") != "system" or not isinstance(content, str) or len(first) != 2:
             return messages
-        return [self._encode_once(content, lambda: self._marked([first])[0]), *messages[1:]]
+        marked = marked_system if self._route.caching else list
+        return [self._encode_once(content, lambda: marked([first])[0]), *messages[1:]]
 
     def _tools(self, tools: Sequence[ToolSpec]) -> Any:
+        caching = self._route.caching
         if isinstance(tools, tuple):
-            return self._encode_once(tools, lambda: self._offers(tools))
-        return self._offers(tools)  # a list may be another one at the next call
-
-    def _marked(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        return marked_messages(messages) if self._route.caching else messages
-
-    def _offers(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-        offers = [offer(tool) for tool in tools]
-        return marked_tools(offers) if self._route.caching else offers
+            return self._encode_once(tools, lambda: offers(tools, caching=caching))
+        return offers(tools, caching=caching)  # a list may be another one at the next call
 
     def _encode_once(self, thing: object, made: Any) -> msgspec.Raw:
         """Return the encoded form of an immutable object, from the cache if possible."""
-        # The cache is by id, because hashing a long system text would cost what it saves. It keeps a
-        # reference to the object, so no other object can get the same id meanwhile.
+        # The cache is by id, because hashing a long system text would cost what it saves. It keeps
+        # the object itself, so no other object can get the same id meanwhile.
         kept = self._encoded.get(id(thing))
         if kept is not None:
             return kept[1]
@@ -153,17 +143,17 @@ def offer(tool: ToolSpec) -> dict[str, Any]:
     }
 
 
-def marked_messages(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def offers(tools: Sequence[ToolSpec], *, caching: bool) -> list[dict[str, Any]]:
+    """Return the tools in the form of OpenAI's protocol, for `caching` with a mark on the last."""
+    offered = [offer(tool) for tool in tools]
+    if offered and caching:
+        offered[-1] |= _CACHE_MARK
+    return offered
+
+
+def marked_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the messages with a cache mark on the system text, if they begin with one."""
     if not messages or messages[0].get("role") != "system" or not isinstance(messages[0].get("content"), str):
         return list(messages)
     system = {**messages[0], "content": [{"type": "text", "text": messages[0]["content"], **_CACHE_MARK}]}
     return [system, *messages[1:]]
-
-
-def marked_tools(offers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the offered tools with a cache mark on the last one."""
-    marked = [dict(offer) for offer in offers]
-    if marked:
-        marked[-1] |= _CACHE_MARK
-    return marked

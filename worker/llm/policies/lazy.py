@@ -1,24 +1,30 @@
-"""A model client that is imported when it is needed."""
+"""A model client that is imported when it is needed, and the price of its calls."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.llm.catalogue import ModelCatalogue
 
 
 class LazyModel:
     """Another model, called `name`, that `make` builds in a thread when it is preloaded or first
-    called: a client imports an HTTP library, which would delay the start of a worker."""
+    called: a client imports an HTTP library, which would delay the start of a worker. The cost of
+    each reply is set from the price in `catalogue`."""
 
-    def __init__(self, name: str, make: Callable[[], Model]) -> None:
+    def __init__(self, name: str, make: Callable[[], Model], catalogue: ModelCatalogue) -> None:
         self.name = name
         self._make = make
+        self._catalogue = catalogue
         self._model: Model | None = None
         self._making = asyncio.Lock()
 
     async def preload(self) -> None:
+        await self._catalogue.facts_of(self.name)
         await (await self._load()).preload()
 
     async def close(self) -> None:
@@ -27,7 +33,12 @@ class LazyModel:
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         model = self._model or await self._load()
-        return await model.chat(request, on_delta)
+        reply = await model.chat(request, on_delta)
+        facts = await self._catalogue.facts_of(self.name)
+        cost_usd = facts.cost_usd(reply.usage)
+        if cost_usd == reply.usage.cost_usd:
+            return reply
+        return replace(reply, usage=replace(reply.usage, cost_usd=cost_usd))
 
     async def _load(self) -> Model:
         async with self._making:  # turns that begin at the same time build one client

@@ -8,19 +8,16 @@ from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import ModelClosed, ModelError
-from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
 
 WAITS_S: Final = (1.0, 2.0, 4.0)
 DEADLINE_S: Final = 300.0
 LONGEST_WAIT_S: Final = 10.0
 """The longest wait here. A waiting turn holds a slot; for a longer wait it is better released."""
 
-Sleep = Callable[[float], Awaitable[None]]
 
-
-class RetryingModel:
-    """Another model, asked again after 1, 2 and 4 s, or after the time in the provider's
-    Retry-After.
+class RetryingModel(ModelWrapper):
+    """Another model, asked again after 1, 2 and 4 s, or after the provider's Retry-After.
 
     No try begins later than `deadline_s` after the first, nor after a wait of more than
     LONGEST_WAIT_S: then the fault is raised. ModelClosed is raised at once. A fault after a delta is
@@ -35,20 +32,13 @@ class RetryingModel:
         waits_s: Sequence[float] = WAITS_S,
         deadline_s: float = DEADLINE_S,
         clock: Clock = SYSTEM_CLOCK,
-        sleep: Sleep = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._waits_s = tuple(waits_s)
         self._deadline_s = deadline_s
         self._clock = clock
         self._sleep = sleep
-
-    async def preload(self) -> None:
-        await self._model.preload()
-
-    async def close(self) -> None:
-        await self._model.close()
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         deadline = self._clock.monotonic() + self._deadline_s

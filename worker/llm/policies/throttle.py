@@ -13,33 +13,26 @@ from shared.log import logger
 from shared.metrics import MODEL_THROTTLED
 from shared.settings import ModelSettings
 from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, LimitRules, ProviderLimits
-from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
 from worker.llm.providers import Route
 
 LONGEST_WAIT_S: Final = 2.0
 """The longest wait of a call here, because its turn holds a slot; for a longer wait the turn is
 released and waits without one."""
 
-_PROVIDER_FAULTS: Final[dict[str, Ending]] = {
-    "rate_limit": "rate_limit",
-    "overloaded": "overloaded",
-    "timeout": "timeout",
-    "connection": "connection",
-}
+_PROVIDER_FAULTS: Final[tuple[Ending, ...]] = ("rate_limit", "overloaded", "timeout", "connection")
 _WHY: Final = {
     "rate_limit": "its provider asked for a pause",
     "overloaded": "its provider failed several times in a row",
     "requests_per_minute": "model.requests_per_minute is reached",
 }
 
-Sleep = Callable[[float], Awaitable[None]]
-
 log = logger("models")
 
 
-class ThrottledModel:
-    """Another model, asked only when the fleet's record of its provider allows it. Every fault is
-    added to that record.
+class ThrottledModel(ModelWrapper):
+    """Another model, asked only when the fleet's record of its provider allows it; faults are added
+    to that record.
 
     Raises ModelClosed for a call that would have to wait longer than LONGEST_WAIT_S. While Redis is
     unreachable all calls go through, because a limiter must not end a turn by itself.
@@ -52,23 +45,16 @@ class ThrottledModel:
         *,
         route_key: str,
         rules: LimitRules,
-        sleep: Sleep = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._limits = limits
         self._route_key = route_key
         self._rules = rules
         self._sleep = sleep
         self._rng = rng or random.Random()
         self._redis_unavailable = False
-
-    async def preload(self) -> None:
-        await self._model.preload()
-
-    async def close(self) -> None:
-        await self._model.close()
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         entered = await self._enter()
@@ -94,18 +80,16 @@ class ThrottledModel:
             ending = "ok"
             return reply
         except ModelError as exc:
-            ending = _PROVIDER_FAULTS.get(exc.kind, "void")
+            ending = next((kind for kind in _PROVIDER_FAULTS if kind == exc.kind), "void")
             retry_after_s = exc.retry_after_s
             raise
         finally:
-            # Also when the call is cancelled: until the trial is reported, no other worker may make
-            # one.
+            # Also of a cancelled call: until the trial is reported, no other worker may make one.
             if unreported or ending in _PROVIDER_FAULTS:
                 await self._report(entered, ending, retry_after_s)
 
     async def _enter(self) -> CallAllowed | None:
-        """Wait until the call may be made. Return None while Redis is unreachable. Raises
-        ModelClosed."""
+        """Wait until the call may be made; None while Redis is unreachable. Raises ModelClosed."""
         left_s, placed, counted = LONGEST_WAIT_S, False, False
         while True:
             try:
@@ -128,19 +112,16 @@ class ThrottledModel:
     async def _report(self, entered: CallAllowed | None, ending: Ending, retry_after_s: float | None = None) -> None:
         if entered is None:
             return
+        way = self._route_key
         try:
-            change = await self._limits.report(
-                self._route_key, self._rules, entered, ending, retry_after_s=retry_after_s
-            )
+            change = await self._limits.report(way, self._rules, entered, ending, retry_after_s=retry_after_s)
         except (RedisAway, Refused):
             self._log_unavailable()
             return
         if change == "closed":
-            log.warning(
-                "provider closed", model=self.name, way=self._route_key, kind=ending, retry_after_s=retry_after_s
-            )
+            log.warning("provider closed", model=self.name, way=way, kind=ending, retry_after_s=retry_after_s)
         elif change == "opened":
-            log.info("provider opened", model=self.name, way=self._route_key)
+            log.info("provider opened", model=self.name, way=way)
 
     def _closed(self, held: CallHeld) -> ModelClosed:
         # Jitter, so that all turns that were held back do not return at the same moment.
@@ -150,8 +131,7 @@ class ThrottledModel:
         return ModelClosed(kind, text, retry_after_s=wait_s)
 
     def _log_unavailable(self) -> None:
-        """Log once, not at every call."""
-        if not self._redis_unavailable:
+        if not self._redis_unavailable:  # once, not at every call
             self._redis_unavailable = True
             log.warning("redis away", doing="asking models without the fleet's limits")
 

@@ -10,28 +10,20 @@ from urllib.parse import urlsplit
 from shared.settings import ModelSettings
 from shared.tracing import Span, current_traceparent, is_on, span
 from shared.tracing.spans import CHAT, FIRST
-from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
 
 PROVIDERS: Final = {"mistral": "mistral_ai", "moonshot": "moonshot_ai", "xai": "x_ai"}
 """Providers whose name in OpenTelemetry's conventions is another one."""
 
 
-class TracedModel:
-    """Another model, with a span for each call. `asked` is the name by which `provider` knows
-    it."""
+class TracedModel(ModelWrapper):
+    """Another model, with a span for each call. `asked` is its name at `provider`."""
 
     def __init__(self, model: Model, *, asked: str, provider: str, address: str | None = None) -> None:
-        self.name = model.name
-        self._model = model
+        super().__init__(model)
         self._asked = asked
         self._provider = PROVIDERS.get(provider, provider)
         self._host = urlsplit(address or "").hostname or ""
-
-    async def preload(self) -> None:
-        await self._model.preload()
-
-    async def close(self) -> None:
-        await self._model.close()
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         with span(CHAT, self._asked) as chat_span:
@@ -60,12 +52,10 @@ def traced(model: Model, *, asked: str, provider: str, address: str | None = Non
 
 
 def trace_header(settings: ModelSettings) -> dict[str, str]:
-    """Return the header that names the trace of a request: only for the operator's own endpoint,
-    and only if the settings ask for it. No other provider learns which requests belong to one
-    conversation."""
-    if not settings.traceparent or settings.api_base is None:
-        return {}
-    traceparent = current_traceparent()
+    """Return the header that names the trace of a request: only for the operator's own endpoint, and
+    if the settings ask for it. No provider else learns which requests make one conversation."""
+    asked = settings.traceparent and settings.api_base is not None
+    traceparent = current_traceparent() if asked else None
     return {"traceparent": traceparent} if traceparent else {}
 
 
