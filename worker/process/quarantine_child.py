@@ -19,7 +19,7 @@ from shared.store.turns.queue import Claim
 from worker.attempt.quarantine import ALIVE, ENDED, TICK_S, encode_counters
 from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_process import configure_process, event_loop
-from worker.sandbox.prctl import DEATH_SIGNAL, prctl
+from worker.sandbox.processes import DEATH_SIGNAL, prctl
 
 FRAME_LIMIT_BYTES: Final = 64 * 1024 * 1024
 FINAL_REPORT_S: Final = 2.0

@@ -3,8 +3,8 @@ namespaces, not root.
 
 A worker that is root starts bubblewrap as another user and gives that user the workspace first:
 root without capabilities may still change kernel settings, and limits on processes do not apply to
-it. That user also needs a path to the workspace (see uid_switch.py). Where there cannot be one, and
-the folders above the workspace are closed to others, there is no sandbox.
+it. That user also needs a path to the workspace (see layout.py). Where there cannot be one, and the
+folders above the workspace are closed to others, there is no sandbox.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from worker.guards.openat import open_top
 from worker.sandbox.bubblewrap_process import BubblewrapProcess
 from worker.sandbox.command import WORKSPACE, CommandLimits, Finished, SandboxBroken, SandboxCommand
 from worker.sandbox.layout import (
     GENERATED_FILES,
     NO_LIMITS,
-    environment_options,
+    TMP,
+    BubblewrapProgram,
+    SandboxUser,
+    UidSwitch,
+    command_environment,
     isolation_options,
     limited_argv,
     mount_options,
+    plan_uid_switch,
 )
 from worker.sandbox.seccomp import NoSeccomp, build_filter
-from worker.sandbox.shown_files import hide_files
-from worker.sandbox.uid_switch import BubblewrapProgram, SandboxUser, plan_uid_switch
+from worker.sandbox.shown_files import hide_files, is_plain_name
 
 NOBODY: Final = SandboxUser(65534, 65534)
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _TRIAL_LIMITS: Final = CommandLimits(wall_s=10.0)
 
@@ -52,7 +56,6 @@ class Bubblewrap:
         self._user = NOBODY if os.geteuid() == 0 else None
         self._switches_uid = switches_uid
         self._proc = proc
-        self._bash = Path("/bin/bash").exists()
         self._running: set[asyncio.Task[Finished]] = set()
 
     @classmethod
@@ -79,15 +82,11 @@ class Bubblewrap:
 
     async def start_empty(self) -> Finished:
         """Start a command that does nothing, to see whether the isolation works."""
-        options = [
-            *isolation_options(network=False),
-            *mount_options(proc=self._proc, network=False),
-            "--remount-ro",
-            "/",
-        ]
+        options = [*self._isolation(network=False), "--remount-ro", "/", "--"]
         with _memory_file(b"") as stdin:
-            asked = [*options, "--", *limited_argv(("/bin/true",), _TRIAL_LIMITS, bash=False)]
-            return await self._start_bubblewrap(_TRIAL_LIMITS, asked, stdin=stdin, folder="/usr")
+            argv = [*options, *limited_argv(("/bin/true",), _TRIAL_LIMITS)]
+            switch = self._plan_switch("/usr")
+            return await self._start_bubblewrap(_TRIAL_LIMITS, argv, switch, stdin=stdin, fds=())
 
     async def run(self, command: SandboxCommand) -> Finished:
         """See Sandbox."""
@@ -95,10 +94,14 @@ class Bubblewrap:
         assert task is not None
         self._running.add(task)
         try:
-            with _open_workspace(command.folder) as top:
+            with contextlib.ExitStack() as held:
+                try:
+                    top = held.enter_context(open_top(command.folder))
+                except OSError as exc:
+                    raise SandboxBroken(f"the workspace cannot be opened: {exc.strerror}") from None
                 await asyncio.to_thread(self._prepare_workspace, top, command.shown)
                 try:
-                    finished = await self._run_in_workspace(command, top)
+                    finished = await self._run_in_workspace(command, top, held)
                 finally:
                     hide_files(top, command.shown)
         finally:
@@ -112,59 +115,65 @@ class Bubblewrap:
         for task in list(self._running):
             task.cancel()
 
-    async def _run_in_workspace(self, command: SandboxCommand, top: int) -> Finished:
-        with contextlib.ExitStack() as held:
-            fds: list[int] = []
+    async def _run_in_workspace(self, command: SandboxCommand, top: int, held: contextlib.ExitStack) -> Finished:
+        """Run it; descriptors are closed with `held`."""
+        fds: list[int] = []
 
-            def data(content: bytes) -> str:
-                fds.append(held.enter_context(_memory_file(content)))
-                return str(fds[-1])
+        def data(content: bytes) -> str:
+            fds.append(held.enter_context(_memory_file(content)))
+            return str(fds[-1])
 
-            options = [
-                *isolation_options(network=command.network),
-                *mount_options(proc=self._proc, network=command.network),
-            ]
-            for path, content in GENERATED_FILES.items():
-                options += ["--perms", "0444", "--ro-bind-data", data(content), path]
-            if self._switched_user:
-                options += [
-                    "--bind",
-                    plan_uid_switch(self._program, command.folder, self._switched_user).workspace,
-                    WORKSPACE,
-                ]
-            else:
-                options += ["--bind-fd", str(top), WORKSPACE]
-                fds.append(top)
-            for name, content in command.shown.items():
-                options += ["--perms", "0444", "--ro-bind-data", data(content), f"{WORKSPACE}/{name}"]
-            options += ["--remount-ro", "/", "--chdir", WORKSPACE, *environment_options(command.environment)]
-            with contextlib.suppress(NoSeccomp):  # a second layer, where a filter exists for this processor
-                if not command.network:
-                    options += ["--seccomp", data(build_filter(platform.machine(), signals_scoped=True))]
-            options += ["--", *limited_argv(command.what, command.limits, bash=self._bash)]
-            stdin = held.enter_context(_memory_file(command.stdin))
-            return await self._start_bubblewrap(command.limits, options, stdin=stdin, fds=fds, folder=command.folder)
+        options = self._isolation(network=command.network)
+        for path, content in GENERATED_FILES.items():
+            options += ["--perms", "0444", "--ro-bind-data", data(content), path]
+        if switch := self._plan_switch(command.folder):
+            options += ["--bind", switch.workspace, WORKSPACE]
+        else:
+            options += ["--bind-fd", str(top), WORKSPACE]
+            fds.append(top)
+        for name, content in command.shown.items():
+            options += ["--perms", "0444", "--ro-bind-data", data(content), f"{WORKSPACE}/{name}"]
+        options += ["--remount-ro", "/", "--chdir", WORKSPACE]
+        environment = {**command_environment(command, home=WORKSPACE, tmp=TMP), "USER": "agent"}
+        for name, value in environment.items():
+            options += ["--setenv", name, value]
+        # A second layer, where a filter exists for this processor.
+        with contextlib.suppress(NoSeccomp):
+            if not command.network:
+                blocked = build_filter(platform.machine(), signals_scoped=True)
+                options += ["--seccomp", data(blocked)]
+        options += ["--", *limited_argv(command.what, command.limits)]
+        stdin = held.enter_context(_memory_file(command.stdin))
+        return await self._start_bubblewrap(command.limits, options, switch, stdin=stdin, fds=fds)
+
+    def _isolation(self, *, network: bool) -> list[str]:
+        mounts = mount_options(proc=self._proc, network=network)
+        return [*isolation_options(network=network), *mounts]
+
+    def _plan_switch(self, folder: str) -> UidSwitch | None:
+        if self._user is None or not self._switches_uid:
+            return None
+        return plan_uid_switch(self._program, folder, self._user)
 
     async def _start_bubblewrap(
-        self, limits: CommandLimits, options: Sequence[str], *, stdin: int, fds: Sequence[int] = (), folder: str
+        self,
+        limits: CommandLimits,
+        options: Sequence[str],
+        switch: UidSwitch | None,
+        *,
+        stdin: int,
+        fds: Sequence[int],
     ) -> Finished:
-        program: tuple[str, ...] = (str(self._program.path),)
-        if self._switched_user:
-            program = plan_uid_switch(self._program, folder, self._switched_user).argv
         # A switch must start as root: it gives root up itself, before it becomes bubblewrap.
-        user = None if self._switched_user else self._user
+        program, user = (switch.argv, None) if switch else ((str(self._program.path),), self._user)
         return await BubblewrapProcess(limits).run(program, options, stdin=stdin, fds=fds, user=user)
-
-    @property
-    def _switched_user(self) -> SandboxUser | None:
-        return self._user if self._switches_uid else None
 
     def _prepare_workspace(self, top: int, shown: dict[str, bytes]) -> None:
         """Create the empty files that shown files will cover, and give all of it to the command's
         user. Nothing runs in the workspace now."""
         hide_files(top, shown)
         for name in shown:
-            if not name or name in (".", "..") or "/" in name or "\0" in name:
+            if not is_plain_name(name):
                 raise SandboxBroken(f"{name!r} is not a plain file name")
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(name, _NEW, 0o400, dir_fd=top))
@@ -184,18 +193,6 @@ def _find_programs() -> Iterator[BubblewrapProgram]:
             yield BubblewrapProgram(path, path.parents[2])  # its libraries lie next to the package
     if (installed := shutil.which("bwrap")) is not None:
         yield BubblewrapProgram(Path(installed))
-
-
-@contextlib.contextmanager
-def _open_workspace(folder: str) -> Iterator[int]:
-    try:
-        top = os.open(folder, _FOLDER)
-    except OSError as exc:
-        raise SandboxBroken(f"the workspace cannot be opened: {exc.strerror}") from None
-    try:
-        yield top
-    finally:
-        os.close(top)
 
 
 @contextlib.contextmanager

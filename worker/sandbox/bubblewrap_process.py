@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
-from worker.sandbox.layout import OWN_PROCESSES, PATH
+from worker.sandbox.layout import OWN_PROCESSES, PATH, SandboxUser
 from worker.sandbox.processes import usage_below
-from worker.sandbox.uid_switch import SandboxUser
 
 MEASURE_INTERVAL_S: Final = 0.1
 """Interval at which memory and processes are measured."""

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable
 from typing import Final
 
-from worker.sandbox.prctl import NO_NEW_PRIVILEGES, prctl
+from worker.sandbox.processes import NO_NEW_PRIVILEGES, prctl
 
 NEEDED_ABI: Final = 3
 """Before this version a file outside could be truncated. Linux 6.2 has it."""

@@ -1,5 +1,13 @@
-"""The options for bubblewrap: a command sees programs and libraries of the machine, and no data of
-its users."""
+"""The way bubblewrap is started: its options, and another user from a worker that is root.
+
+A command sees programs and libraries of the machine, and no data of its users. Homes and `.shoal`
+are closed to others and stay so, also where bubblewrap runs as another user. A shell that is still
+root, in a mount namespace of its own, binds the workspace (and the program, which may also lie in a
+home) at a place that everyone can reach, then gives up root for good and becomes bubblewrap. The
+mounts are not visible outside, and vanish with the command. That needs CAP_SYS_ADMIN, which root
+has on a machine and rarely in a container, and the util-linux programs `unshare`, `mount` and
+`setpriv`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from worker.sandbox.command import WORKSPACE, CommandLimits
+import msgspec
+
+from worker.sandbox.command import WORKSPACE, CommandLimits, SandboxBroken, SandboxCommand
 
 UID: Final = 1000
 """User id of the command, as it sees it."""
@@ -27,19 +37,10 @@ TMP: Final = "/tmp"  # noqa: S108 (the command's own, in memory)
 _SHM: Final = "/dev/shm"  # noqa: S108
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 _ETC: Final = (
-    "alternatives",
-    "ca-certificates",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "localtime",
-    "magic",
-    "mime.types",
-    "pki/tls/certs",
-    "ssl/certs",
-    "ssl/openssl.cnf",
-    "terminfo",
+    *("alternatives", "ca-certificates", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
+    *("magic", "mime.types", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf", "terminfo"),
 )
 _ETC_ONLINE: Final = ("resolv.conf",)
 _GENERATED: Final = {
@@ -48,6 +49,20 @@ _GENERATED: Final = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
+_BIND_FOLDERS: Final = ("/mnt", "/media", "/srv", "/opt", "/var/empty")
+_SIZE: Final = "64k"
+# `cd` comes first: the working directory stays a handle of the workspace when `place` is covered. The
+# tmpfs makes room for two mount points, and hides what lies at `place`. setpriv comes last: mounting
+# needs root.
+_SHELL_LINES: Final = (
+    "set -e",
+    'place=$1 folder=$2 top=$3 uid=$4 gid=$5; shift 5; cd "$folder"',
+    f'mount -t tmpfs -o "mode=0755,size={_SIZE},nosuid,nodev" none "$place"',
+    'mkdir "$place/workspace" "$place/program"',
+    'mount -c --bind . "$place/workspace"',
+    'cd /; [ -z "$top" ] || mount --bind "$top" "$place/program"',
+    'exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all "$@"',
+)
 GENERATED_FILES: Final[Mapping[str, bytes]] = {f"/etc/{name}": text.encode() for name, text in _GENERATED.items()}
 """Files of /etc that are written for the command, by path."""
 
@@ -79,14 +94,21 @@ def mount_options(*, proc: bool, network: bool) -> Iterator[str]:
     yield from ("--remount-ro", "/dev", "--perms", "0700", "--size", str(TMP_BYTES), "--tmpfs", TMP)
 
 
-def environment_options(given: Mapping[str, str]) -> Iterator[str]:
-    """Yield the options for the environment; our own variables win over `given`."""
-    ours = {"PATH": PATH, "HOME": WORKSPACE, "LANG": "C.UTF-8", "TMPDIR": TMP, "USER": "agent", "TERM": "dumb"}
-    for name, value in {**given, **ours}.items():
-        yield from ("--setenv", name, value)
+def command_environment(command: SandboxCommand, *, home: str, tmp: str) -> dict[str, str]:
+    """Return the environment of a command in any tier; our own variables win over the given."""
+    ours = {"PATH": PATH, "HOME": home, "LANG": "C.UTF-8", "TMPDIR": tmp, "TERM": "dumb"}
+    return {**command.environment, **ours}
 
 
-def limited_argv(what: str | Sequence[str], limits: CommandLimits, *, bash: bool) -> list[str]:
+def shell_argv(what: str | Sequence[str]) -> list[str]:
+    """Return the argv of a command: a line goes to bash, or to sh where there is no bash."""
+    if not isinstance(what, str):
+        return list(what)
+    shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
+    return [shell, "-c", what]
+
+
+def limited_argv(what: str | Sequence[str], limits: CommandLimits) -> list[str]:
     """Wrap a command in a shell that sets the limits for itself and its children. They are set
     inside, where the limit on processes counts only those of the sandbox's own user namespace."""
     soft, hard = limits.cpu_s, limits.cpu_s + CPU_GRACE_S
@@ -97,5 +119,47 @@ def limited_argv(what: str | Sequence[str], limits: CommandLimits, *, bash: bool
         f"&& {{ ulimit -u {processes} || ulimit -p {processes}; }}"
     )
     line = f'{{ {settings}; }} 2>/dev/null || exit {NO_LIMITS}; exec "$@"'
-    asked = (["/bin/bash" if bash else "/bin/sh", "-c", what]) if isinstance(what, str) else list(what)
-    return ["/bin/sh", "-c", line, "sh", *asked]
+    return ["/bin/sh", "-c", line, "sh", *shell_argv(what)]
+
+
+class SandboxUser(msgspec.Struct, frozen=True):
+    """The user that a root worker starts bubblewrap as."""
+
+    uid: int
+    gid: int
+
+
+class BubblewrapProgram(msgspec.Struct, frozen=True):
+    """bubblewrap: `path`, and the folder `top` above it that holds all it needs (`None`: it is the machine's own)."""
+
+    path: Path
+    top: Path | None = None
+
+
+class UidSwitch(msgspec.Struct, frozen=True):
+    """The start of bubblewrap as another user: `argv`, to which its options are appended, and the
+    path of the workspace in that mount namespace."""
+
+    argv: tuple[str, ...]
+    workspace: str
+
+
+def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) -> UidSwitch:
+    """Plan the start. Raises SandboxBroken if there is no folder to bind at."""
+    path, top = program.path, program.top
+    bind_folder = _find_bind_folder([folder, *([] if top is None else [str(top)])])
+    program_path = str(path) if top is None else f"{bind_folder}/program/{path.relative_to(top)}"
+    shell = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", "\n".join(_SHELL_LINES), "sh")
+    arguments = (bind_folder, folder, "" if top is None else str(top), str(user.uid), str(user.gid), program_path)
+    return UidSwitch((*shell, *arguments), f"{bind_folder}/workspace")
+
+
+def _find_bind_folder(sources: Sequence[str]) -> str:
+    """Return a folder that can be covered for this command: none of the sources lies in it."""
+    real = [Path(os.path.realpath(source)) for source in sources]
+    for place in map(Path, _BIND_FOLDERS):
+        if place.is_dir() and not place.is_symlink() and not any(source.is_relative_to(place) for source in real):
+            return str(place)
+    raise SandboxBroken(
+        f"none of the folders {', '.join(_BIND_FOLDERS)} exists to show a workspace at; make one of them"
+    )

@@ -1,4 +1,5 @@
-"""All processes below one: list them, kill them, and measure what they use.
+"""Settings of this process (prctl(2), through ctypes), and all processes below one: list them,
+kill them, and measure what they use.
 
 A caller that kills must be their subreaper (prctl(2)): a process that loses its parent then becomes
 the caller's child, so none escapes, even into a session of its own, and "no children left" means
@@ -8,14 +9,31 @@ that nothing is left.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import stat
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
+DEATH_SIGNAL: Final = 1  # sent to this process when the thread that started it ends
+DUMPABLE: Final = 4  # 0: others of the same user can neither trace it nor read its /proc files
+SECCOMP: Final = 22
+SUBREAPER: Final = 36  # orphans below this process become its children
+NO_NEW_PRIVILEGES: Final = 38
+AMBIENT, AMBIENT_CLEAR_ALL = 47, 4
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 _PARENT_FIELD: Final = 1  # in /proc/PID/stat, counted from after the name
 _KB: Final = 1024
+
+
+def prctl(option: int, *values: int) -> None:
+    """Call prctl. Raises OSError."""
+    padded = [*values, 0, 0, 0, 0][:4]
+    if _libc.prctl(option, *map(ctypes.c_ulong, padded)) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"prctl {option} is refused: {os.strerror(code)}")
 
 
 class ProcessUsage(NamedTuple):

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from worker.sandbox.prctl import NO_NEW_PRIVILEGES, SECCOMP, prctl
+from worker.sandbox.processes import NO_NEW_PRIVILEGES, SECCOMP, prctl
 
 NEWEST: Final = 466
 """Highest call that was reviewed (Linux 6.13). From 424 on, numbers are equal on all
@@ -41,54 +41,70 @@ class Arch(NamedTuple):
 
 ARCHES: Final = {"x86_64": Arch(0xC000003E, 0), "aarch64": Arch(0xC00000B7, 1)}
 
-# Name -> number on x86_64 and on aarch64; None where there is no such call.
-REFUSED: Final[dict[str, tuple[int | None, int | None]]] = {
+_REFUSED_ROWS: Final[tuple[dict[str, tuple[int | None, int | None]], ...]] = (
     # network: also what a half of a pair could still be turned into
-    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
-    "accept4": (288, 242),
+    {"socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201)},
+    {"accept": (43, 202), "accept4": (288, 242)},
     # other processes
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
-    "process_madvise": (440, 440), "process_mrelease": (448, 448), "pidfd_open": (434, 434),
-    "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "move_pages": (279, 239),
-    "migrate_pages": (256, 238), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
-    "sched_setattr": (314, 274), "ioprio_set": (251, 30),
+    {"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271)},
+    {"kcmp": (312, 272), "process_madvise": (440, 440), "process_mrelease": (448, 448)},
+    {"pidfd_open": (434, 434), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424)},
+    {"move_pages": (279, 239), "migrate_pages": (256, 238), "sched_setparam": (142, 118)},
+    {"sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "ioprio_set": (251, 30)},
     # namespaces and mounts
-    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
-    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
-    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
-    "statmount": (457, 457), "listmount": (458, 458), "name_to_handle_at": (303, 264),
-    "open_by_handle_at": (304, 265), "fanotify_init": (300, 262), "fanotify_mark": (301, 263),
+    {"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39)},
+    {"pivot_root": (155, 41), "chroot": (161, 51), "open_tree": (428, 428)},
+    {"move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432)},
+    {"fspick": (433, 433), "mount_setattr": (442, 442), "statmount": (457, 457)},
+    {"listmount": (458, 458), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265)},
+    {"fanotify_init": (300, 262), "fanotify_mark": (301, 263)},
     # keys, shared memory and queues that other commands would see
-    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "shmget": (29, 194),
-    "shmat": (30, 196), "shmctl": (31, 195), "shmdt": (67, 197), "semget": (64, 190), "semop": (65, 193),
-    "semtimedop": (220, 192), "semctl": (66, 191), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
-    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_timedsend": (242, 182),
-    "mq_timedreceive": (243, 183), "mq_notify": (244, 184), "mq_getsetattr": (245, 185),
+    {"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "shmget": (29, 194)},
+    {"shmat": (30, 196), "shmctl": (31, 195), "shmdt": (67, 197), "semget": (64, 190)},
+    {"semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191), "msgget": (68, 186)},
+    {"msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180)},
+    {"mq_unlink": (241, 181), "mq_timedsend": (242, 182), "mq_timedreceive": (243, 183)},
+    {"mq_notify": (244, 184), "mq_getsetattr": (245, 185)},
     # programs for the kernel, and memory that runs
-    "bpf": (321, 280), "perf_event_open": (298, 241), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427), "userfaultfd": (323, 282), "memfd_create": (319, 279),
-    "memfd_secret": (447, 447), "modify_ldt": (154, None),
+    {"bpf": (321, 280), "perf_event_open": (298, 241), "io_uring_setup": (425, 425)},
+    {"io_uring_enter": (426, 426), "io_uring_register": (427, 427), "userfaultfd": (323, 282)},
+    {"memfd_create": (319, 279), "memfd_secret": (447, 447), "modify_ldt": (154, None)},
     # whose files they are, by path, which Landlock does not look at
-    "chown": (92, None), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6),
-    "removexattr": (197, 14), "lremovexattr": (198, 15), "setxattrat": (463, 463), "removexattrat": (466, 466),
+    {"chown": (92, None), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5)},
+    {"lsetxattr": (189, 6), "removexattr": (197, 14), "lremovexattr": (198, 15)},
+    {"setxattrat": (463, 463), "removexattrat": (466, 466)},
     # the machine
-    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
-    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
-    "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443), "syslog": (103, 116),
-    "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
-    "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58), "iopl": (172, None),
-    "ioperm": (173, None), "uselib": (134, None), "lsm_set_self_attr": (460, 460),
-}  # fmt: skip
+    {"kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105)},
+    {"finit_module": (313, 273), "delete_module": (176, 106), "reboot": (169, 142)},
+    {"swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60)},
+    {"quotactl_fd": (443, 443), "syslog": (103, 116), "settimeofday": (164, 170)},
+    {"clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266)},
+    {"sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58)},
+    {"iopl": (172, None), "ioperm": (173, None), "uselib": (134, None)},
+    {"lsm_set_self_attr": (460, 460)},
+)
+REFUSED: Final = {name: numbers for row in _REFUSED_ROWS for name, numbers in row.items()}
+"""Name -> number on x86_64 and on aarch64; None where there is no such call."""
 
 # Refused where Landlock does not keep signals inside: the filter sees a pid, and not whose it is.
 SIGNALS: Final = {
-    "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
-}  # fmt: skip
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+}
 
 CONDITIONAL: Final = {
-    "kill": (62, 129), "clone": (56, 220), "clone3": (435, 435), "socketpair": (53, 199), "prlimit64": (302, 261),
-    "sched_setaffinity": (203, 122), "setpriority": (141, 140), "ioctl": (16, 29), "personality": (135, 92),
-}  # fmt: skip
+    "kill": (62, 129),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "socketpair": (53, 199),
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "setpriority": (141, 140),
+    "ioctl": (16, 29),
+    "personality": (135, 92),
+}
 
 _PRIO_PROCESS: Final = 0
 _PERSONALITY_ASK: Final = 0xFFFFFFFF

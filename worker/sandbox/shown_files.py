@@ -19,13 +19,18 @@ def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None
     """Write the files into `folder` and link to them from the workspace (a handle). Raises
     OSError."""
     for name, data in files.items():
-        if not name or name in (".", "..") or "/" in name or "\0" in name:
+        if not is_plain_name(name):
             raise OSError(f"{name!r} is not a plain name")
         copy = folder / name
         copy.write_bytes(data)
         copy.chmod(0o440)
         _free_name(workspace, name)
         os.symlink(copy, name, dir_fd=workspace)
+
+
+def is_plain_name(name: str) -> bool:
+    """Return whether a name leads nowhere but into its folder."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def hide_files(workspace: int, files: Mapping[str, bytes]) -> None:

@@ -27,7 +27,7 @@ from tests.worker.sandbox.conftest import tier
 from worker.sandbox import landlock
 from worker.sandbox.bubblewrap import NOBODY, Bubblewrap, _find_programs
 from worker.sandbox.command import Sandbox, SandboxCommand
-from worker.sandbox.uid_switch import BubblewrapProgram, plan_uid_switch
+from worker.sandbox.layout import BubblewrapProgram, plan_uid_switch
 
 ROOT = Path(__file__).parents[3]
 SLOW_S = 30.0

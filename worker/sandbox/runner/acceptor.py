@@ -66,10 +66,13 @@ class Acceptor:
         now = time.monotonic()
         for connection in [one for one in self._connections if one.deadline < now]:
             if connection.replied:
-                self._close_connection(connection)
+                self.release(connection)
             elif not connection.requested:
-                self.send_reply(connection, frames.RequestRefused("nothing was asked for"))
+                self.refuse(connection, "nothing was asked for")
         return requests
+
+    def refuse(self, connection: WorkerConnection, reason: str) -> None:
+        self.send_reply(connection, frames.RequestRefused(reason))
 
     def send_reply(self, connection: WorkerConnection, reply: frames.RunnerReply) -> None:
         """Send the last reply, and leave the connection open for LINGER_S. A reply is short enough
@@ -81,10 +84,6 @@ class Acceptor:
             connection.socket.shutdown(socket.SHUT_WR)
         connection.replied = connection.closed = True
         connection.deadline = time.monotonic() + LINGER_S
-
-    def release(self, connection: WorkerConnection) -> None:
-        """Forget a connection that another process serves from now on."""
-        self._close_connection(connection)
 
     def close_all_but(self, connection: WorkerConnection) -> socket.socket:
         """Close everything but this connection, in a forked process, and return its socket.
@@ -100,8 +99,8 @@ class Acceptor:
     def close(self) -> None:
         """Refuse all open connections and stop listening."""
         for connection in list(self._connections):
-            self.send_reply(connection, frames.RequestRefused("the runner stops"))
-            self._close_connection(connection)
+            self.refuse(connection, "the runner stops")
+            self.release(connection)
         self._listener.close()
         self.selector.close()
         with contextlib.suppress(OSError):
@@ -125,9 +124,9 @@ class Acceptor:
         _, uid, _ = struct.unpack("iII", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         if uid not in self._allowed_uids:
             log.warning("stranger refused", uid=uid)
-            self.send_reply(connection, frames.RequestRefused(f"user {uid} is not the worker; set runner.worker_uid"))
+            self.refuse(connection, f"user {uid} is not the worker; set runner.worker_uid")
         elif len(self._connections) > CONNECTION_LIMIT:
-            self.send_reply(connection, frames.RequestRefused("too many connections; try again later"))
+            self.refuse(connection, "too many connections; try again later")
 
     def _receive(self, connection: WorkerConnection) -> Iterator[frames.RunnerRequest]:
         try:
@@ -137,7 +136,7 @@ class Acceptor:
         except OSError:
             data = b""
         if not data:
-            self._close_connection(connection)
+            self.release(connection)
             return
         if connection.replied:
             return
@@ -149,9 +148,10 @@ class Acceptor:
                 yield frames.decode_request(body)
         except frames.BadRunnerFrame as exc:
             log.warning("bad frame refused", error=str(exc))
-            self.send_reply(connection, frames.RequestRefused(str(exc)))
+            self.refuse(connection, str(exc))
 
-    def _close_connection(self, connection: WorkerConnection) -> None:
+    def release(self, connection: WorkerConnection) -> None:
+        """Close and forget a connection, also one that another process serves from now on."""
         connection.closed = True
         if connection in self._connections:
             self._connections.discard(connection)
@@ -175,7 +175,8 @@ def _bind_listener(path: Path, mode: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         why = "its path is too long" if "too long" in str(exc) else exc.strerror
-        raise SettingsError(f"runner.socket {str(path)!r} cannot be had: {why}; set another one") from None
+        faulty = f"runner.socket {str(path)!r} cannot be had: {why}"
+        raise SettingsError(f"{faulty}; set another one") from None
     listener.setblocking(False)
     return listener
 
@@ -189,4 +190,5 @@ def _remove_stale_socket(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
             return
-    raise SettingsError(f"runner.socket {str(path)!r}: another runner listens there; stop it, or set another one")
+    why = "another runner listens there; stop it, or set another one"
+    raise SettingsError(f"runner.socket {str(path)!r}: {why}")

@@ -37,41 +37,28 @@ class RunnerSandbox:
         """See Sandbox. When the connection ends, even by the death of this process, the runner
         kills the command."""
         if command.network:
-            raise SandboxBroken("the runner has no network to give; set no hosts for exec, or use bubblewrap")
+            why = "the runner has no network to give; set no hosts for exec, or use bubblewrap"
+            raise SandboxBroken(why)
         output = bytearray()
-        deadline_s = command.limits.wall_s + OVERHEAD_S
-        async with self._open_connection(frames.RunRequest(command)) as replies:
-            try:
-                async with asyncio.timeout(deadline_s):
-                    async for reply in replies:
-                        match reply:
-                            case frames.OutputPiece(data):
-                                output += data
-                            case frames.CommandDone(finished):
-                                return msgspec.structs.replace(finished, output=bytes(output))
-                            case frames.RequestRefused(reason):
-                                raise SandboxBroken(reason)
-                            case frames.PongReply():
-                                raise SandboxBroken("the runner sent a reply to another request")
-            except TimeoutError:
-                raise SandboxBroken(f"the runner gave no answer within {deadline_s:g} s") from None
+        limit_s = command.limits.wall_s + OVERHEAD_S
+        async with self._send_request(frames.RunRequest(command), limit_s) as replies:
+            async for reply in replies:
+                match reply:
+                    case frames.OutputPiece(data):
+                        output += data
+                    case frames.CommandDone(finished):
+                        return msgspec.structs.replace(finished, output=bytes(output))
+                    case _:
+                        raise SandboxBroken("the runner sent a reply to another request")
         raise SandboxBroken(_CONNECTION_LOST)
 
     async def ping(self) -> frames.PongReply:
         """Check that the runner is up and accepts this user. Raises SandboxBroken."""
-        async with self._open_connection(frames.PingRequest()) as replies:
-            try:
-                async with asyncio.timeout(CONNECT_S):
-                    async for reply in replies:
-                        match reply:
-                            case frames.PongReply():
-                                return reply
-                            case frames.RequestRefused(reason):
-                                raise SandboxBroken(reason)
-                            case _:
-                                break
-            except TimeoutError:
-                raise SandboxBroken(f"the runner gave no answer within {CONNECT_S:g} s") from None
+        async with self._send_request(frames.PingRequest(), CONNECT_S) as replies:
+            async for reply in replies:
+                if isinstance(reply, frames.PongReply):
+                    return reply
+                break
         raise SandboxBroken("the runner gave no answer")
 
     async def close(self) -> None:
@@ -80,22 +67,26 @@ class RunnerSandbox:
             writer.close()
 
     @contextlib.asynccontextmanager
-    async def _open_connection(self, request: frames.RunnerRequest) -> AsyncIterator[AsyncIterator[frames.RunnerReply]]:
-        frame = frames.encode(request)
-        if len(frame) > frames.REQUEST_LIMIT_BYTES:
-            raise SandboxBroken(f"the command has {len(frame):,} bytes; at most {frames.REQUEST_LIMIT_BYTES:,} fit")
+    async def _send_request(
+        self, request: frames.RunnerRequest, limit_s: float
+    ) -> AsyncIterator[AsyncIterator[frames.RunnerReply]]:
+        """Connect, send the request and yield the replies; then hang up."""
+        frame, most = frames.encode(request), frames.REQUEST_LIMIT_BYTES
+        if len(frame) > most:
+            raise SandboxBroken(f"the command has {len(frame):,} bytes; at most {most:,} fit")
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(self._socket)
         except (OSError, TimeoutError) as exc:
-            why = getattr(exc, "strerror", None) or "no answer"
-            raise SandboxBroken(
-                f"no runner listens on tools.exec_runner ({why}); start `python -m worker runner`"
-            ) from None
+            why = f"no runner listens on tools.exec_runner ({getattr(exc, 'strerror', None) or 'no answer'})"
+            raise SandboxBroken(f"{why}; start `python -m worker runner`") from None
         self._open.add(writer)
         try:
             writer.write(frame)
-            yield _read_replies(reader)
+            async with asyncio.timeout(limit_s):
+                yield _read_replies(reader)
+        except TimeoutError:
+            raise SandboxBroken(f"the runner gave no answer within {limit_s:g} s") from None
         finally:
             self._open.discard(writer)
             await _hang_up(reader, writer)
@@ -106,7 +97,10 @@ async def _read_replies(reader: asyncio.StreamReader) -> AsyncIterator[frames.Ru
     try:
         while data := await reader.read(_READ_BYTES):
             for body in bodies.feed(data):
-                yield frames.decode_reply(body)
+                reply = frames.decode_reply(body)
+                if isinstance(reply, frames.RequestRefused):
+                    raise SandboxBroken(reply.reason)
+                yield reply
     except ConnectionError:
         return
     except frames.BadRunnerFrame as exc:

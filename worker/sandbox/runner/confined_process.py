@@ -14,67 +14,70 @@ import os
 import resource
 import signal
 import sys
+from pathlib import Path
 from typing import Final, NoReturn
 
 import msgspec
 
 from worker.sandbox import landlock, seccomp
 from worker.sandbox.command import SandboxCommand
-from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, PATH
-from worker.sandbox.prctl import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
+from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, command_environment, shell_argv
+from worker.sandbox.processes import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
 
 UMASK: Final = 0o007
 """Files of a command are open to its user and to the group of the workspace, which the worker is
 in."""
 
 _PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
-_ETC_FILES: Final = ("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic", "ld.so.cache")
-_ETC_TABLES: Final = ("terminfo", "ssl/certs", "ssl/openssl.cnf", "ca-certificates")
+_ETC: Final = (
+    *("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic"),
+    *("ld.so.cache", "terminfo", "ssl/certs", "ssl/openssl.cnf", "ca-certificates"),
+)
 _MACHINE: Final = ("/dev/random", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo")
-READ_PATHS: Final = (*_PROGRAMS, *(f"/etc/{name}" for name in (*_ETC_FILES, *_ETC_TABLES)), *_MACHINE)
+READ_PATHS: Final = (*_PROGRAMS, *(f"/etc/{name}" for name in _ETC), *_MACHINE)
 DEVICE_PATHS: Final = ("/dev/null", "/dev/zero", "/dev/full")
 
-_SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 _NICE: Final = 10  # the supervisor of a fork bomb must still get to run
 _NOT_FOUND: Final = 127
 _NOT_RUN: Final = 126
 
 
-class CommandFolders(msgspec.Struct, frozen=True, kw_only=True):
-    """The folders of a command: `workspace` is a handle, `scratch` its own temporary folder, `shown`
-    a folder that it may only read. `uid_processes` limits all processes of this user, as a last
-    resort: the supervisor counts those of the command."""
+class CommandPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The surroundings of a command: the handle and the path of its workspace, and a folder for its
+    temporary files (`tmp`) and for files that it may only read (`shown`). `uid_processes` limits all
+    processes of this user, as a last resort: the supervisor counts those of the command."""
 
     workspace: int
     path: str
-    scratch: str
-    shown: str
+    folder: Path
     uid_processes: int
+
+    @property
+    def tmp(self) -> Path:
+        return self.folder / "tmp"
+
+    @property
+    def shown(self) -> Path:
+        return self.folder / "shown"
 
 
 def exec_command(
-    command: SandboxCommand, folders: CommandFolders, *, stdin: int, output: int, faults: int, parent: int
+    command: SandboxCommand, place: CommandPlace, stdin: int, output: int, faults: int, parent: int
 ) -> NoReturn:
     """Turn this process into the command. If that fails, write the reason to `faults` and end the
     process."""
     try:
         _prepare_process(stdin, output, parent)
         os.umask(UMASK)
-        os.fchdir(folders.workspace)
-        writable: list[int | str] = [folders.workspace, folders.scratch]
-        version = landlock.confine(read=(*READ_PATHS, folders.shown), write=writable, devices=DEVICE_PATHS)
+        os.fchdir(place.workspace)
+        writable: list[int | str] = [place.workspace, str(place.tmp)]
+        readable = (*READ_PATHS, str(place.shown))
+        version = landlock.confine(read=readable, write=writable, devices=DEVICE_PATHS)
         seccomp.confine(signals_scoped=version >= landlock.SIGNALS_ABI)
-        environment = {
-            **command.environment,
-            "PATH": PATH,
-            "LANG": "C.UTF-8",
-            "TERM": "dumb",
-            "HOME": folders.path,
-            "TMPDIR": folders.scratch,
-        }
-        argv = _build_argv(command.what)
+        environment = command_environment(command, home=place.path, tmp=str(place.tmp))
+        argv = shell_argv(command.what)
         # Last: this interpreter may already use more memory than the command is allowed.
-        _set_limits(command, folders.uid_processes)
+        _set_limits(command, place.uid_processes)
         _exec_program(argv, environment)
     except BaseException as exc:
         with contextlib.suppress(BaseException):
@@ -101,13 +104,6 @@ def _prepare_process(stdin: int, output: int, parent: int) -> None:
     # The exec closes every handle above 2: Python opens all of them close-on-exec.
 
 
-def _build_argv(what: str | tuple[str, ...]) -> tuple[str, ...]:
-    if isinstance(what, tuple):
-        return what
-    shell = next((path for path in _SHELLS if os.access(path, os.X_OK)), _SHELLS[-1])
-    return (shell, "-c", what)
-
-
 def _set_limits(command: SandboxCommand, uid_processes: int) -> None:
     limits = command.limits
     for kind, soft, hard in (
@@ -125,7 +121,7 @@ def _set_limits(command: SandboxCommand, uid_processes: int) -> None:
         resource.setrlimit(kind, (soft, hard))
 
 
-def _exec_program(argv: tuple[str, ...], environment: dict[str, str]) -> NoReturn:
+def _exec_program(argv: list[str], environment: dict[str, str]) -> NoReturn:
     try:
         os.execvpe(argv[0], argv, environment)  # noqa: S606 (no shell wanted)
     except FileNotFoundError:

@@ -93,8 +93,7 @@ def decode_reply(body: bytes) -> RunnerReply:
 
 
 class FrameBodies:
-    """Splits a stream of bytes into bodies. Keeps at most one frame of `limit_bytes` and one
-    read."""
+    """Splits a stream into bodies. Keeps at most one frame of `limit_bytes` and one read."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -106,9 +105,11 @@ class FrameBodies:
         while len(self._kept) >= _HEAD.size:
             version, length = _HEAD.unpack_from(self._kept)
             if version != VERSION:
-                raise BadRunnerFrame(f"a frame of version {version}, not {VERSION}; run the same release on both sides")
+                why = f"a frame of version {version}, not {VERSION}; run the same release on both sides"
+                raise BadRunnerFrame(why)
             if length > self._limit_bytes:
-                raise BadRunnerFrame(f"a frame of {length:,} bytes; at most {self._limit_bytes:,} are accepted")
+                most = f"at most {self._limit_bytes:,} are accepted"
+                raise BadRunnerFrame(f"a frame of {length:,} bytes; {most}")
             end = _HEAD.size + length
             if len(self._kept) < end:
                 return

@@ -16,23 +16,20 @@ from shared import log
 from shared.errors import SettingsError
 from shared.settings import load_few
 from worker.sandbox import landlock, seccomp
-from worker.sandbox.runner import frames
+from worker.sandbox.command import SandboxBroken
 from worker.sandbox.runner.confined_process import DEVICE_PATHS, READ_PATHS
 from worker.sandbox.runner.runner import Runner
 
 EXIT_SETTINGS: Final = 2
 EXIT_UNABLE: Final = 3
-_HEALTH_S: Final = 5.0
 
 
 def main(words: Sequence[str]) -> int:
-    """Run until SIGTERM; return the exit code: 2 for bad settings, 3 if commands cannot be
-    confined."""
+    """Run until SIGTERM; return the exit code: 2 for bad settings, 3 without confinement."""
     parser = argparse.ArgumentParser(prog="python -m worker runner", description="Run commands for a worker.")
     parser.add_argument("--socket", type=Path, help="where to listen (default: runner.socket)")
-    parser.add_argument(
-        "--health", action="store_true", help="only check the runner that listens there; exits with 0 if it is healthy"
-    )
+    about = "only check the runner that listens there; exits with 0 if it is healthy"
+    parser.add_argument("--health", action="store_true", help=about)
     options = parser.parse_args(words)
     try:
         settings = load_few(("runner", "workspace", "log", "data"))
@@ -42,7 +39,8 @@ def main(words: Sequence[str]) -> int:
         if options.health:
             return _check_health(runner.socket)
         if os.geteuid() == 0:
-            raise SettingsError("a runner must not be root: its commands would be too; start it as a user of its own")
+            why = "a runner must not be root: its commands would be too; start it as a user of its own"
+            raise SettingsError(why)
         log.configure(settings.log, process="runner")
         if (missing := _find_obstacle()) is not None:
             sys.stderr.write(f"no commands can be run here: {missing}\n")
@@ -92,17 +90,14 @@ def _check_confinement() -> None:
 
 
 def _check_health(path: Path) -> int:
+    # Imported here: a runner has few libraries, because its commands are forked from it.
+    import asyncio
+
+    from worker.sandbox.runner.client import RunnerSandbox
+
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(_HEALTH_S)
-            client.connect(str(path))
-            client.sendall(frames.encode(frames.PingRequest()))
-            bodies = frames.FrameBodies(frames.REPLY_LIMIT_BYTES)
-            while data := client.recv(4096):
-                for body in bodies.feed(data):
-                    reply = frames.decode_reply(body)
-                    sys.stdout.write(f"{reply}\n")
-                    return 0 if isinstance(reply, frames.PongReply) else 1
-    except (OSError, frames.BadRunnerFrame) as exc:
+        sys.stdout.write(f"{asyncio.run(RunnerSandbox(path).ping())}\n")
+    except SandboxBroken as exc:
         sys.stderr.write(f"the runner on {str(path)!r} does not answer: {exc}\n")
-    return 1
+        return 1
+    return 0

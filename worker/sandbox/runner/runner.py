@@ -9,8 +9,10 @@ orphans. When it ends, its commands end.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
+import secrets
 import selectors
 import signal
 import socket
@@ -18,16 +20,18 @@ import time
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from shared.log import logger
 from shared.settings import RunnerSettings
 from worker.guards.openat import remove_tree
 from worker.sandbox import landlock
 from worker.sandbox.command import SandboxCommand
-from worker.sandbox.prctl import DUMPABLE, SUBREAPER, prctl
-from worker.sandbox.processes import children, descendants
-from worker.sandbox.runner import frames, scratch
+from worker.sandbox.processes import DUMPABLE, SUBREAPER, children, descendants, prctl
+from worker.sandbox.runner import frames
 from worker.sandbox.runner.acceptor import Acceptor, WorkerConnection
-from worker.sandbox.runner.supervisor import CommandSupervisor
+from worker.sandbox.runner.confined_process import CommandPlace
+from worker.sandbox.runner.supervisor import FOLDER_MODE, CommandSupervisor
 
 STOP_S: Final = 3.0
 """Time that a supervisor has after SIGTERM before it is killed itself."""
@@ -45,13 +49,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 log = logger("runner")
 
 
-class _RunningCommand:
+class _RunningCommand(msgspec.Struct):
     """A running supervisor, with the fence and the lease token of its command."""
 
-    def __init__(self, fence: str, token: int) -> None:
-        self.fence = fence
-        self.token = token
-        self.kill_at: float | None = None
+    fence: str
+    token: int
+    kill_at: float | None = None
 
 
 class Runner:
@@ -60,7 +63,7 @@ class Runner:
     def __init__(self, settings: RunnerSettings, root: Path) -> None:
         self._root = root.absolute()
         self._at_once = settings.commands
-        self._scratch = scratch.create_scratch(settings.scratch, settings.socket)
+        self._scratch = _create_scratch(settings.scratch, settings.socket)
         self._acceptor = Acceptor(settings.socket, worker_uid=settings.worker_uid)
         self._running: dict[int, _RunningCommand] = {}
         self._waiting: list[tuple[WorkerConnection, SandboxCommand, float]] = []
@@ -134,7 +137,7 @@ class Runner:
 
     def _start_supervisor(self, connection: WorkerConnection, command: SandboxCommand) -> None:
         try:
-            path, workspace = self._open_workspace(command)
+            place = self._open_workspace(command)
         except OSError as exc:
             self._refuse(connection, f"the workspace cannot be opened: {exc.strerror or exc}")
             return
@@ -142,7 +145,6 @@ class Runner:
             self._refuse(connection, str(exc))
             return
         me = os.getpid()
-        at_most = max(_UID_PROCESSES, 2 * self._at_once * (command.limits.processes + 2))
         # Blocked across the fork: a signal between fork and the supervisor's own handlers would run
         # our handler in the child, and be lost. The supervisor unblocks them when it is ready.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
@@ -154,15 +156,7 @@ class Runner:
                     self._wake.close()
                     self._wakeup.close()
                     peer = self._acceptor.close_all_but(connection)
-                    CommandSupervisor(
-                        command,
-                        peer,
-                        workspace=workspace,
-                        path=path,
-                        folder=self._scratch,
-                        uid_processes=at_most,
-                        parent=me,
-                    ).run()
+                    CommandSupervisor(command, peer, place, parent=me).run()
                 finally:  # whatever happened, the child must never return into the runner's loop
                     os._exit(1)
         except OSError as exc:
@@ -170,20 +164,24 @@ class Runner:
             return
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
-            os.close(workspace)
+            os.close(place.workspace)
         self._running[pid] = _RunningCommand(command.fence or command.session, command.token)
         self._acceptor.release(connection)
 
-    def _open_workspace(self, command: SandboxCommand) -> tuple[str, int]:
-        """Open the session's workspace; return its path on this side and a handle. Raises OSError
-        and ValueError."""
+    def _open_workspace(self, command: SandboxCommand) -> CommandPlace:
+        """Open the session's workspace on this side. Raises OSError and ValueError."""
         name = command.session
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:80]!r} is not the name of a workspace")
         if command.network:
             raise ValueError("a runner has no network to give; run without, or where bubblewrap works")
         path = self._root / name
-        return str(path), os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        return CommandPlace(
+            workspace=os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW),
+            path=str(path),
+            folder=self._scratch / f"command-{secrets.token_hex(8)}",
+            uid_processes=max(_UID_PROCESSES, 2 * self._at_once * (command.limits.processes + 2)),
+        )
 
     def _terminate(self, pid: int) -> None:
         """Send a supervisor SIGTERM, once."""
@@ -225,7 +223,23 @@ class Runner:
 
     def _refuse(self, connection: WorkerConnection, reason: str) -> None:
         log.warning("command refused", reason=reason)
-        self._acceptor.send_reply(connection, frames.RequestRefused(reason))
+        self._acceptor.refuse(connection, reason)
 
     def _stop(self, *_: object) -> None:
         self._stopping = True
+
+
+def _create_scratch(top: Path, socket: Path) -> Path:
+    """Create or empty the folder below `top` for the runner that listens on `socket`, and return
+    it. A killed runner may have left files there. Raises OSError, also if another user owns it."""
+    name = hashlib.blake2b(os.fsencode(socket.absolute()), digest_size=8).hexdigest()
+    folder = top / f"shoal-runner-{os.getuid()}-{name}"
+    folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    info = folder.lstat()
+    # `top` may be /tmp: another user could have put a folder or a link under this name first.
+    if folder.is_symlink() or info.st_uid != os.getuid():
+        raise PermissionError(f"{str(folder)!r} is somebody else's; remove it, or set runner.scratch")
+    folder.chmod(FOLDER_MODE)
+    for left in folder.iterdir():
+        remove_tree(left)
+    return folder

@@ -16,15 +16,13 @@ import sys
 import tempfile
 import time
 from itertools import islice
-from pathlib import Path
 from typing import Final, NoReturn
 
 from worker.guards.openat import remove_tree
 from worker.sandbox.command import Ending, Finished, SandboxCommand
-from worker.sandbox.prctl import DEATH_SIGNAL, SUBREAPER, prctl
-from worker.sandbox.processes import descendants, kill_descendants, usage_below
-from worker.sandbox.runner import frames, scratch, workspace_quota
-from worker.sandbox.runner.confined_process import CommandFolders, exec_command
+from worker.sandbox.processes import DEATH_SIGNAL, SUBREAPER, descendants, kill_descendants, prctl, usage_below
+from worker.sandbox.runner import frames, workspace_quota
+from worker.sandbox.runner.confined_process import CommandPlace, exec_command
 from worker.sandbox.shown_files import hide_files, show_files
 
 WATCH_MS: Final = 50
@@ -34,6 +32,7 @@ MEASURE_S: Final = 0.5
 SEND_S: Final = 10.0
 """Time that the worker has to read the last reply."""
 
+FOLDER_MODE: Final = 0o700
 _SHELL_SIGNALLED: Final = 128
 SUPERSEDED: Final = "the runner killed it: a newer turn of its session has begun, or the runner stops"
 
@@ -48,27 +47,14 @@ class WatchEnded(Exception):
 
 
 class CommandSupervisor:
-    """Runs `command` in the workspace with that handle, for the worker at `peer`. Temporary files
-    go below `folder`; when the process `parent` ends, everything ends."""
+    """Runs `command` at a place, for the worker at `peer`; the folder of the place is made and
+    removed. When the process `parent` ends, everything ends."""
 
-    def __init__(
-        self,
-        command: SandboxCommand,
-        peer: socket.socket,
-        *,
-        workspace: int,
-        path: str,
-        folder: Path,
-        uid_processes: int,
-        parent: int,
-    ) -> None:
+    def __init__(self, command: SandboxCommand, peer: socket.socket, place: CommandPlace, *, parent: int) -> None:
         self._command = command
         self._limits = command.limits
         self._peer = peer
-        self._workspace = workspace
-        self._path = path
-        self._scratch = folder
-        self._uid_processes = uid_processes
+        self._place = place
         self._parent = parent
         self._to_send = bytearray()
         self._kept = self._cut = 0
@@ -104,34 +90,31 @@ class CommandSupervisor:
         # The parent may have died before the prctl; then the signal never comes.
         if os.getppid() != self._parent:
             return
-        home = scratch.create_command_folder(self._scratch)
-        workspace_quota.reopen_workspace(self._workspace)  # a killed supervisor may have left folders closed
+        workspace, shown = self._place.workspace, self._command.shown
+        # A killed supervisor may have left folders closed.
+        workspace_quota.reopen_workspace(workspace)
         try:
-            last = self._run_command(home)
+            last = self._run_command()
         except OSError as exc:
             kill_descendants()
             last = frames.RequestRefused(f"the command cannot be started: {exc.strerror or exc}")
         finally:
-            hide_files(self._workspace, self._command.shown)
-            workspace_quota.reopen_workspace(self._workspace)
+            hide_files(workspace, shown)
+            workspace_quota.reopen_workspace(workspace)
             with contextlib.suppress(OSError):
-                remove_tree(home)
+                remove_tree(self._place.folder)
         self._to_send += frames.encode(last)
-        self._send_all()
+        self._peer.settimeout(SEND_S)
+        with contextlib.suppress(OSError):
+            self._peer.sendall(self._to_send)
 
-    def _run_command(self, home: Path) -> frames.CommandDone | frames.RequestRefused:
-        own, shown = home / "tmp", home / "shown"
-        own.mkdir(scratch.FOLDER_MODE)
-        shown.mkdir(scratch.FOLDER_MODE)
-        show_files(self._workspace, self._command.shown, shown)
+    def _run_command(self) -> frames.CommandDone | frames.RequestRefused:
+        place = self._place
+        for folder in (place.folder, place.tmp, place.shown):
+            folder.mkdir(FOLDER_MODE)
+        show_files(place.workspace, self._command.shown, place.shown)
         began = time.monotonic()
-        output, fault = self._start_command(CommandFolders(
-            workspace=self._workspace,
-            path=self._path,
-            scratch=str(own),
-            shown=str(shown),
-            uid_processes=self._uid_processes,
-        ))  # fmt: skip
+        output, fault = self._start_command()
         if fault:
             kill_descendants()
             return frames.RequestRefused(f"the command cannot be confined: {fault}")
@@ -151,11 +134,11 @@ class CommandSupervisor:
                 why = over.why
         return frames.CommandDone(self._build_result(why, time.monotonic() - began))
 
-    def _start_command(self, folders: CommandFolders) -> tuple[int, str]:
+    def _start_command(self) -> tuple[int, str]:
         """Start the command; return the handle of its output, and a fault (empty if it started)."""
         output, output_writer = os.pipe()
         faults, fault_writer = os.pipe()
-        with tempfile.TemporaryFile(dir=folders.scratch) as stdin:
+        with tempfile.TemporaryFile(dir=self._place.tmp) as stdin:
             stdin.write(self._command.stdin)
             stdin.flush()
             os.lseek(stdin.fileno(), 0, os.SEEK_SET)
@@ -163,9 +146,8 @@ class CommandSupervisor:
             self._pid = os.fork()
             if self._pid == 0:
                 signal.set_wakeup_fd(-1)
-                exec_command(
-                    self._command, folders, stdin=stdin.fileno(), output=output_writer, faults=fault_writer, parent=me
-                )
+                source = stdin.fileno()
+                exec_command(self._command, self._place, source, output_writer, fault_writer, me)
         # Closed here, or the reads below would never see the end of these pipes.
         os.close(output_writer)
         os.close(fault_writer)
@@ -189,7 +171,10 @@ class CommandSupervisor:
             if self._stopped:
                 raise WatchEnded(None, SUPERSEDED)
             if (event := ready.get(self._peer.fileno())) is not None:
-                self._on_worker_event(event)
+                # Any input, or a hang-up, means that the worker gives the command up.
+                if event & ~select.POLLOUT:
+                    raise WatchEnded(None, "the connection was closed")
+                self._send()
             if output in ready and self._forward_output(output):
                 poll.unregister(output)
             self._reap()
@@ -200,16 +185,9 @@ class CommandSupervisor:
                 self._check_usage()
                 look_at = time.monotonic() + WATCH_MS / 1000
             if now >= measure_at:
-                if workspace_quota.is_over_quota(self._workspace, self._command.quota_bytes, self._command.quota_files):
+                if workspace_quota.is_over_quota(self._place.workspace, self._command):
                     raise WatchEnded("room")
                 measure_at = time.monotonic() + MEASURE_S
-
-    def _on_worker_event(self, event: int) -> None:
-        """Send what is buffered; any input, or a hang-up, means that the worker gives the command
-        up."""
-        if event & ~select.POLLOUT:
-            raise WatchEnded(None, "the connection was closed")
-        self._send()
 
     def _forward_output(self, output: int, *, to_the_end: bool = False) -> bool:
         """Forward output; return whether it has ended. Raises WatchEnded when it is too much."""
@@ -246,9 +224,8 @@ class CommandSupervisor:
 
     def _check_usage(self) -> None:
         me, at_most = os.getpid(), self._limits.processes
-        if (
-            len(list(islice(descendants(me), at_most + 1))) > at_most
-        ):  # cheap even for a fork bomb: it stops counting early
+        # Cheap even for a fork bomb: it stops counting early.
+        if len(list(islice(descendants(me), at_most + 1))) > at_most:
             raise WatchEnded("processes")
         used = usage_below(me)
         if used.threads > at_most:
@@ -260,7 +237,8 @@ class CommandSupervisor:
         assert self._status is not None
         code = os.waitstatus_to_exitcode(self._status)
         over_cpu = code in (-signal.SIGXCPU, _SHELL_SIGNALLED + signal.SIGXCPU)
-        over_cpu |= code == -signal.SIGKILL and self._worked_s >= self._limits.cpu_s  # the hard limit's signal
+        # The hard limit sends SIGKILL.
+        over_cpu |= code == -signal.SIGKILL and self._worked_s >= self._limits.cpu_s
         ended: Ending = why or ("cpu" if over_cpu else "exit" if code >= 0 else "signal")
         return Finished(
             ended=ended,
@@ -276,11 +254,6 @@ class CommandSupervisor:
                 del self._to_send[: self._peer.send(self._to_send)]
             except ConnectionError:
                 raise WatchEnded(None, "the connection was closed") from None
-
-    def _send_all(self) -> None:
-        self._peer.settimeout(SEND_S)
-        with contextlib.suppress(OSError):
-            self._peer.sendall(self._to_send)
 
     def _stop(self, *_: object) -> None:
         self._stopped = True

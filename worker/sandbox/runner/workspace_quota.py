@@ -15,15 +15,17 @@ from pathlib import Path
 from typing import Final
 
 from worker.guards.openat import DEPTH_LIMIT, open_folder_beneath, remove_tree, walk_beneath
+from worker.sandbox.command import SandboxCommand
 
 _FOLDER_BITS: Final = 0o770
 _FILE_BITS: Final = 0o660
 _OWN: Final = 0o700
 
 
-def is_over_quota(workspace: int, quota_bytes: int, quota_files: int) -> bool:
-    """Return whether the workspace (a handle) holds more than this (0: unlimited), or hides what it
-    holds."""
+def is_over_quota(workspace: int, command: SandboxCommand) -> bool:
+    """Return whether the workspace (a handle) holds more than the command's quota (0: unlimited),
+    or hides what it holds."""
+    quota_bytes, quota_files = command.quota_bytes, command.quota_files
     if not quota_bytes and not quota_files:
         return False
     size_bytes = files = 0
