@@ -1,18 +1,20 @@
-"""Client for one Slack bot: identity, posting, and finding a post again."""
+"""Client for one Slack bot: identity, posting, finding a post again, and files. The token is sent
+only to Slack's own hosts, and redirects are not followed."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from gateway.channels.slack import files
-from gateway.channels.slack.calls import SlackWebApi
-from gateway.channels.slack.contents import SlackIdentity
+from aiohttp import ClientError, ClientResponse, ClientTimeout
+
+from gateway.channels.slack.calls import ScopeMissing, SlackWebApi, map_error
 from gateway.channels.slack.listener import SocketModeConnection, open_connection
-from gateway.channels.slack.posted import has_mark, post_attachments, post_metadata, post_text
-from gateway.channels.slack.refusals import ScopeMissing, map_error
-from gateway.platform.protocol import ChannelBroken, NotAccepted, Post, RemoteFile, Throttled
+from gateway.channels.slack.parse import SlackIdentity
+from gateway.channels.slack.posted import file_blocks, has_mark, post_form
+from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, PostRefused, RemoteFile, Throttled
 
 PAGE: Final = 200
 PAGES: Final = 10
@@ -21,7 +23,8 @@ LOOK_BACK_S: Final = 90_000
 
 
 class SlackApi:
-    """A client for one bot. `timeout_s` limits a whole call."""
+    """A client for one bot. `timeout_s` limits a whole call. Methods raise NotDelivered and
+    ChannelBroken."""
 
     def __init__(self, token: str, base: str, *, app_token: str = "", timeout_s: float) -> None:
         self._token, self._base, self._timeout_s = token, base, timeout_s
@@ -51,54 +54,40 @@ class SlackApi:
 
     async def close(self) -> None:
         if self._opened is not None:
-            await self._opened.close()
+            await self._opened.http.close()
 
     async def connect(self) -> SocketModeConnection:
         """Open one Socket Mode connection. Raises ChannelBroken, NotAccepted."""
         return await open_connection(self._calls, self._app_token)
 
     async def send(self, post: Post) -> str:
-        """Send a post and return its ts, or for a file its id. Raises NotDelivered,
-        ChannelBroken."""
+        """Send a post and return its ts, or for a file its id."""
+        calls, thread = self._calls, post.target.thread
         if post.file is not None:
-            return await files.upload_file(self._calls, post)
-        reply = await self._calls.call_visible(
-            self._calls.sdk.chat_postMessage(
-                channel=post.target.chat_id,
-                thread_ts=post.target.thread,
-                text=post_text(post),
-                mrkdwn=not post.as_plain,
-                attachments=post_attachments(post),
-                unfurl_links=False,
-                unfurl_media=False,
-                metadata=post_metadata(post.key),
-            )
-        )
+            return await _upload_file(calls, post, post.file)
+        more: dict[str, Any] = {
+            "thread_ts": thread,
+            "mrkdwn": not post.as_plain,
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+        reply = await calls.call_visible(calls.sdk.chat_postMessage(**post_form(post), **more))
         return str(reply.get("ts", ""))
 
     async def edit(self, ts: str, post: Post) -> None:
-        """Replace a message with a post. Raises NotDelivered, ChannelBroken."""
-        wait_s = self._edits_at - time.monotonic()
+        """Replace a message with a post."""
+        calls, wait_s = self._calls, self._edits_at - time.monotonic()
         if wait_s > 0:  # the edits of a workspace have one budget: asking again would only make it longer
             raise Throttled(wait_s)
         try:
-            await self._calls.call_visible(
-                self._calls.sdk.chat_update(
-                    channel=post.target.chat_id,
-                    ts=ts,
-                    text=post_text(post),
-                    parse="none",  # what holds for a new message without saying it
-                    attachments=post_attachments(post),
-                    metadata=post_metadata(post.key),
-                )
-            )
+            # `parse`: what holds for a new message without saying it
+            await calls.call_visible(calls.sdk.chat_update(ts=ts, parse="none", **post_form(post)))
         except Throttled as throttled:
             self._edits_at = time.monotonic() + throttled.retry_after_s
             raise
 
     async def find(self, post: Post) -> str | None:
-        """Return the ts of a post that was already shown, or None. Raises NotDelivered,
-        ChannelBroken."""
+        """Return the ts of a post that was already shown, or None."""
         sdk, thread = self._calls.sdk, post.target.thread
         where: dict[str, Any] = {
             "channel": post.target.chat_id,
@@ -106,10 +95,10 @@ class SlackApi:
             "limit": PAGE,
             "include_all_metadata": True,
         }
+        if thread is not None:
+            where["ts"] = thread
         for _ in range(PAGES):
-            asking = (
-                sdk.conversations_history(**where) if thread is None else sdk.conversations_replies(ts=thread, **where)
-            )
+            asking = sdk.conversations_history(**where) if thread is None else sdk.conversations_replies(**where)
             try:
                 # A failed look-up must not look like "not found": that would send the post twice.
                 reply = await self._calls.call_invisible(asking)
@@ -124,6 +113,76 @@ class SlackApi:
                 break
         return None
 
-    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file that a person sent. Raises NotDelivered."""
-        return files.download_file(self._calls, file)
+    async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file that a person sent."""
+        calls = self._calls
+        url = file.handle if "://" in file.handle else await _file_url(calls, file.handle)
+        if not calls.may_have_token(url):
+            raise PostRefused("this file is not kept at files.slack.com")
+        within = ClientTimeout(sock_connect=calls.connect_s, sock_read=calls.timeout_s)
+        headers = {"Authorization": f"Bearer {calls.token}"}
+        try:
+            async with calls.http.get(
+                url, headers=headers, timeout=within, allow_redirects=False, proxy=calls.proxy
+            ) as answer:
+                _check_download(answer, file)
+                async for part in answer.content.iter_chunked(64 * 1024):
+                    yield part
+        except (ClientError, TimeoutError) as exc:
+            raise NotAccepted(type(exc).__name__) from exc
+
+
+async def _upload_file(calls: SlackWebApi, post: Post, file: File) -> str:
+    """Upload a file and return its id. Only the last of the three calls shows anything."""
+    try:
+        reply = await calls.call_invisible(
+            calls.sdk.files_getUploadURLExternal(filename=file.name, length=len(file.data))
+        )
+        await _upload_bytes(calls, str(reply.get("upload_url", "")), file.data)
+        done = await calls.call_visible(
+            calls.sdk.files_completeUploadExternal(
+                files=[{"id": str(reply.get("file_id", "")), "title": file.name}],
+                channel_id=post.target.chat_id,
+                thread_ts=post.target.thread,
+                blocks=json.dumps(file_blocks(post, file)),
+            )
+        )
+    except ScopeMissing as exc:  # all but files works without it, so only this post is refused
+        raise PostRefused(str(exc)) from exc
+    return str(next((one.get("id", "") for one in done.get("files") or ()), ""))
+
+
+async def _upload_bytes(calls: SlackWebApi, url: str, data: bytes) -> None:
+    """Send the bytes to the upload URL, which itself says whose they are."""
+    if not calls.may_have_token(url):
+        raise PostRefused("Slack wants the bytes of a file elsewhere than at files.slack.com")
+    try:
+        async with calls.http.post(url, data=data, proxy=calls.proxy, allow_redirects=False) as answer:
+            status, again = answer.status, answer.headers.get("Retry-After")
+    except (ClientError, TimeoutError) as exc:
+        raise NotAccepted(f"no file taken: {type(exc).__name__}") from exc
+    if status == 429:
+        raise map_error("", status=status, retry_after=again)
+    if status != 200:
+        raise NotAccepted(f"status {status} for the bytes of a file")
+
+
+async def _file_url(calls: SlackWebApi, id: str) -> str:
+    try:
+        reply = await calls.call_invisible(calls.sdk.files_info(file=id))
+    except ChannelBroken as exc:
+        raise PostRefused(str(exc)) from exc
+    file = reply.get("file") or {}
+    return str(file.get("url_private_download") or file.get("url_private") or "")
+
+
+def _check_download(answer: ClientResponse, file: RemoteFile) -> None:
+    """Raise if the response is not the file. Slack redirects an unauthorised caller to a login
+    page."""
+    if answer.status == 429 or answer.status >= 500:
+        raise NotAccepted(f"status {answer.status} for a file")
+    page = answer.content_type == "text/html" and file.media_type not in ("", "text/html")
+    if answer.status in (301, 302, 303, 307, 308) or page:
+        raise PostRefused("Slack does not show the bot this file; has it the scope files:read?")
+    if answer.status != 200:
+        raise PostRefused(f"status {answer.status} for a file")

@@ -1,9 +1,10 @@
 """Calls of Slack's Web API through slack-sdk: one try each, every failure mapped to an error of the
-platform protocol."""
+platform protocol (the list of each method is in docs.slack.dev/reference/methods)."""
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -12,11 +13,47 @@ from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTime
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from gateway.channels.slack.refusals import map_error
-from gateway.platform.protocol import MaybeSent, NotAccepted, NotDelivered, Throttled
+from gateway.platform.protocol import (
+    ChannelBroken,
+    ChatClosed,
+    MarkupRefused,
+    MaybeSent,
+    NotAccepted,
+    NotDelivered,
+    PostRefused,
+    Throttled,
+)
 
 FILES: Final = "https://files.slack.com/"
 CONNECT_S: Final = 5.0
+AGAIN_S: Final = 5.0
+"""Wait used when Slack does not say how long."""
+
+_THROTTLED: Final = frozenset({"ratelimited", "rate_limited", "rate_limit_exceeded"})
+_BROKEN: Final = frozenset(
+    """invalid_auth not_authed account_inactive token_revoked token_expired not_allowed_token_type
+    no_permission access_denied org_login_required ekm_access_denied team_access_not_granted
+    enterprise_is_restricted two_factor_setup_required forbidden_team deprecated_endpoint
+    method_deprecated""".split()
+)
+_CLOSED: Final = frozenset(
+    """channel_not_found not_in_channel is_archived user_not_found user_disabled users_not_found
+    cannot_dm_bot messages_tab_disabled restricted_action restricted_action_read_only_channel
+    restricted_action_thread_only_channel restricted_action_non_threadable_channel
+    restricted_action_thread_locked thread_not_found cannot_reply_to_message
+    posting_to_channel_denied posting_to_general_channel_denied posting_to_external_channel_denied
+    cannot_post_to_shared_channel team_not_found""".split()
+)
+_MARKUP: Final = frozenset("invalid_blocks invalid_blocks_format invalid_attachments msg_blocks_too_long".split())
+_OUT_OF_ORDER: Final = frozenset("service_unavailable team_added_to_org accesslimited".split())
+_HALF_DONE: Final = frozenset("internal_error fatal_error request_timeout".split())
+"""For these, Slack documents that part of the request may have been done."""
+
+_WORD: Final = re.compile(r"[a-z0-9_:,.-]{1,80}")
+
+
+class ScopeMissing(ChannelBroken):
+    """The app was not granted a scope that this call needs."""
 
 
 class SlackWebApi:
@@ -27,16 +64,11 @@ class SlackWebApi:
         self.token, self.timeout_s = token, timeout_s
         self.connect_s = min(CONNECT_S, timeout_s)
         self.http = ClientSession(timeout=ClientTimeout(total=timeout_s, sock_connect=self.connect_s))
-        self.sdk = AsyncWebClient(token, base, session=self.http, retry_handlers=[], logger=_silent_logger())
+        quiet = logging.getLogger("slack_sdk")
+        quiet.setLevel(logging.CRITICAL)  # its log lines contain message texts
+        self.sdk = AsyncWebClient(token, base, session=self.http, retry_handlers=[], logger=quiet)
+        self.proxy = self.sdk.proxy
         self.origin = "{0.scheme}://{0.netloc}/".format(urlsplit(base))
-
-    @property
-    def proxy(self) -> str | None:
-        """The proxy that the SDK uses."""
-        return self.sdk.proxy
-
-    async def close(self) -> None:
-        await self.http.close()
 
     def may_have_token(self, url: str) -> bool:
         """Return whether a URL is Slack's own, so the token may be sent there. The prefixes end
@@ -76,21 +108,46 @@ class SlackWebApi:
             raise NotAccepted(exc.reason) from exc
 
 
-def _silent_logger() -> logging.Logger:
-    """Return a muted logger for the SDK, whose log lines contain message texts."""
-    quiet = logging.getLogger("slack_sdk")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet
-
-
 def _map_sdk_error(exc: SlackApiError) -> Exception:
     """Map an SDK error. Its response is either the SDK's or aiohttp's, with a body of any form."""
     answer = exc.response
     data = getattr(answer, "data", None)
     body = data if isinstance(data, dict) else {}
-    return map_error(
-        body.get("error"),
-        status=int(getattr(answer, "status_code", 0) or getattr(answer, "status", 0)),
-        retry_after=answer.headers.get("Retry-After"),
-        needed=body.get("needed"),
-    )
+    status = int(getattr(answer, "status_code", 0) or getattr(answer, "status", 0))
+    retry_after = answer.headers.get("Retry-After")
+    return map_error(body.get("error"), status=status, retry_after=retry_after, needed=body.get("needed"))
+
+
+def map_error(error: object, *, status: int, retry_after: str | None = None, needed: object = None) -> Exception:
+    """Return the error for a failed call: `error` and `needed` come from the response body, if
+    any."""
+    word = error if isinstance(error, str) and _WORD.fullmatch(error) else ""
+    if status == 429 or word in _THROTTLED:
+        return Throttled(_retry_after_s(retry_after))
+    if word == "missing_scope":
+        scope = needed if isinstance(needed, str) and _WORD.fullmatch(needed) else "that this needs"
+        return ScopeMissing(
+            f"Slack did not give the bot the scope {scope}: add it under OAuth & Permissions, install the app again"
+        )
+    if word in _BROKEN:
+        return ChannelBroken(
+            f"Slack says {word}: write the token that OAuth & Permissions shows into channels.slack.token"
+        )
+    if word in _CLOSED:
+        return ChatClosed(word)
+    if word in _MARKUP:
+        return MarkupRefused(word)
+    if word in _OUT_OF_ORDER or (not word and status == 503):
+        return NotAccepted(word or "Slack is out of order")
+    if word in _HALF_DONE or status >= 500 or (not word and status < 400):
+        return MaybeSent(word or f"status {status}")
+    if not word:
+        return NotAccepted(f"status {status} without a word of Slack's; is channels.slack.api right?")
+    return PostRefused(word)
+
+
+def _retry_after_s(retry_after: str | None) -> float:
+    try:
+        return min(3600.0, max(0.1, float(retry_after or "")))
+    except ValueError:
+        return AGAIN_S

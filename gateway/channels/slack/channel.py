@@ -6,23 +6,16 @@ import asyncio
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from gateway.channels.slack.api import SlackApi
-from gateway.channels.slack.contents import SlackIdentity
 from gateway.channels.slack.listener import SocketModeListener
-from gateway.channels.slack.parse import SlackDeletion, SlackEventParser
+from gateway.channels.slack.parse import SlackEventParser, SlackIdentity
 from gateway.channels.slack.render import render_reply
 from gateway.channels.slack.settings import SlackSettings, read_slack
-from gateway.channels.slack.signature import is_signed
-from gateway.channels.slack.wire import SlackEvent, UnreadablePayload, UrlVerification, read_call
+from gateway.channels.slack.wire import SlackEvent, UnreadablePayload, UrlVerification, is_signed, read_call
 from gateway.channels.unsupported import cannot_type
-from gateway.platform.protocol import (
-    Abilities,
-    HookAnswer,
-    HookRequest,
-    Inlet,
-    Rate,
-    RunMode,
-)
+from gateway.platform.protocol import Abilities, HookAnswer, HookRequest, Inlet, PlatformMessage, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
@@ -35,9 +28,9 @@ ABILITIES: Final = Abilities(
     buttons=25,
     media=True,
     threads=True,
-    # One message a second in a channel, bursts for a moment, some hundred a minute in all; apart from that fifty edits
-    # a minute in all (docs.slack.dev/apis/web-api/rate-limits, "Posting messages"; chat.update is
-    # of Tier 3).
+    # One message a second in a channel, bursts for a moment, some hundred a minute in all; apart
+    # from that fifty edits a minute in all (docs.slack.dev/apis/web-api/rate-limits, "Posting
+    # messages"; chat.update is of Tier 3).
     rates=(Rate("bot", 4.0, 20, "posts"), Rate("chat", 1.0, 4, "posts"), Rate("bot", 0.75, 5, "edits")),
 )
 
@@ -67,13 +60,10 @@ class SlackChannel:
             settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s
         )
         self.close, self.send, self.edit, self.find, self.fetch = api.close, api.send, api.edit, api.find, api.fetch
-        self._reader = self._make_reader(SlackIdentity("", "", ""))
-
-    def _make_reader(self, me: SlackIdentity) -> SlackEventParser:
-        return SlackEventParser(self.name, me, threads=self._settings.threads, command=self._settings.command)
+        self._parser = SlackEventParser(name, SlackIdentity("", "", ""), settings.threads, settings.command)
 
     async def open(self) -> None:
-        self._reader = self._make_reader(await self._api.open())
+        self._parser = msgspec.structs.replace(self._parser, me=await self._api.open())
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         await SocketModeListener(self._api.connect, partial(self._accept_event, inlet=inlet)).run(until)
@@ -95,8 +85,8 @@ class SlackChannel:
         return HookAnswer()
 
     async def _accept_event(self, event: SlackEvent, inlet: Inlet) -> None:
-        parsed = self._reader.parse_event(event, now_ms=self._clock.now_ms())
-        if isinstance(parsed, SlackDeletion):
-            await inlet.on_delete(parsed.message)
-        elif parsed is not None:
+        parsed = self._parser.parse_event(event, now_ms=self._clock.now_ms())
+        if isinstance(parsed, PlatformMessage):
             await inlet.take(parsed)
+        elif parsed is not None:
+            await inlet.on_delete(parsed)

@@ -8,22 +8,23 @@ used only if there is no `ts`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
 
-from gateway.channels.slack.contents import SlackIdentity, mentions_us, message_files, message_text
 from gateway.channels.slack.wire import (
     BlockActions,
     Edited,
     EventCallback,
     Message,
     SlackEvent,
+    SlackFile,
     SlashCommand,
-    UrlVerification,
+    attachments_in,
     files_in,
 )
-from gateway.platform.protocol import PlatformMessage
+from gateway.platform.protocol import PlatformMessage, RemoteFile
 from gateway.text.incoming import slack_to_text
 from shared.messages.inbound import InboundMessage
 
@@ -39,10 +40,13 @@ _ID: Final = re.compile(r"[A-Z0-9]{2,40}")
 _TS: Final = re.compile(r"([0-9]{1,12})\.([0-9]{1,9})")
 
 
-class SlackDeletion(Struct, frozen=True):
-    """A person deleted this message."""
+class SlackIdentity(Struct, frozen=True):
+    """The bot's ids and the workspace it is in."""
 
-    message: InboundMessage
+    team_id: str
+    user_id: str
+    bot_id: str
+    name: str = ""
 
 
 class SlackEventParser(Struct, frozen=True):
@@ -54,9 +58,10 @@ class SlackEventParser(Struct, frozen=True):
     threads: bool = True
     command: str = "/shoal"
 
-    def parse_event(self, event: SlackEvent, *, now_ms: int) -> PlatformMessage | SlackDeletion | None:
-        """Return the message or deletion; None if the event is not for us, e.g. joins, or another
-        workspace's event. `now_ms` stands in for a missing time."""
+    def parse_event(self, event: SlackEvent, *, now_ms: int) -> PlatformMessage | InboundMessage | None:
+        """Return the message, or one that a person deleted as InboundMessage; None if the event is
+        not for us, e.g. joins, or another workspace's event. `now_ms` stands in for a missing time.
+        """
         match event:
             case EventCallback():
                 return self._parse_callback(event, now_ms) if self._may_see(event) else None
@@ -64,7 +69,7 @@ class SlackEventParser(Struct, frozen=True):
                 return self._parse_press(event, now_ms)
             case SlashCommand():
                 return self._parse_command(event, now_ms)
-            case UrlVerification():
+            case _:
                 return None
 
     def _may_see(self, callback: EventCallback) -> bool:
@@ -75,7 +80,7 @@ class SlackEventParser(Struct, frozen=True):
             one.user_id == self.me.user_id for one in callback.authorizations
         )
 
-    def _parse_callback(self, callback: EventCallback, now_ms: int) -> PlatformMessage | SlackDeletion | None:
+    def _parse_callback(self, callback: EventCallback, now_ms: int) -> PlatformMessage | InboundMessage | None:
         event, place = callback.event, callback.event.channel or ""
         if not _ID.fullmatch(place):
             return None
@@ -84,11 +89,9 @@ class SlackEventParser(Struct, frozen=True):
             case "message_changed" if changed is not None and changed.subtype == "tombstone":
                 return self._parse_deletion(place, changed.ts, before or changed)  # deleted, with replies that stay
             case "message_changed" if changed is not None:
-                return (
-                    self._parse_message(callback, place, changed, now_ms, changed.edited)
-                    if _is_edit_by_person(changed, before)
-                    else None
-                )
+                if not _is_edit_by_person(changed, before):
+                    return None
+                return self._parse_message(callback, place, changed, now_ms, changed.edited)
             case "message_deleted":
                 return self._parse_deletion(place, event.deleted_ts, before or Message())
             case _:
@@ -100,47 +103,34 @@ class SlackEventParser(Struct, frozen=True):
         ts, me = message.ts or "", self.me
         if message.subtype not in _SPOKEN or not (_TS.fullmatch(ts) or (callback.event_id and not edited)):
             return None
-        text, files = message_text(message, me), tuple(message_files(message))
+        text, files = self._text(message), tuple(_message_files(message))
         if not text and not files:
             return None
-        id = self._message_id(place, ts or callback.event_id)
+        id = ts or callback.event_id
         own = message.user == me.user_id or (bool(message.bot_id) and message.bot_id == me.bot_id)
         is_bot = bool(message.bot_id) or message.subtype == "bot_message" or message.user == _SLACKBOT
+        at_ms = _ts_to_ms(edited.ts if edited else ts) or now_ms
+        thread = self._thread(place, ts, message.thread_ts)
         return PlatformMessage(
-            message=InboundMessage(
-                channel=self.channel,
-                chat_id=place,
-                sender_id=message.user or "",
-                id=f"{id}/{edited.ts}" if edited else id,
-                content=text,
-                timestamp=_ts_to_ms(edited.ts if edited else ts) or now_ms,
-                thread=self._thread(place, ts, message.thread_ts),
+            message=self._inbound(
+                place, message.user or "", f"{id}/{edited.ts}" if edited else id, text, at_ms, thread
             ),
-            group=is_group(place),
-            addressed=not is_group(place)
+            group=_is_group(place),
+            addressed=not _is_group(place)
             or callback.event.type == "app_mention"
             or message.parent_user_id == me.user_id
-            or mentions_us(message, me),
+            or re.search(self._mention(), message.text or "") is not None,
             own=own,
             from_bot=is_bot and not own,
-            replaces=id if edited else None,
+            replaces=self._message_id(place, id) if edited else None,
             files=files,
         )
 
-    def _parse_deletion(self, place: str, ts: str | None, before: Message) -> SlackDeletion | None:
+    def _parse_deletion(self, place: str, ts: str | None, before: Message) -> InboundMessage | None:
         if not ts or not _TS.fullmatch(ts) or before.bot_id or before.user == self.me.user_id:
             return None
-        return SlackDeletion(
-            InboundMessage(
-                channel=self.channel,
-                chat_id=place,
-                sender_id=before.user or "",
-                id=self._message_id(place, ts),
-                content="",
-                timestamp=_ts_to_ms(ts),
-                thread=self._thread(place, ts, before.thread_ts),
-            )
-        )
+        thread = self._thread(place, ts, before.thread_ts)
+        return self._inbound(place, before.user or "", ts, "", _ts_to_ms(ts), thread)
 
     def _parse_press(self, press: BlockActions, now_ms: int) -> PlatformMessage | None:
         on, message, place = press.container, press.message or Message(), conversation_id(press)
@@ -151,35 +141,34 @@ class SlackEventParser(Struct, frozen=True):
         if not button.value or not button.value.strip() or not button.action_ts:
             return None
         ts, thread = on.message_ts or message.ts or "", on.thread_ts or message.thread_ts
-        return _addressed_message(
-            InboundMessage(
-                channel=self.channel,
-                chat_id=place,
-                sender_id=press.user.id,
-                id=f"{self._message_id(place, ts)}/press/{press.user.id}/{button.action_ts}",
-                content=button.value,
-                timestamp=_ts_to_ms(button.action_ts) or now_ms,
-                thread=thread if thread and thread != ts and _TS.fullmatch(thread) else None,
-            ),
-            press.user.name or press.user.username or "",
-        )
+        thread = thread if thread and thread != ts and _TS.fullmatch(thread) else None
+        id = f"{ts}/press/{press.user.id}/{button.action_ts}"
+        at_ms = _ts_to_ms(button.action_ts) or now_ms
+        pressed = self._inbound(place, press.user.id, id, button.value, at_ms, thread)
+        name = press.user.name or press.user.username or ""
+        return PlatformMessage(message=pressed, group=_is_group(place), name=name)
 
     def _parse_command(self, command: SlashCommand, now_ms: int) -> PlatformMessage | None:
-        if command.team_id != self.me.team_id or not _ID.fullmatch(command.channel_id) or not command.trigger_id:
+        place = command.channel_id
+        if command.team_id != self.me.team_id or not _ID.fullmatch(place) or not command.trigger_id:
             return None
         text = slack_to_text(command.text).strip()
         if command.command != self.command:
             text = f"{command.command} {text}".strip()
-        return _addressed_message(
-            InboundMessage(
-                channel=self.channel,
-                chat_id=command.channel_id,
-                sender_id=command.user_id,
-                id=self._message_id(command.channel_id, f"command/{command.trigger_id}"),
-                content=text or HELP,
-                timestamp=now_ms,
-            ),
-            command.user_name,
+        given = self._inbound(place, command.user_id, f"command/{command.trigger_id}", text or HELP, now_ms)
+        return PlatformMessage(message=given, group=_is_group(place), name=command.user_name)
+
+    def _inbound(
+        self, place: str, sender: str, id: str, text: str, at_ms: int, thread: str | None = None
+    ) -> InboundMessage:
+        return InboundMessage(
+            channel=self.channel,
+            chat_id=place,
+            sender_id=sender,
+            id=self._message_id(place, id),
+            content=text,
+            timestamp=at_ms,
+            thread=thread,
         )
 
     def _message_id(self, place: str, ts: str) -> str:
@@ -190,7 +179,25 @@ class SlackEventParser(Struct, frozen=True):
         message of a thread names itself as its thread."""
         if thread_ts and thread_ts != ts and _TS.fullmatch(thread_ts):
             return thread_ts
-        return ts if self.threads and is_group(place) and _TS.fullmatch(ts) else None
+        return ts if self.threads and _is_group(place) and _TS.fullmatch(ts) else None
+
+    def _mention(self) -> str:
+        return rf"<@{re.escape(self.me.user_id)}(?:\|[^<>]*)?>"
+
+    def _text(self, message: Message) -> str:
+        """Return the text as a person reads it, without a leading or trailing mention of the bot,
+        which only addresses us; forwarded texts, and links to externally stored files."""
+        name, raw = self._mention(), message.text or ""
+        shorter = re.sub(rf"^\s*{name}[\s,:]*|\s*{name}\s*$", "", raw).strip()
+        named = re.sub(name, lambda _: f"@{self.me.name or self.me.user_id}", shorter or raw)
+        parts = [slack_to_text(named).strip()]
+        for one in attachments_in(message):
+            if one.is_share and (text := slack_to_text(one.text or one.fallback or "").strip()):
+                author = " ".join((one.author_name or "somebody").split())
+                parts.append(f"[forwarded from {author}]\n{text}")
+        external = [one for one in _all_files(message) if one.mode == "external" and one.url_private]
+        parts += [f"[{one.title or one.name or 'file'}: {one.url_private}]" for one in external]
+        return "\n\n".join(filter(None, parts))
 
 
 def conversation_id(event: SlackEvent) -> str:
@@ -203,11 +210,11 @@ def conversation_id(event: SlackEvent) -> str:
             return event.container.channel_id or (event.channel.id if event.channel else "")
         case SlashCommand():
             return event.channel_id
-        case UrlVerification():
+        case _:
             return ""
 
 
-def is_group(channel_id: str) -> bool:
+def _is_group(channel_id: str) -> bool:
     """Return whether several people can write there: only ids of direct messages begin with D."""
     return not channel_id.startswith("D")
 
@@ -224,9 +231,24 @@ def _file_ids(message: Message) -> list[str]:
     return [one.id for one in files_in(message)]
 
 
-def _addressed_message(message: InboundMessage, name: str) -> PlatformMessage:
-    """Return a message from our own buttons or commands: it is always addressed to us."""
-    return PlatformMessage(message=message, group=is_group(message.chat_id), name=name)
+def _message_files(message: Message) -> Iterator[RemoteFile]:
+    """Yield the files stored at Slack. The handle is a URL, or the file's id if Slack gives no URL
+    (channels shared between two workspaces)."""
+    for one in _all_files(message):
+        if one.mode not in ("external", "tombstone", "hidden_by_limit"):
+            yield RemoteFile(
+                handle=one.url_private_download or one.url_private or one.id,
+                name=one.name or one.title or "",
+                media_type=one.mimetype or "",
+                size_bytes=one.size,
+            )
+
+
+def _all_files(message: Message) -> Iterator[SlackFile]:
+    yield from files_in(message)
+    for one in attachments_in(message):
+        if one.is_share:
+            yield from files_in(one)
 
 
 def _ts_to_ms(ts: str) -> int:

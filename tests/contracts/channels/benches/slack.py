@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from gateway.channels.slack.signature import signature
+from gateway.channels.slack.wire import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing

@@ -6,10 +6,10 @@ import json
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from gateway.channels.slack.contents import SlackIdentity
-from gateway.channels.slack.parse import SlackDeletion, SlackEventParser
+from gateway.channels.slack.parse import SlackEventParser, SlackIdentity
 from gateway.channels.slack.wire import read_call
 from gateway.platform.protocol import PlatformMessage
+from shared.messages.inbound import InboundMessage
 
 ME: Final = SlackIdentity("T0001", "U0SHOAL", "B0SHOAL", "shoal")
 HEARING: Final = SlackEventParser("slack", ME)
@@ -132,7 +132,7 @@ def form(fields: dict[str, Any]) -> bytes:
 
 def received(
     body: bytes, media_type: str = "application/json", hearing: SlackEventParser = HEARING
-) -> PlatformMessage | SlackDeletion | None:
+) -> PlatformMessage | InboundMessage | None:
     """What a call of the webhook says to us."""
     found = read_call(media_type, body)
     return None if found is None else hearing.parse_event(found, now_ms=NOW_MS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from gateway.channels.slack.parse import SlackDeletion
 from gateway.platform.protocol import PlatformMessage
+from shared.messages.inbound import InboundMessage
 from tests.gateway.channels.slack.payloads import FORM, ME, callback, changed, form, message, press, received, slash
 from tests.helpers.access_table import Ids, Situation
 
@@ -32,11 +32,11 @@ def can_be(situation: Situation) -> bool:
 def hear(situation: Situation, words: str | None = None, nth: int = 1) -> PlatformMessage | None:
     """What is heard of it; `words` instead of the usual ones, `nth` makes it another message."""
     found = _parse(situation, words or "hello", nth)
-    assert not isinstance(found, SlackDeletion)
+    assert not isinstance(found, InboundMessage)
     return found
 
 
-def _parse(situation: Situation, words: str, nth: int) -> PlatformMessage | SlackDeletion | None:
+def _parse(situation: Situation, words: str, nth: int) -> PlatformMessage | InboundMessage | None:
     sender = IDS.people[situation.person]
     chat = IDS.groups[situation.group] if situation.group else f"D0{sender}"
     about: dict[str, Any] = {"channel": chat, "user": sender or None, "username": situation.called or "Mallory"}

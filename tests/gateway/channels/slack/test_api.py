@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from gateway.channels.slack.api import LOOK_BACK_S, SlackApi
+from gateway.channels.slack.calls import AGAIN_S, map_error
 from gateway.channels.slack.channel import ABILITIES
-from gateway.channels.slack.refusals import AGAIN_S, map_error
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,

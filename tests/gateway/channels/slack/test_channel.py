@@ -9,7 +9,7 @@ import pytest
 
 from gateway.channels.slack.channel import SlackChannel
 from gateway.channels.slack.settings import read_slack
-from gateway.channels.slack.signature import signature
+from gateway.channels.slack.wire import signature
 from gateway.platform.protocol import HookRequest, InletVerdict, PlatformMessage
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage

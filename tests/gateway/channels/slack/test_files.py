@@ -171,4 +171,4 @@ async def test_the_real_addresses_are_slacks() -> None:
     calls = SlackWebApi(BOT_TOKEN, "https://slack.com/api/", timeout_s=1.0)
     for url in ("https://files.slack.com/files-pri/T1-F1/download/x", "https://slack.com/api/x"):
         assert calls.may_have_token(url)
-    await calls.close()
+    await calls.http.close()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.slack.parse import SlackDeletion, SlackEventParser
+from gateway.channels.slack.parse import SlackEventParser
 from gateway.channels.slack.wire import UrlVerification, read_call
 from gateway.platform.protocol import PlatformMessage, RemoteFile
+from shared.messages.inbound import InboundMessage
 from tests.gateway.channels.slack.payloads import (
     FORM,
     HEARING,
@@ -213,17 +214,17 @@ def test_a_change_that_no_person_made_is_none(after: dict[str, Any], before: dic
 def test_a_deleted_message_is_withdrawn(event: dict[str, Any], thread: str | None) -> None:
     """By the id that it had, in the conversation where it was."""
     found = received(callback({"type": "message", "subtype": "message_deleted", "hidden": True, **event}))
-    assert isinstance(found, SlackDeletion)
-    assert found.message.id == f"T0001/{event['channel']}/1695223200.000100"
-    assert (found.message.chat_id, found.message.thread) == (event["channel"], thread)
+    assert isinstance(found, InboundMessage)
+    assert found.id == f"T0001/{event['channel']}/1695223200.000100"
+    assert (found.chat_id, found.thread) == (event["channel"], thread)
 
 
 def test_a_deleted_message_with_replies_is_withdrawn_too() -> None:
     """Slack leaves a stone in its place."""
     stone = message("This message was deleted.", subtype="tombstone", user="USLACKBOT")
     found = received(callback(changed(stone, message())))
-    assert isinstance(found, SlackDeletion)
-    assert (found.message.id, found.message.sender_id) == ("T0001/D024BE91L/1695223200.000100", "U2147483697")
+    assert isinstance(found, InboundMessage)
+    assert (found.id, found.sender_id) == ("T0001/D024BE91L/1695223200.000100", "U2147483697")
 
 
 def test_our_own_deleted_messages_take_nothing_back() -> None:

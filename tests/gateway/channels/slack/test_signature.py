@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from slack_sdk.signature import SignatureVerifier
 
-from gateway.channels.slack.signature import is_signed, signature
+from gateway.channels.slack.wire import is_signed, signature
 
 # The example of docs.slack.dev/authentication/verifying-requests-from-slack.
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"

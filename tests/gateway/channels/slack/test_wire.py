@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.slack.parse import SlackDeletion, conversation_id
+from gateway.channels.slack.parse import conversation_id
 from gateway.channels.slack.wire import (
     BlockActions,
     EventCallback,
@@ -23,6 +23,7 @@ from gateway.channels.slack.wire import (
     read_payload,
 )
 from gateway.platform.protocol import PlatformMessage
+from shared.messages.inbound import InboundMessage
 from tests.deploy.test_docs import ROOT
 from tests.gateway.channels.slack.payloads import FORM, HEARING, callback, form, message, press, slash
 
@@ -42,7 +43,7 @@ def take(body: bytes, media_type: str = "application/json") -> None:
         event = read_call(media_type, body)
         if event is not None:
             conversation_id(event)
-            assert isinstance(HEARING.parse_event(event, now_ms=1), PlatformMessage | SlackDeletion | None)
+            assert isinstance(HEARING.parse_event(event, now_ms=1), PlatformMessage | InboundMessage | None)
 
 
 @given(json_of_any_form)
