@@ -53,10 +53,11 @@ class AgentRunner:
     ) -> AgentResult:
         """Run the agent `name` with the model of `preset`, within the limits that the settings and
         the model set and the budget of the chat. Raises what `run_agent` raises."""
-        agent, models = self.settings.agent, self.models
+        agent, models, session = self.settings.agent, self.models, spec.session
         model = models.get(preset)
         limits = await models.limits_of(preset)
-        facts = await models.facts_of(preset)
+        price = (await models.facts_of(preset)).cost_usd
+        budget, late = self.settings.budget, self._background
         spec = replace(
             spec,
             timezone=self.timezone,
@@ -67,12 +68,10 @@ class AgentRunner:
             compact_at=agent.compact_at,
             compact_keep=agent.compact_keep,
             compact=make_compact(model),
-            allowance=ChatBudget(
-                self._spending, spec.session, self.settings.budget, late=self._background, price=facts.cost_usd
-            ),
+            allowance=ChatBudget(self._spending, session, budget, late=late, price=price),
         )
         try:
-            with agent_span(name, spec.session, model.name) as span:
+            with agent_span(name, session, model.name) as span:
                 result = await run_agent(spec, model, tools, journal)
                 set_agent_result(span, result)
                 return result
@@ -88,8 +87,7 @@ class AgentRunner:
 
 def machine_timezone() -> str:
     """Return the machine's IANA time zone if it can be found; else UTC."""
-    name = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
-    return name or "UTC"
+    return os.path.realpath("/etc/localtime").partition("zoneinfo/")[2] or "UTC"
 
 
 def report_fault(where: str, error: BaseException) -> None:

@@ -14,10 +14,9 @@ from shared.settings import BudgetSettings
 from shared.store.fleet.spending import Spending, Spent
 from worker.agent.model.model import TokenUsage
 
-RECORD_TIMEOUT_S: Final = 5.0
-"""Limit of a background write."""
-
+RECORD_TIMEOUT_S: Final = 5.0  # limit of a background write
 _DAY_MS: Final = 86_400_000
+_RESETS: Final = "The budget starts anew at 00:00 UTC."
 
 
 class BackgroundSpending:
@@ -70,6 +69,7 @@ class ChatBudget:
         self._price = price
         self._session = session
         self._settings = settings
+        self._limited = bool(settings.tokens_per_day or settings.usd_per_day)
         self._clock = clock
         self._totals: Spent | None = None
 
@@ -82,11 +82,11 @@ class ChatBudget:
             self._totals = None
             with contextlib.suppress(RedisAway, Refused):
                 self._totals = await self._spending.read(self._session)
-        budget = None if self._totals is None else self._exceeded(self._totals)
-        if budget is None:
-            return None
-        BUDGETS_REACHED.labels(budget).inc()
-        return f"This chat has used its {self._describe_limit(budget)} of today. {_RESETS}"
+        for budget, share in self._shares(self._totals).items() if self._totals else ():
+            if share >= 1:
+                BUDGETS_REACHED.labels(budget).inc()
+                return f"This chat has used its {self._describe_limit(budget)} of today. {_RESETS}"
+        return None
 
     async def count(self, usage: TokenUsage) -> str | None:
         """Count a call. Return a sentence for the person, once a day, when `warn_at` of a budget is
@@ -104,36 +104,26 @@ class ChatBudget:
                 warn_usd=settings.usd_per_day * settings.warn_at,
             )
             if self._totals.warn:
-                budget, share = self._nearest(self._totals)
-                return f"This chat has used {share:.0%} of its {self._describe_limit(budget)} of today. {_RESETS}"
+                shares = self._shares(self._totals)
+                budget = max(shares, key=shares.__getitem__)
+                used = f"{shares[budget]:.0%} of its {self._describe_limit(budget)} of today"
+                return f"This chat has used {used}. {_RESETS}"
         return None
-
-    @property
-    def _limited(self) -> bool:
-        return bool(self._settings.tokens_per_day or self._settings.usd_per_day)
 
     def count_later(self, usage: TokenUsage) -> None:
         """Count a call that was cut short, in the background. The next call returns the warning, if
         any is due."""
-        self._late.add(self._session, usage.prompt_tokens + usage.completion_tokens, self._price(usage))
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        self._late.add(self._session, tokens, self._price(usage))
 
     def _shares(self, spent: Spent) -> dict[str, float]:
         """Return the used share of each budget that is set."""
-        settings = self._settings
-        used = {"tokens": (spent.tokens, settings.tokens_per_day), "usd": (spent.usd, settings.usd_per_day)}
+        tokens, usd = self._settings.tokens_per_day, self._settings.usd_per_day
+        used = {"tokens": (spent.tokens, tokens), "usd": (spent.usd, usd)}
         return {budget: part / whole for budget, (part, whole) in used.items() if whole}
-
-    def _exceeded(self, spent: Spent) -> str | None:
-        return next((budget for budget, share in self._shares(spent).items() if share >= 1), None)
-
-    def _nearest(self, spent: Spent) -> tuple[str, float]:
-        return max(self._shares(spent).items(), key=lambda item: item[1])
 
     def _describe_limit(self, budget: str) -> str:
         if budget == "tokens":
             return f"{self._settings.tokens_per_day:,} tokens"
         usd = self._settings.usd_per_day
         return f"${usd:,.2f}" if usd >= 0.01 else f"${usd:g}"
-
-
-_RESETS: Final = "The budget starts anew at 00:00 UTC."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -16,11 +17,9 @@ from shared.tasks import cancel_all
 
 BUNDLE_S: Final = 0.04
 FULL_EVERY_S: Final = 1.5
-"""Seconds between two events with the whole text, for readers that joined late or missed a
-piece."""
+"""Seconds between two whole texts, for readers that joined late or missed a piece."""
 
-UNWATCHED_PAUSE_S: Final = 1.0
-"""Seconds without any event after one that had no subscriber."""
+UNWATCHED_PAUSE_S: Final = 1.0  # without any event, after one that had no subscriber
 
 
 class LiveUpdates:
@@ -68,7 +67,6 @@ class LiveUpdates:
             await cancel_all([self._pump])
 
     async def add_text(self, delta: str) -> None:
-        """More text of the reply."""
         if self._reply_sent():
             return
         if self._made_at is not None:
@@ -78,7 +76,6 @@ class LiveUpdates:
         self._send_soon()
 
     async def reset_text(self) -> None:
-        """All text so far is taken back."""
         if self.visible:
             self.visible = ""
             self._full_at = 0.0
@@ -87,13 +84,11 @@ class LiveUpdates:
     def _send_soon(self) -> None:
         if self._dirty is None:  # made on demand: many turns stream nothing before their end
             self._dirty = asyncio.Event()
-        if not self._dirty.is_set():
-            self._dirty.set()
+        self._dirty.set()
         if self._open and self._pump is None:
             self._pump = asyncio.create_task(self._keep_sending(self._dirty))
 
     async def add_activity(self, text: str) -> None:
-        """A line about what is being done."""
         await self._publish(ProgressEvent(self._turn, text))
 
     async def send_once(self) -> None:
@@ -114,12 +109,10 @@ class LiveUpdates:
             self._full_at = 0.0
 
     async def _publish(self, event: LiveEvent) -> int:
-        if self._suspended():
-            return 0
-        try:
-            return await publish(self._client, self._session, event)
-        except RedisAway:
-            return 0
+        with contextlib.suppress(RedisAway):
+            if not self._suspended():
+                return await publish(self._client, self._session, event)
+        return 0
 
     async def _keep_sending(self, dirty: asyncio.Event) -> None:
         while True:

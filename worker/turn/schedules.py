@@ -46,30 +46,38 @@ class TurnSchedules:
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
     ) -> tuple[Schedule, int]:
-        assert self._claim.turn is not None
-        if is_background(self._message) or self._claim.turn.background:
-            raise ToolFailed("a run of a schedule cannot make schedules; tell the person what to ask for")
+        claim, turn = self._claim, self._claim.turn
+        assert turn is not None
+        if is_background(self._message) or turn.background:
+            hint = "tell the person what to ask for"
+            raise ToolFailed(f"a run of a schedule cannot make schedules; {hint}")
         try:
             check_timezone(timezone)
             first_ms = check_plan(plan, now_ms=now_ms, min_every_s=self._settings.min_every_s)
         except BadInput as exc:
             raise ToolFailed(exc.message) from None
-        schedule = self._schedule(self._id(key), text, plan, misfire, timezone, now_ms)
-        made = await _await_schedules(self._store.add(schedule, first_ms, claim=self._claim))
+        # The same for one call of one turn on every worker, so that a repeated call adds nothing.
+        drawn = f"{claim.session}\0{turn.n}\0{key}"
+        id = hashlib.blake2s(drawn.encode(), digest_size=4).hexdigest()
+        schedule = self._schedule(id, text, plan, misfire, timezone, now_ms)
+        made = await _await_schedules(self._store.add(schedule, first_ms, claim=claim))
         return made.schedule, made.next_ms
 
     async def listed(self) -> Sequence[ScheduleStatus]:
         return await _await_schedules(self._store.of_session(self._message.session))
 
     async def remove(self, id: str) -> None:
-        if not await _await_schedules(self._store.remove(self._message.session, id, claim=self._claim)):
+        session, claim = self._message.session, self._claim
+        if not await _await_schedules(self._store.remove(session, id, claim=claim)):
             there = ", ".join(one.schedule.id for one in await self.listed()) or "none"
-            raise ToolFailed(f"there is no schedule {id!r} in this chat (any more). There are: {there}")
+            problem = f"there is no schedule {id!r} in this chat (any more)"
+            raise ToolFailed(f"{problem}. There are: {there}")
 
     async def keep_heartbeat(self, entries: Iterable[TranscriptEntry], *, every_s: float, now_ms: int) -> None:
         """Add the heartbeat of the chat if its turn used HEARTBEAT.md. A heartbeat whose file no
         longer exists ends at its next tick. Raises LeaseLost."""
-        calls = (call for entry in entries if isinstance(entry, AssistantEntry) for call in entry.tool_calls)
+        replies = (entry for entry in entries if isinstance(entry, AssistantEntry))
+        calls = (call for reply in replies for call in reply.tool_calls)
         if every_s <= 0 or not any(HEARTBEAT_FILE in call.arguments for call in calls):
             return
         every_ms = int(every_s * 1000)
@@ -96,18 +104,12 @@ class TurnSchedules:
             traceparent=current_traceparent(),
         )
 
-    def _id(self, key: str) -> str:
-        """Return an id of 8 hex digits. It is the same for one call of one turn on every worker, so
-        that a repeated call adds nothing."""
-        assert self._claim.turn is not None
-        drawn = f"{self._claim.session}\0{self._claim.turn.n}\0{key}"
-        return hashlib.blake2s(drawn.encode(), digest_size=4).hexdigest()
-
 
 def drop_quiet_heartbeat(message: InboundMessage, result: AgentResult) -> AgentResult:
     """Return the result, emptied if it answers a heartbeat that needed nothing."""
-    if message.metadata.get("schedule") == HEARTBEAT and result.content.strip(" .`*\n") == NOTHING_NEEDED:
-        return msgspec.structs.replace(result, content="", entries=())
+    if message.metadata.get("schedule") == HEARTBEAT:
+        if result.content.strip(" .`*\n") == NOTHING_NEEDED:
+            return msgspec.structs.replace(result, content="", entries=())
     return result
 
 

@@ -1,5 +1,4 @@
-"""Spans of a worker. A session appears as a hash; all other attributes are numbers and fixed
-words."""
+"""Spans of a worker. A session appears as a hash; the rest is numbers and fixed words."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ def turn_span(claim: Claim, queue: str) -> Span:
     """Open the span of one attempt at a turn, which was due in `queue`."""
     opened = span(TURN)
     if opened.on and claim.turn is not None:
-        _set_attempt(opened, claim, claim.session, claim.turn.attempt, claim.turn.crashes)
+        _set_attempt(opened, claim, claim.session)
         opened.set("shoal.turn", claim.turn.n)
         opened.set("shoal.queue", queue)
     return opened
@@ -30,7 +29,7 @@ def subagent_span(claim: Claim, session: str, id: str) -> Span:
     """Open the span of one attempt at a subagent."""
     opened = span(SUBAGENT)
     if opened.on and claim.subagent is not None:
-        _set_attempt(opened, claim, session, claim.subagent.attempt, claim.subagent.crashes)
+        _set_attempt(opened, claim, session)
         opened.set("shoal.child", id)
     return opened
 
@@ -68,8 +67,7 @@ def set_outcome(opened: Span, outcome: str) -> str:
 
 
 def link_joined(conversation: Conversation | None) -> str | None:
-    """Link the messages that joined a turn to its span. Return the traceparent of the line that
-    ends it."""
+    """Link the messages that joined a turn to its span. Return the traceparent of its last line."""
     opened = active()
     if opened.on and conversation is not None:
         for message in conversation.messages[1:]:
@@ -77,11 +75,13 @@ def link_joined(conversation: Conversation | None) -> str | None:
     return current_traceparent()
 
 
-def _set_attempt(opened: Span, claim: Claim, session: str, attempt: int, crashes: int) -> None:
+def _set_attempt(opened: Span, claim: Claim, session: str) -> None:
+    work = claim.turn or claim.subagent
+    assert work is not None
     opened.set("shoal.channel", split_session(session)[0])
     opened.set("shoal.session", log_id(session))
-    opened.set("shoal.attempt", attempt)
+    opened.set("shoal.attempt", work.attempt)
     opened.set("shoal.wait_ms", claim.waited_ms)
     opened.set("shoal.worker", claim.owner[:12])
-    if claim.owner_lost or crashes:
+    if claim.owner_lost or work.crashes:
         opened.set("shoal.takeover", "lapsed" if claim.owner_lost else "crash")
