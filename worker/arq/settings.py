@@ -15,8 +15,7 @@ import msgspec
 from shared.ids import nonce
 from shared.settings import load, redis_url
 from worker.arq.lease_worker import LeaseWorker
-from worker.jobs.probe import probe
-from worker.jobs.table import CRON, FUNCTIONS
+from worker.jobs.table import CRON, FUNCTIONS, probe
 from worker.process.guardian_link import GuardianLink
 from worker.process.worker_deps import QUEUES, WorkerDeps
 from worker.process.worker_handle import guardian_config

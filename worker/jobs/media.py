@@ -1,5 +1,6 @@
-"""Deletion of stored files: of a session that was forgotten, with its workspace, and of old
-ones."""
+"""Deletion of stored files: of a session that was forgotten, with its workspace, and of old ones.
+
+`context["deps"]` has `media` (MediaStore) and `workspaces` (Workspaces)."""
 
 from __future__ import annotations
 
@@ -8,8 +9,6 @@ from typing import Any
 
 from shared.errors import ToolFailed, TryLater
 from shared.log import logger
-from shared.media.store import MediaStore
-from worker.guards.workspace import Workspaces
 from worker.jobs.retry_later import wait_after
 
 log = logger("jobs")
@@ -19,17 +18,15 @@ async def forget_media(context: dict[str, Any], folder: str) -> None:
     """Delete the files that a session, named by its folder, had when this job was queued: those
     that were sent, and those in its workspace. Raises TryLater while a volume is unavailable; the
     other one does not wait for it."""
-    media: MediaStore = context["deps"].media
-    workspaces: Workspaces = context["deps"].workspaces
-    before_s = context["enqueue_time"].timestamp()
+    deps, before_s = context["deps"], context["enqueue_time"].timestamp()
     unavailable: list[str] = []
     sent = kept = 0
     try:
-        sent = await asyncio.to_thread(media.forget, folder, before_s=before_s)
+        sent = await asyncio.to_thread(deps.media.forget, folder, before_s=before_s)
     except OSError as exc:
         unavailable.append(f"media ({type(exc).__name__})")
     try:
-        kept = await workspaces.erase_session(folder, before_s=before_s)
+        kept = await deps.workspaces.erase_session(folder, before_s=before_s)
     except (OSError, ToolFailed) as exc:
         unavailable.append(f"workspace ({type(exc).__name__})")
     if sent or kept or not unavailable:
@@ -42,11 +39,8 @@ async def forget_media(context: dict[str, Any], folder: str) -> None:
 
 async def expire_media(context: dict[str, Any]) -> None:
     """Delete old files, as a cron job. The next hour makes up for a failed one."""
-    media: MediaStore = context["deps"].media
     try:
-        gone = await asyncio.to_thread(media.expire)
+        if gone := await asyncio.to_thread(context["deps"].media.expire):
+            log.info("files expired", files=gone)
     except OSError as exc:
         log.warning("files not swept", error=type(exc).__name__)
-        return
-    if gone:
-        log.info("files expired", files=gone)

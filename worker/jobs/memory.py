@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from shared.log import logger
@@ -16,31 +17,29 @@ log = logger("jobs")
 
 async def consolidate(context: Context, session: str) -> None:
     """Reduce a long conversation to its newest entries. Raises TryLater."""
-    consolidator: Consolidator = context["deps"].consolidator
-    keep, unread = consolidator.settings.keep, keeps_crashing(context)
-    await with_retries(
-        context, session, lambda patient: consolidator.consolidate(session, keep, patient=patient, unread=unread)
-    )
+    made: Consolidator = context["deps"].consolidator
+    keep, unread = made.settings.keep, keeps_crashing(context)
+    work = partial(made.consolidate, session, keep, unread=unread)
+    await with_retries(context, session, lambda patient: work(patient=patient))
 
 
 async def archive(context: Context, session: str) -> None:
     """Move the conversation that `/new` ended into memory. Raises TryLater."""
-    consolidator: Consolidator = context["deps"].consolidator
-    unread = keeps_crashing(context)
-    await with_retries(context, session, lambda patient: consolidator.archive(session, patient=patient, unread=unread))
+    made: Consolidator = context["deps"].consolidator
+    work = partial(made.archive, session, unread=keeps_crashing(context))
+    await with_retries(context, session, lambda patient: work(patient=patient))
 
 
 async def idle(context: Context, session: str) -> None:
     """Reduce an idle conversation to its last few entries and remove it from the agenda. Raises
     TryLater."""
-    consolidator: Consolidator = context["deps"].consolidator
+    made: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
+    keep, unread = made.settings.idle_keep, keeps_crashing(context)
 
     async def work(patient: bool) -> None:
         due = await memory.idle.find(session)
-        await consolidator.consolidate(
-            session, consolidator.settings.idle_keep, patient=patient, unread=keeps_crashing(context)
-        )
+        await made.consolidate(session, keep, patient=patient, unread=unread)
         if due is not None and not (await memory.count_unconsolidated(session)).archive:
             await memory.idle.remove(due)
 
@@ -49,10 +48,7 @@ async def idle(context: Context, session: str) -> None:
 
 async def rework(context: Context, scope: str) -> None:
     """Rewrite the MEMORY.md of a scope from its HISTORY.md. It is due again after the next
-    consolidation. A scope that keeps crashing workers is left as it is until then.
-
-    Raises TryLater.
-    """
+    consolidation. A scope that keeps crashing workers is left as is until then. Raises TryLater."""
     consolidator: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
 

@@ -19,8 +19,7 @@ SOON_S: Final = 30.0
 FIRST_WAIT_S: Final = 60.0
 WAIT_CAP_S: Final = 3600.0
 PATIENT_TRIES: Final = 30
-"""The first waits double, the others are an hour each: after this many tries a job has waited for
-about a day."""
+"""The first waits double, the others are an hour each: these tries take about a day."""
 
 CRASHES_BEFORE_SKIP: Final = 3
 """Crashes of workers after which a job leaves out the part that it was doing then."""
@@ -48,8 +47,9 @@ async def with_retries(context: dict[str, Any], name: str, work: Callable[[bool]
             raise TryLater(exc.kind, wait_s) from exc
         except TimeoutError as exc:
             drained = lease is not None and lease.draining
-            log.warning("job put off", reason="drain" if drained else "TimeoutError", tries=tries)
-            raise TryLater("drain" if drained else "TimeoutError", 0.0 if drained else SOON_S) from exc
+            reason, wait_s = ("drain", 0.0) if drained else ("TimeoutError", SOON_S)
+            log.warning("job put off", reason=reason, tries=tries)
+            raise TryLater(reason, wait_s) from exc
         except (MemoryChanged, RedisAway, Refused) as exc:
             log.warning("job put off", reason=type(exc).__name__, tries=tries, wait_s=SOON_S)
             raise TryLater(type(exc).__name__, SOON_S) from exc

@@ -1,27 +1,36 @@
-"""The sweep of a minute: conversations and memories that are due, and leftovers of crashes."""
+"""The sweeps of a minute: conversations and memories that are due, leftovers of crashes, and
+ephemeral sessions (one request over HTTP each). Any worker runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from shared.errors import RedisAway, Refused
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import RedisAway, Refused, ToolFailed
+from shared.ids import folder_name
 from shared.log import logger
+from shared.media.store import MediaStore
 from shared.settings import MemorySettings
+from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.background_jobs import MemoryJobs
 from shared.store.schedules.agenda import Agenda, AgendaEntry
+from shared.store.sessions.ephemeral import EphemeralSessions
 from shared.store.sessions.memory import MemoryStore
 from shared.store.subagents.subagents import Subagents
+from worker.guards.workspace import Workspaces
 
 AGAIN_MS: Final = 10 * 60_000
 BATCH: Final = 100
-BATCHES: Final = 20
+MEMORY_BATCHES: Final = 20
+EPHEMERAL_BATCHES: Final = 200
 
 log = logger("jobs")
 
 
 class MemorySweep:
-    """Queues a job for each due member of the two agendas. Any worker may run it.
+    """Queues a job for each due member of the two agendas.
 
     A member is put off first and queued then: if the process ends in between, it is found again.
     The job removes it from the agenda when its work is done; the sweep does when nothing is left to
@@ -29,7 +38,11 @@ class MemorySweep:
     """
 
     def __init__(
-        self, memory: MemoryStore, jobs: MemoryJobs, settings: MemorySettings, children: Subagents | None = None
+        self,
+        memory: MemoryStore,
+        jobs: MemoryJobs,
+        settings: MemorySettings,
+        children: Subagents | None = None,
     ) -> None:
         self._memory = memory
         self._jobs = jobs
@@ -40,18 +53,14 @@ class MemorySweep:
         """Sweep once. Raises RedisAway, Refused."""
         if self._children is not None and (back := await self._children.requeue_lost()):
             log.warning("subagents put back", subagents=back)
-        await self._sweep_agenda(self._memory.idle, self._queue_conversation)
-        await self._sweep_agenda(self._memory.rework, self._queue_rework)
-
-    async def _sweep_agenda(self, agenda: Agenda, queue_jobs: Callable[[AgendaEntry], Awaitable[bool]]) -> None:
-        for _ in range(BATCHES):
-            found = await agenda.due(BATCH)
-            for due in found:
-                if await queue_jobs(due):
-                    continue
-                await agenda.remove(due)
-            if len(found) < BATCH:
-                return
+        async for due in _due_entries(self._memory.idle, MEMORY_BATCHES):
+            if not await self._queue_conversation(due):
+                await self._memory.idle.remove(due)
+        async for due in _due_entries(self._memory.rework, MEMORY_BATCHES):
+            if self._settings.rework_h <= 0:
+                await self._memory.rework.remove(due)
+            elif await self._memory.rework.put_off(due, AGAIN_MS):
+                await self._jobs.rework(due.member)
 
     async def _queue_conversation(self, due: AgendaEntry) -> bool:
         """Queue the jobs of a conversation. Return False when there is nothing to do."""
@@ -66,19 +75,59 @@ class MemorySweep:
                 await self._jobs.idle(due.member)
         return True
 
-    async def _queue_rework(self, due: AgendaEntry) -> bool:
-        if self._settings.rework_h <= 0:
-            return False
-        if await self._memory.rework.put_off(due, AGAIN_MS):
-            await self._jobs.rework(due.member)
-        return True
+
+class EphemeralSweep:
+    """Ends ephemeral sessions and deletes their files.
+
+    The gateway that answered ended most of them; only their files are left. The others lost their
+    gateway, or their answer was not fetched within a day.
+    """
+
+    def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
+        self._ephemeral = EphemeralSessions(client)
+        self._media = media
+        self._workspaces = workspaces
+
+    async def run_once(self) -> int:
+        """Sweep once. Return how many sessions were removed. Raises RedisAway."""
+        agenda, gone = self._ephemeral.agenda, 0
+        async for due in _due_entries(agenda, EPHEMERAL_BATCHES):
+            await self._ephemeral.erase(due.member)
+            folder, before_s = folder_name(due.member), SYSTEM_CLOCK.now_ms() / 1000
+            try:
+                await asyncio.to_thread(self._media.forget, folder, before_s=before_s)
+                await self._workspaces.erase_session(folder, before_s=before_s)
+            except (OSError, ToolFailed) as exc:
+                log.warning("files not forgotten yet", error=type(exc).__name__)
+                await agenda.put_off(due, AGAIN_MS)
+            else:
+                gone += await agenda.remove(due)
+        return gone
+
+
+async def _due_entries(agenda: Agenda, batches: int) -> AsyncIterator[AgendaEntry]:
+    for _ in range(batches):
+        found = await agenda.due(BATCH)
+        for due in found:
+            yield due
+        if len(found) < BATCH:
+            return
 
 
 async def sweep(context: dict[str, Any]) -> None:
-    """Run the sweep as a cron job. `context["deps"]` has `sweep`. The next minute makes up for a
-    failed one."""
+    """Sweep memories as a cron job. The next minute makes up for a failed one."""
     made: MemorySweep = context["deps"].sweep
     try:
         await made.run_once()
+    except (RedisAway, Refused) as exc:
+        log.warning("sweep put off", reason=type(exc).__name__)
+
+
+async def sweep_ephemeral_sessions(context: dict[str, Any]) -> None:
+    """Sweep ephemeral sessions as a cron job. The next minute makes up for a failed one."""
+    deps = context["deps"]
+    try:
+        if gone := await EphemeralSweep(deps.client, deps.media, deps.workspaces).run_once():
+            log.info("ephemeral sessions ended", sessions=gone)
     except (RedisAway, Refused) as exc:
         log.warning("sweep put off", reason=type(exc).__name__)

@@ -7,17 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from arq import Retry, cron, func
-from arq.cron import CronJob
 from arq.worker import Function
 
 from shared.errors import TryLater
 from shared.tracing import span
 from shared.tracing.spans import JOB
-from worker.jobs.ephemeral_sessions import sweep_ephemeral_sessions
 from worker.jobs.media import expire_media, forget_media
 from worker.jobs.memory import archive, consolidate, idle, rework
 from worker.jobs.retry_later import JOB_S, PATIENT_TRIES
-from worker.jobs.sweep import sweep
+from worker.jobs.sweep import sweep, sweep_ephemeral_sessions
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES
 """The end of a job that is put off for ever. Jobs count their own tries."""
@@ -25,6 +23,11 @@ MAX_TRIES: Final = 2 * PATIENT_TRIES
 SWEEP_S: Final = 50.0
 
 Job = Callable[[dict[str, Any], str], Awaitable[None]]
+
+
+async def probe(ctx: dict[str, Any], text: str = "") -> str:
+    """Return `text`: `shoal doctor --probe` uses this to see whether workers run jobs."""
+    return text
 
 
 def _make_job(work: Job) -> Function:
@@ -44,12 +47,10 @@ def _make_job(work: Job) -> Function:
     return func(made, timeout=JOB_S + 60, max_tries=MAX_TRIES, keep_result=0)
 
 
-FUNCTIONS: Final[tuple[Function, ...]] = tuple(map(_make_job, (consolidate, idle, archive, rework, forget_media)))
-_sweep: Any = sweep
-_expire_media: Any = expire_media
-_sweep_ephemeral_sessions: Any = sweep_ephemeral_sessions
-CRON: Final[tuple[CronJob, ...]] = (
-    cron(_sweep, name="sweep", second=0, timeout=SWEEP_S, max_tries=1),
-    cron(_sweep_ephemeral_sessions, name="throw-away sessions", second=30, timeout=SWEEP_S, max_tries=1),
-    cron(_expire_media, name="expire media", minute=17, second=0, timeout=JOB_S, max_tries=1),
+_cron: Any = functools.partial(cron, max_tries=1)  # likewise
+FUNCTIONS: Final = tuple(map(_make_job, (consolidate, idle, archive, rework, forget_media)))
+CRON: Final = (
+    _cron(sweep, name="sweep", second=0, timeout=SWEEP_S),
+    _cron(sweep_ephemeral_sessions, name="throw-away sessions", second=30, timeout=SWEEP_S),
+    _cron(expire_media, name="expire media", minute=17, second=0, timeout=JOB_S),
 )

@@ -1,5 +1,4 @@
-"""Runs the schedules of chats. Every worker polls; the first one to fire a tick runs it. There is
-no leader."""
+"""Runs the schedules of chats. Every worker polls; the first one to fire a tick runs it."""
 
 from __future__ import annotations
 
@@ -36,24 +35,21 @@ from shared.tracing.spans import TICK
 from worker.turn.schedules import NOTHING_NEEDED
 
 POLL_S: Final = 5.0
-"""Seconds between two polls when nothing is due. A new schedule that is due sooner may run that
-late."""
+"""Seconds between two polls when nothing is due. A schedule that is due sooner may run late."""
 
 SOON_S: Final = 1.0
-JITTER_S: Final = 0.25
-"""Random part of each wait, so that workers do not poll at the same moment."""
-
+JITTER_S: Final = 0.25  # random part of each wait, so that workers do not poll together
 CONCURRENCY: Final = 4
 """Ticks that one worker runs at once: fewer than the connections of its pool. One file that hangs
 then blocks few others."""
 
 LATER_MS: Final = 60_000
-COUNT_LIMIT: Final = 250
-"""Limit of missed ticks that are counted at once."""
+COUNT_LIMIT: Final = 250  # of missed ticks that are counted at once
 
 HEARTBEAT_TEXT: Final = (
-    "Your file HEARTBEAT.md says what to look after. Do now what it asks for, and keep it up to date. If nothing of it "
-    "needs anything now, answer with {quiet} alone: then nobody is told.\n\n---\n\n{content}"
+    "Your file HEARTBEAT.md says what to look after. Do now what it asks for, and keep it up to "
+    "date. If nothing of it needs anything now, answer with {quiet} alone: then nobody is told."
+    "\n\n---\n\n{content}"
 )
 
 ReadHeartbeat = Callable[[str], Awaitable[str]]
@@ -74,27 +70,22 @@ def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronS
     """Return the plan for the tick `tick` at the time `now`, both in ms. At most `late_s` late
     counts as in time."""
     if now - tick <= settings.late_s * 1000:
-        following = next_tick(plan, tick)
-        return TickPlan(True, NextTick(to=following, due_ms=following or 0, skip_busy=misfire == "skip"))
+        to = next_tick(plan, tick)
+        return TickPlan(True, NextTick(to=to, due_ms=to or 0, skip_busy=misfire == "skip"))
     if misfire == "all":
-        return _replay_missed(plan, tick, now, settings.catch_up)
+        # All missed ticks run if there are not too many.
+        newest = ticks_between(plan, tick, now, limit=settings.catch_up)
+        if len(newest) == settings.catch_up:
+            passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNT_LIMIT))
+            return TickPlan(False, NextTick(to=newest[0], due_ms=now, missed=passed + 1))
+        to = next_tick(plan, tick)
+        due = 0 if to is None else max(to, now + 1)
+        return TickPlan(True, NextTick(to=to, due_ms=due, skip_busy=False))
     passed = len(ticks_between(plan, tick, now, limit=COUNT_LIMIT))
-    following = next_tick(plan, now)
+    to = next_tick(plan, now)
     if misfire == "skip":
-        return TickPlan(False, NextTick(to=following, due_ms=following or 0, missed=passed + 1))
-    return TickPlan(True, NextTick(to=following, due_ms=following or 0, missed=passed, skip_busy=False))
-
-
-def _replay_missed(plan: Plan, tick: int, now: int, catch_up: int) -> TickPlan:
-    """Return the plan for one of several missed ticks, all of which run if there are not too
-    many."""
-    newest = ticks_between(plan, tick, now, limit=catch_up)
-    if len(newest) == catch_up:
-        passed = len(ticks_between(plan, tick, newest[0] - 1, limit=COUNT_LIMIT))
-        return TickPlan(False, NextTick(to=newest[0], due_ms=now, missed=passed + 1))
-    following = next_tick(plan, tick)
-    due = 0 if following is None else following if following > now else now + 1
-    return TickPlan(True, NextTick(to=following, due_ms=due, skip_busy=False))
+        return TickPlan(False, NextTick(to=to, due_ms=to or 0, missed=passed + 1))
+    return TickPlan(True, NextTick(to=to, due_ms=to or 0, missed=passed, skip_busy=False))
 
 
 class Ticker:
@@ -119,24 +110,20 @@ class Ticker:
     async def run(self) -> None:
         """Poll until cancelled. Outages of Redis do not end it; the lease loops log them."""
         while True:
+            wait_s = POLL_S
             try:
                 wait_s = await self.run_once()
             except RedisAway:
-                wait_s = POLL_S
+                pass
             except Refused as exc:
                 log.warning("ticks wait", reason=exc.code)
-                wait_s = POLL_S
             except Exception:
                 log.exception("ticks wait")  # turns are answered all the same
-                wait_s = POLL_S
             await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
 
     async def run_once(self, *, now_ms: int | None = None) -> float:
-        """Run what is due. Return the seconds until the next poll. Without `now_ms` the server's
-        clock counts.
-
-        Raises RedisAway, and Refused when the store is full: due ticks stay due.
-        """
+        """Run what is due, by the server's clock or `now_ms`. Return the seconds until the next
+        poll. Raises RedisAway, and Refused when the store is full: due ticks stay due."""
         look = await self._schedules.due(now_ms=now_ms)
         due = list(look.due)
         self._rng.shuffle(due)  # workers that come at the same time share the work
@@ -170,8 +157,9 @@ class Ticker:
             await self._schedules.put_off(due, LATER_MS)
 
     async def _run_tick(self, due: DueSchedule, schedule: Schedule, now: int, now_ms: int | None) -> None:
-        late = now - due.tick > self._settings.late_s * 1000
-        wait_ms = _spread_ms(due.member, self._settings.spread_s)
+        settings, tick = self._settings, due.tick
+        late = now - tick > settings.late_s * 1000
+        wait_ms = _spread_ms(due.member, settings.spread_s)
         if late and schedule.misfire != "skip" and not due.put_off and wait_ms > 0:
             if await self._schedules.put_off(due, wait_ms):
                 SCHEDULES_FIRED.labels("put_off").inc()
@@ -179,13 +167,14 @@ class Ticker:
         if schedule.heartbeat:
             chosen, text = await self._plan_heartbeat(due, schedule, now)
         else:
-            chosen, text = plan_tick(schedule.plan, schedule.misfire, due.tick, now, self._settings), schedule.text
+            chosen = plan_tick(schedule.plan, schedule.misfire, tick, now, settings)
+            text = schedule.text
         with span(TICK) as began:  # a trace of its own: the schedule may have been added long ago
             message: InboundMessage | None = None
             if chosen.run:
                 _set_tick_attributes(began, schedule)
-                traceparent = (current() or fresh()).traceparent
-                message = tick_message(schedule, due.tick, now_ms=now, late=late, text=text, traceparent=traceparent)
+                trace = (current() or fresh()).traceparent
+                message = tick_message(schedule, tick, now_ms=now, late=late, text=text, traceparent=trace)
             outcome = await self._schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
             if outcome != FIRED:
                 began.drop()
@@ -197,12 +186,11 @@ class Ticker:
 
     async def _plan_heartbeat(self, due: DueSchedule, schedule: Schedule, now: int) -> tuple[TickPlan, str]:
         """Read HEARTBEAT.md before a model is asked. Without the file the heartbeat ends."""
-        over = TickPlan(False, NextTick(to=None)), ""
-        if not self._heartbeat_ms or self._read_heartbeat is None:
-            return over
-        content = (await self._read_heartbeat(schedule.session)).strip()
+        content = ""
+        if self._heartbeat_ms and self._read_heartbeat is not None:
+            content = (await self._read_heartbeat(schedule.session)).strip()
         if not content:
-            return over
+            return TickPlan(False, NextTick(to=None)), ""
         plan = EveryPlan(self._heartbeat_ms, due.tick)
         text = HEARTBEAT_TEXT.format(quiet=NOTHING_NEEDED, content=content)
         return plan_tick(plan, "skip", due.tick, now, self._settings), text
@@ -229,8 +217,7 @@ def _count_outcomes(outcome: int, move: NextTick) -> dict[str, int]:
 
 
 def _spread_ms(member: str, spread_s: float) -> int:
-    """Return a delay that is the same for one schedule on every worker, and evenly spread over all
-    schedules."""
+    """Return a delay that is the same on every worker, and evenly spread over all schedules."""
     if spread_s <= 0:
         return 0
     drawn = int.from_bytes(hashlib.blake2s(member.encode(), digest_size=8).digest())

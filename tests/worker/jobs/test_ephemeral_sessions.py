@@ -17,8 +17,8 @@ from shared.store.sessions.ephemeral import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Inbox
 from worker.guards.workspace import Workspaces
-from worker.jobs import ephemeral_sessions
-from worker.jobs.ephemeral_sessions import EphemeralSweep
+from worker.jobs import sweep
+from worker.jobs.sweep import EphemeralSweep
 
 
 async def request(client: RedisClient) -> ApiRequest:
@@ -78,11 +78,11 @@ async def test_a_session_whose_gateway_died_goes_when_its_time_has_come(client: 
 async def test_a_sweep_takes_many(client: RedisClient, tmp_path: Path) -> None:
     """More than one batch, in one go."""
     made = Swept(client, tmp_path)
-    for _ in range(ephemeral_sessions.BATCH + 5):
+    for _ in range(sweep.BATCH + 5):
         await EphemeralSessions(client).end(
             (await Requests(client).begin("o", key=None, session=None, asked="h")).session
         )
-    assert await made.sweep.run_once() == ephemeral_sessions.BATCH + 5
+    assert await made.sweep.run_once() == sweep.BATCH + 5
     made.workspaces.close()
 
 
