@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import time
 from typing import Any, Final
 
 import click
 
-from console.examples import examples
-from console.output import table
-from console.redis_call import with_redis
+from console.output import as_json, examples, print_json, table, utc
+from console.redis_call import redis_command
 from shared.settings import Settings
 from shared.store.access.audit import LINES, Audit, AuditLine
 from shared.store.client.redis_client import RedisClient
@@ -21,18 +18,16 @@ COLUMNS: Final = ("at", "kind", "outcome", "actor", "channel", "session", "turn"
 @click.command(epilog=examples("shoal audit", "shoal audit -n 200 --kind pairing", "shoal audit --kind exec --json"))
 @click.option("-n", "--limit", type=click.IntRange(1, LINES), default=50, show_default=True, help="How many.")
 @click.option("--kind", default="", metavar="WORD", help="Only access, pairing, approval, message or exec.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def audit(limit: int, kind: str, as_json: bool) -> None:
+@as_json
+@redis_command
+async def audit(client: RedisClient, settings: Settings, limit: int, kind: str, as_json: bool) -> None:
     """Show the audit record: refusals, pairing, approvals, commands run. The newest line is
     last."""
-
-    async def load(client: RedisClient, settings: Settings) -> list[AuditLine]:
-        found = await Audit(client).newest(LINES if kind else limit)
-        return [line for line in found if kind in ("", line.kind)][:limit]
-
-    facts = [_facts(line) for line in reversed(with_redis(load))]
+    newest = await Audit(client).newest(LINES if kind else limit)
+    lines = [line for line in newest if kind in ("", line.kind)][:limit]
+    facts = [_facts(line) for line in reversed(lines)]
     if as_json:
-        click.echo(json.dumps({"lines": facts}, indent=2))
+        print_json({"lines": facts})
     elif facts:
         click.echo(table(COLUMNS, [[one[name] or "" for name in COLUMNS] for one in facts]))
     else:
@@ -42,7 +37,7 @@ def audit(limit: int, kind: str, as_json: bool) -> None:
 def _facts(line: AuditLine) -> dict[str, Any]:
     return {
         "id": line.id,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(line.at_ms / 1000)),
+        "at": utc(line.at_ms),
         "kind": line.kind,
         "outcome": line.outcome,
         "actor": line.actor,

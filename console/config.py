@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from console.examples import examples
-from console.output import as_json, print_json
+from console.output import as_json, examples, print_json
+from shared.errors import SettingsError
+
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
+WITHIN_S: Final = 60.0
 
 
 @click.group()
@@ -21,10 +29,9 @@ def config() -> None:
 def check(as_json: bool) -> None:
     """Say whether the settings are fine, those of channels included; else list every problem and
     exit with 2."""
-    from console.doctor.channel_settings import check_channels
     from shared.settings import load
 
-    check_channels(load())
+    _check_channels(load())
     if as_json:
         print_json({"ok": True})
     else:
@@ -41,12 +48,31 @@ def show(as_json: bool) -> None:
     if as_json:
         print_json(sections)
         return
-    for name, table in sections.items():
-        for key, value in _flat(name, table):
-            click.echo(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    for name, section in sections.items():
+        for line in _lines(name, section):
+            click.echo(line)
 
 
-def _flat(name: str, value: Any) -> list[tuple[str, Any]]:
+def _check_channels(settings: Settings) -> None:
+    """Raise SettingsError, one line per problem, when an enabled channel could not start. Only a
+    gateway can validate them, so a gateway process is asked. Connects to nothing."""
+    from shared.settings import child_environment
+
+    if not settings.channels:
+        return
+    command = [sys.executable, "-m", "gateway", "--check"]
+    pipe: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    try:
+        result = subprocess.run(command, env=child_environment({}), timeout=WITHIN_S, check=False, **pipe)
+    except subprocess.TimeoutExpired:
+        raise SettingsError(f"`python -m gateway --check` did not end within {WITHIN_S:g} s; run it by hand") from None
+    if result.returncode != 0 or result.stdout.strip() != "ok":
+        raise SettingsError(result.stdout.strip() or f"`python -m gateway --check` ended with code {result.returncode}")
+
+
+def _lines(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        return [line for key, inner in value.items() for line in _flat(f"{name}.{key}", inner)]
-    return [] if value is None else [(name, value)]
+        for key, inner in value.items():
+            yield from _lines(f"{name}.{key}", inner)
+    elif value is not None:
+        yield f"{name} = {json.dumps(value, ensure_ascii=False)}"

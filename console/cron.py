@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from console.completion import candidates
-from console.examples import examples
-from console.output import as_json, print_json, table
-from console.redis_call import with_redis
+from console import completion
+from console.output import as_json, examples, print_facts, print_json, table, without_asking
+from console.redis_call import redis_command, with_redis
 from shared.errors import BadInput
 from shared.ids import log_id
-from shared.terminal_text import clean_line, counted
+from shared.terminal_text import counted
 
 if TYPE_CHECKING:
     from shared.messages.schedule import ScheduleStatus
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from shared.store.client.redis_client import RedisClient
 
 _chat = click.option(
-    "--chat", default="", metavar="NAME", shell_complete=candidates.sessions, help="Only this chat, as channel:chat."
+    "--chat", default="", metavar="NAME", shell_complete=completion.sessions, help="Only this chat, as channel:chat."
 )
 
 
@@ -37,68 +36,53 @@ def cron() -> None:
 @_chat
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
-def list_(chat: str, limit: int, as_json: bool) -> None:
+@redis_command
+async def list_(client: RedisClient, settings: Settings, chat: str, limit: int, as_json: bool) -> None:
     """List schedules, the next one first."""
-
-    async def load(client: RedisClient, settings: Settings) -> list[ScheduleStatus]:
-        return sorted(await _standing(client, chat), key=lambda one: one.next_ms)
-
-    found = with_redis(load)
+    found = sorted(await _standing(client, chat), key=lambda one: one.next_ms)
     if as_json:
         print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
         return
     if not found:
         click.echo("Nothing is planned.")
         return
-    click.echo(
-        table(["id", "session", "in logs", "plan", "next", "runs", "missed"], [_row(one) for one in found[:limit]])
-    )
+    header = ["id", "session", "in logs", "plan", "next", "runs", "missed"]
+    click.echo(table(header, [_row(one) for one in found[:limit]]))
     if len(found) > limit:
         click.echo(f"\n{len(found):,} in all; a higher --limit shows others")
 
 
 @cron.command(epilog=examples("shoal cron show x8r2", "shoal cron show heartbeat --chat web:owner/terminal --text"))
-@click.argument("id", shell_complete=candidates.schedules)
+@click.argument("id", shell_complete=completion.schedules)
 @_chat
 @click.option("--text", "with_text", is_flag=True, help="Also show the text that the agent gets.")
 @as_json
-def show(id: str, chat: str, with_text: bool, as_json: bool) -> None:
+@redis_command
+async def show(client: RedisClient, settings: Settings, id: str, chat: str, with_text: bool, as_json: bool) -> None:
     """Show a schedule in full."""
-
-    async def load(client: RedisClient, settings: Settings) -> ScheduleStatus:
-        return await _found(client, id, chat)
-
-    one = with_redis(load)
+    one = await _found(client, id, chat)
     facts = _facts(one) | ({"text": one.schedule.text} if with_text else {})
     if as_json:
         print_json(facts)
-        return
-    for key, value in facts.items():
-        if value is not None:
-            click.echo(f"{key.replace('_', ' '):<12} {clean_line(str(value))}")
+    else:
+        print_facts(facts)
 
 
 @cron.command(epilog=examples("shoal cron remove x8r2", "shoal cron remove heartbeat --chat web:owner/terminal --yes"))
-@click.argument("id", shell_complete=candidates.schedules)
+@click.argument("id", shell_complete=completion.schedules)
 @_chat
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@without_asking
 @as_json
 def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
     """Remove a schedule. Its chat gets no notice."""
     from shared.messages.schedule import describe_plan
     from shared.store.schedules.schedules import Schedules
 
-    async def look(client: RedisClient, settings: Settings) -> ScheduleStatus:
-        return await _found(client, id, chat)
-
-    async def run(client: RedisClient, settings: Settings) -> bool:
-        return await Schedules(client).remove(one.schedule.session, id)
-
-    one = with_redis(look)
+    one = with_redis(lambda client, _: _found(client, id, chat))
     session = one.schedule.session
     if not yes:
         click.confirm(f"Remove {id!r} of {session!r} ({describe_plan(one.schedule)})?", abort=True, err=True)
-    done = with_redis(run)
+    done = with_redis(lambda client, _: Schedules(client).remove(session, id))
     if as_json:
         print_json({"id": id, "session": session, "removed": done})
     else:
@@ -153,5 +137,5 @@ def _row(one: ScheduleStatus) -> list[object]:
 
     schedule = one.schedule
     following = "paused" if one.paused else local_time(one.next_ms, schedule.timezone)
-    session = schedule.session
-    return [schedule.id, session, log_id(session), describe_plan(schedule), following, one.runs, one.missed or ""]
+    session, plan = schedule.session, describe_plan(schedule)
+    return [schedule.id, session, log_id(session), plan, following, one.runs, one.missed or ""]

@@ -1,18 +1,17 @@
-"""`shoal dead`: dead letters, which are messages that were given up and replies that were not delivered."""
+"""`shoal dead`: dead letters, which are messages that were given up and replies that were not
+delivered."""
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from console.completion import candidates
-from console.examples import examples
-from console.output import as_json, print_json, show_chats, table
-from console.redis_call import with_redis
-from console.session.progress import end_interrupted, run_each
+from console import completion
+from console.output import as_json, examples, print_facts, print_json, show_chats, table, utc, without_asking
+from console.progress import end, run_each
+from console.redis_call import redis_command, with_redis
 from shared.errors import BadInput, BadRecord, Refused
 from shared.ids import log_id
 from shared.terminal_text import clean, clean_line, counted, duration, size
@@ -20,12 +19,9 @@ from shared.terminal_text import clean, clean_line, counted, duration, size
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shared.messages.outbound import LogLine
     from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
     from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
-
-NOT_DONE: Final = 1
 
 
 @click.group()
@@ -40,20 +36,20 @@ def dead() -> None:
 @dead.command("list", epilog=examples("shoal dead list", "shoal dead list --limit 5 --before ab12cd34"))
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
 @click.option(
-    "--before", default="", metavar="REF", shell_complete=candidates.letters, help="Only letters older than this one."
+    "--before", default="", metavar="REF", shell_complete=completion.letters, help="Only letters older than this one."
 )
 @show_chats
 @as_json
-def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
+@redis_command
+async def list_(
+    client: RedisClient, settings: Settings, limit: int, before: str, show_chats: bool, as_json: bool
+) -> None:
     """List letters, newest first."""
-
-    async def load(client: RedisClient, settings: Settings) -> tuple[list[DeadLetterEntry], int, bool]:
-        letters = _letters(client, settings)
-        start = (await _found(letters, before)).id if before else ""
-        page = await letters.newest(before=start, limit=limit + 1)
-        return page[:limit], await letters.count(), len(page) > limit
-
-    page, total, more = with_redis(load)
+    letters = _letters(client, settings)
+    start = (await _found(letters, before)).id if before else ""
+    page = await letters.newest(before=start, limit=limit + 1)
+    total, more = await letters.count(), len(page) > limit
+    page = page[:limit]
     if as_json:
         rows = [_facts(letter, show_chats) for letter in page]
         print_json({"letters": rows, "total": total, "before": page[-1].reference if more else None})
@@ -68,76 +64,69 @@ def list_(limit: int, before: str, show_chats: bool, as_json: bool) -> None:
 
 
 @dead.command(epilog=examples("shoal dead show ab12cd34", "shoal dead show ab12cd34 --text"))
-@click.argument("ref", shell_complete=candidates.letters)
+@click.argument("ref", shell_complete=completion.letters)
 @click.option("--text", "with_text", is_flag=True, help="Also show what the person wrote.")
 @show_chats
 @as_json
-def show(ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
+@redis_command
+async def show(
+    client: RedisClient, settings: Settings, ref: str, with_text: bool, show_chats: bool, as_json: bool
+) -> None:
     """Show a letter in full."""
-
-    async def load(client: RedisClient, settings: Settings) -> dict[str, Any]:
-        letters = _letters(client, settings)
-        letter = await _found(letters, ref)
-        return _facts(letter, show_chats) | _contents(
-            letter, await letters.read_record(letter) or b"", with_text, show_chats
-        )
-
-    facts = with_redis(load)
+    letters = _letters(client, settings)
+    letter = await _found(letters, ref)
+    record = await letters.read_record(letter) or b""
+    facts = _facts(letter, show_chats) | _contents(letter, record, with_text, show_chats)
     if as_json:
         print_json(facts)
         return
-    for name, value in facts.items():
-        if name != "text" and value is not None:
-            click.echo(f"{name.replace('_', ' '):<11} {clean_line(str(value))}")
-    if "text" in facts:
-        click.echo(f"\n{clean(facts['text'])}")
+    text = facts.pop("text", None)
+    print_facts(facts)
+    if text is not None:
+        click.echo(f"\n{clean(text)}")
 
 
 @dead.command(epilog=examples("shoal dead replay ab12cd34", "shoal dead replay --all"))
-@click.argument("ref", required=False, shell_complete=candidates.letters)
+@click.argument("ref", required=False, shell_complete=completion.letters)
 @click.option("--all", "every", is_flag=True, help="All current letters, oldest first.")
 @as_json
-def replay(ref: str | None, every: bool, as_json: bool) -> None:
+@redis_command
+async def replay(client: RedisClient, settings: Settings, ref: str | None, every: bool, as_json: bool) -> None:
     """Put a message back into its chat as a new one, and delete the letter. A reply that a platform
     refused is sent again, after the replies that already wait for that chat.
 
     Ctrl-C stops between two letters."""
     _one_or_all(ref, every)
-    done, left = 0, []
+    letters = _letters(client, settings)
+    total = await letters.count()
+    done = 0
+    left: list[dict[str, str]] = []
 
-    async def run(client: RedisClient, settings: Settings) -> tuple[bool, int]:
-        letters = _letters(client, settings)
-        total = await letters.count()
+    async def put_back(letter: DeadLetterEntry) -> None:
+        nonlocal done
+        try:
+            await letters.replay(letter)
+            done += 1
+        except BadRecord as exc:
+            why = f"its record cannot be read ({exc}); drop it, when you have seen enough of it"
+            left.append({"reference": letter.reference, "why": why})
+        except (BadInput, Refused) as exc:
+            left.append({"reference": letter.reference, "why": exc.message})
 
-        async def put_back(letter: DeadLetterEntry) -> None:
-            nonlocal done
-            problem = await _put_back(letters, letter)
-            if problem is None:
-                done += 1
-            else:
-                left.append((letter, problem))
-
-        shown = every and not as_json
-        return await run_each(_chosen(letters, ref), put_back, what="replaying", total=total, shown=shown), total
-
-    whole, total = with_redis(run)
+    shown = every and not as_json
+    whole = await run_each(_chosen(letters, ref), put_back, what="replaying", total=total, shown=shown)
     if as_json:
-        refused = [{"reference": one.reference, "why": why} for one, why in left]
-        print_json({"replayed": done, "left": refused, "interrupted": not whole})
+        print_json({"replayed": done, "left": left, "interrupted": not whole})
     elif done or not left:
         click.echo(f"Put back {counted(done, 'message')}.")
-    for letter, why in left:
-        click.echo(f"{letter.reference!r} was left where it is: {clean_line(why)}", err=True)
-    if not whole:
-        end_interrupted(f"{done} of {counted(total, 'letter')} put back, the others are where they were.")
-    if left:
-        sys.exit(NOT_DONE)
+    lines = [f"{one['reference']!r} was left where it is: {clean_line(one['why'])}" for one in left]
+    end(whole, f"{done} of {counted(total, 'letter')} put back, the others are where they were.", lines)
 
 
 @dead.command(epilog=examples("shoal dead drop ab12cd34", "shoal dead drop --all --yes"))
-@click.argument("ref", required=False, shell_complete=candidates.letters)
+@click.argument("ref", required=False, shell_complete=completion.letters)
 @click.option("--all", "every", is_flag=True, help="All current letters.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@without_asking
 @as_json
 def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
     """Delete a letter."""
@@ -169,8 +158,7 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
         print_json({"dropped": done, "interrupted": not whole})
     else:
         click.echo(f"Dropped {counted(done, 'letter')}.")
-    if not whole:
-        end_interrupted(f"{done} of {counted(many, 'letter')} dropped, the others are where they were.")
+    end(whole, f"{done} of {counted(many, 'letter')} dropped, the others are where they were.")
 
 
 def _letters(client: RedisClient, settings: Settings) -> DeadLetters:
@@ -203,17 +191,6 @@ async def _chosen(letters: DeadLetters, ref: str | None) -> AsyncIterator[DeadLe
         yield letter
 
 
-async def _put_back(letters: DeadLetters, letter: DeadLetterEntry) -> str | None:
-    """Return None when the message is in its inbox or the line in its outbox, else the reason."""
-    try:
-        await letters.replay(letter)
-    except BadRecord as exc:
-        return f"its record cannot be read ({exc}); drop it, when you have seen enough of it"
-    except (BadInput, Refused) as exc:
-        return exc.message
-    return None
-
-
 def _facts(letter: DeadLetterEntry, show_chats: bool) -> dict[str, Any]:
     return {
         "reference": letter.reference,
@@ -222,7 +199,7 @@ def _facts(letter: DeadLetterEntry, show_chats: bool) -> dict[str, Any]:
         "session": log_id(letter.session),
         **({"chat": letter.chat_id} if show_chats else {}),
         "turn": letter.turn,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(letter.at_ms / 1000)),
+        "at": utc(letter.at_ms),
         "size_bytes": letter.size_bytes,
         "id": letter.id,
         "undelivered": letter.undelivered,
@@ -231,39 +208,24 @@ def _facts(letter: DeadLetterEntry, show_chats: bool) -> dict[str, Any]:
 
 
 def _contents(letter: DeadLetterEntry, record: bytes, with_text: bool, show_chats: bool) -> dict[str, Any]:
-    from shared.messages.outbound import decode_line
+    from shared.messages.outbound import UserLine, decode_line
     from shared.store.turns.dead_letters import DeadLetters
 
+    facts: dict[str, Any] = {"readable": True}
     try:
         if letter.undelivered:
-            return _line(decode_line(record), with_text)
-        message = DeadLetters.message_of(letter, record)
+            line = decode_line(record)
+            text, media, at_ms = line.text if isinstance(line, UserLine) else line.content, line.media, line.at
+        else:
+            message = DeadLetters.message_of(letter, record)
+            text, media, at_ms = message.content, message.media, message.timestamp
+            facts |= {"message_id": message.id, "thread": message.thread if show_chats else None}
+            facts |= {"sender": message.sender_id} if show_chats else {}
+            facts["trace"] = message.traceparent
     except BadRecord as exc:
         return {"readable": False, "problem": f"{exc.code}: {exc}"}
-    return {
-        "readable": True,
-        "message_id": message.id,
-        "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(message.timestamp / 1000)),
-        **({"sender": message.sender_id} if show_chats else {}),
-        "thread": message.thread if show_chats else None,
-        "media": len(message.media),
-        "trace": message.traceparent,
-        "characters": len(message.content),
-        **({"text": message.content} if with_text else {}),
-    }
-
-
-def _line(line: LogLine, with_text: bool) -> dict[str, Any]:
-    from shared.messages.outbound import UserLine
-
-    text = line.text if isinstance(line, UserLine) else line.content
-    return {
-        "readable": True,
-        "sent_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(line.at / 1000)),
-        "media": len(line.media),
-        "characters": len(text),
-        **({"text": text} if with_text else {}),
-    }
+    facts |= {"sent_at": utc(at_ms), "media": len(media), "characters": len(text)}
+    return facts | ({"text": text} if with_text else {})
 
 
 def _row(letter: DeadLetterEntry, show_chats: bool) -> list[str]:

@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from console.completion import candidates
-from console.examples import examples
-from console.output import as_json, print_json, show_chats, table
-from console.redis_call import with_redis
-from console.session.progress import as_async, end_interrupted, run_each
+from console import completion
+from console.output import as_json, examples, print_facts, print_json, show_chats, table
+from console.progress import end, run_each
+from console.redis_call import redis_command
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput, LeaseLost
 from shared.ids import log_id
-from shared.terminal_text import clean, counted, duration
+from shared.terminal_text import counted, duration
 
 if TYPE_CHECKING:
     from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
     from shared.store.subagents.subagents import SubagentInfo, Subagents
 
-NOT_DONE: Final = 1
 CANCELLED: Final = "Whoever runs this service has ended it."
+
+_session = click.option(
+    "--session",
+    default="",
+    metavar="NAME",
+    shell_complete=completion.sessions,
+    help="Only this session, including ended jobs.",
+)
 
 
 @click.group()
@@ -35,22 +41,24 @@ def jobs() -> None:
 
 
 @jobs.command("list", epilog=examples("shoal jobs list", "shoal jobs list --session web:owner/terminal --text"))
-@click.option(
-    "--session", default="", metavar="NAME", shell_complete=candidates.sessions,
-    help="Only this session, including ended jobs.",
-)  # fmt: skip
+@_session
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
 @click.option("--text", "with_text", is_flag=True, help="Also show the labels that the agent gave.")
 @show_chats
 @as_json
-def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool) -> None:
+@redis_command
+async def list_(
+    client: RedisClient,
+    settings: Settings,
+    session: str,
+    limit: int,
+    with_text: bool,
+    show_chats: bool,
+    as_json: bool,
+) -> None:
     """List running and waiting jobs, oldest first."""
-
-    async def load(client: RedisClient, settings: Settings) -> list[SubagentInfo]:
-        children = _children(client, settings)
-        return (await children.of_session(session))[-limit:] if session else await children.all(limit=limit)
-
-    found = with_redis(load)
+    children = _children(client, settings)
+    found = (await children.of_session(session))[-limit:] if session else await children.all(limit=limit)
     rows = [_facts(child, with_text, show_chats) for child in found]
     if as_json:
         print_json({"jobs": rows})
@@ -65,57 +73,56 @@ def list_(session: str, limit: int, with_text: bool, show_chats: bool, as_json: 
 
 
 @jobs.command(epilog=examples("shoal jobs show k3f7q2", "shoal jobs show k3f7q2 --text"))
-@click.argument("id", shell_complete=candidates.jobs)
+@click.argument("id", shell_complete=completion.jobs)
 @click.option("--text", "with_text", is_flag=True, help="Also show task and result.")
 @show_chats
 @as_json
-def show(id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
+@redis_command
+async def show(
+    client: RedisClient, settings: Settings, id: str, with_text: bool, show_chats: bool, as_json: bool
+) -> None:
     """Show a job in full."""
-
-    async def load(client: RedisClient, settings: Settings) -> SubagentInfo:
-        return await _found(_children(client, settings), id)
-
-    child = with_redis(load)
+    child = await _found(_children(client, settings), id)
     facts = _facts(child, with_text, show_chats)
     if with_text:
         facts |= {"task": child.task.task, "context": child.task.context, "result": child.result}
     if as_json:
         print_json(facts)
-        return
-    for name, value in facts.items():
-        click.echo(f"{name.replace('_', ' '):<8} {clean(str(value))}")
+    else:
+        print_facts(facts, lines=("task", "context", "result"))
 
 
 @jobs.command(epilog=examples("shoal jobs cancel k3f7q2", "shoal jobs cancel --all"))
-@click.argument("id", required=False, shell_complete=candidates.jobs)
+@click.argument("id", required=False, shell_complete=completion.jobs)
 @click.option("--all", "every", is_flag=True, help="All running and waiting jobs.")
 @as_json
-def cancel(id: str | None, every: bool, as_json: bool) -> None:
+@redis_command
+async def cancel(client: RedisClient, settings: Settings, id: str | None, every: bool, as_json: bool) -> None:
     """Cancel a job. Its chat gets a notice."""
     if every == (id is not None):
         raise click.UsageError("Name one job, or say --all.")
+    children = _children(client, settings)
+    chosen = await children.all() if id is None else [await _found(children, id)]
     ended: list[str] = []
 
-    async def run(client: RedisClient, settings: Settings) -> tuple[bool, int]:
-        children = _children(client, settings)
-        chosen = await children.all() if id is None else [await _found(children, id)]
+    async def cancel_one(child: SubagentInfo) -> None:
+        now_ms = SYSTEM_CLOCK.now_ms()
+        try:
+            outcome = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=now_ms)
+        except LeaseLost:  # it had ended before
+            return
+        if outcome != "known":
+            ended.append(child.task.id)
 
-        async def end(child: SubagentInfo) -> None:
-            if await _cancel(children, child):
-                ended.append(child.task.id)
-
-        whole = await run_each(as_async(chosen), end, what="cancelling", total=len(chosen), shown=every and not as_json)
-        return whole, len(chosen)
-
-    whole, total = with_redis(run)
+    shown = every and not as_json
+    whole = await run_each(chosen, cancel_one, what="cancelling", total=len(chosen), shown=shown)
     if as_json:
         print_json({"cancelled": ended, "interrupted": not whole})
     elif ended or whole:
         click.echo(f"{counted(len(ended), 'job')} cancelled." if ended or every else "It has ended already.")
-    if not whole:
-        end_interrupted(f"{len(ended)} of {counted(total, 'job')} cancelled, the others go on.")
+    end(whole, f"{len(ended)} of {counted(len(chosen), 'job')} cancelled, the others go on.")
     if not ended and not every:
-        sys.exit(NOT_DONE)
+        sys.exit(1)
 
 
 def _children(client: RedisClient, settings: Settings) -> Subagents:
@@ -123,15 +130,6 @@ def _children(client: RedisClient, settings: Settings) -> Subagents:
     from shared.store.turns.inbox import InboxLimits
 
     return Subagents(client, InboxLimits.of(settings))
-
-
-async def _cancel(children: Subagents, child: SubagentInfo) -> bool:
-    """Cancel a subagent; False when it had ended before."""
-    try:
-        outcome = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=SYSTEM_CLOCK.now_ms())
-    except LeaseLost:
-        return False
-    return outcome != "known"
 
 
 async def _found(children: Subagents, id: str) -> SubagentInfo:

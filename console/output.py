@@ -1,24 +1,46 @@
-"""Options and output that every command shares."""
+"""Options, help and output that every command shares."""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
 import click
 
-from shared.terminal_text import clean_line
+from shared.terminal_text import clean, clean_line
 
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 show_chats: Final = click.option("--show-chats", is_flag=True, help="Show chat ids instead of hashes of them.")
+without_asking: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a command's help: lines that one types, which click does not wrap."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def print_json(value: object) -> None:
     """Print a value as JSON; a command with `--json` writes nothing else to standard output."""
     click.echo(json.dumps(value, indent=2))
+
+
+def print_facts(facts: Mapping[str, object], labels: Mapping[str, str] = {}, lines: Container[str] = ()) -> None:
+    """Print a line for each fact that is not None, with its label or else its name. Only the values
+    of `lines` keep their line ends."""
+    shown = {name: labels.get(name, name.replace("_", " ")) for name, value in facts.items() if value is not None}
+    width = max(map(len, shown.values()))
+    for name, label in shown.items():
+        value = str(facts[name])
+        click.echo(f"{label:<{width}} {clean(value) if name in lines else clean_line(value)}")
+
+
+def utc(at_ms: int) -> str:
+    """Format a time in ms since 1970 as ISO 8601."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -29,7 +51,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
         return fitted_table(header, rows)
     cells = [[clean_line(str(cell)) for cell in row] for row in (header, *rows)]
-    widths = [max(_cell_width(row[at]) for row in cells) for at in range(len(header))]
+    widths = [max(map(_cell_width, column)) for column in zip(*cells, strict=True)]
     lines = (
         "  ".join(cell + " " * (width - _cell_width(cell)) for cell, width in zip(row, widths, strict=True))
         for row in cells

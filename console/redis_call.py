@@ -3,8 +3,9 @@ printed when Redis is unavailable."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from shared.errors import RedisAway
 
@@ -13,6 +14,17 @@ if TYPE_CHECKING:
     from shared.store.client.redis_client import RedisClient
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def redis_command(work: Callable[Concatenate[RedisClient, Settings, P], Awaitable[None]]) -> Callable[P, None]:
+    """Make a command of a coroutine that also gets a client and the settings."""
+
+    @functools.wraps(work)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        with_redis(lambda client, settings: work(client, settings, *args, **kwargs))
+
+    return run
 
 
 def with_redis(work: Callable[[RedisClient, Settings], Awaitable[T]]) -> T:

@@ -62,8 +62,9 @@ DOORS = {
     "click": ("console",),
     "rich": (
         "console.chat.terminal",
+        "console.chat.terminal",
         "console.grid",
-        "console.session.progress",
+        "console.progress",
         "console.top.report",
         "console.top.page",
         "console.top.screen",
@@ -87,14 +88,13 @@ DOORS = {
 
 TYPED = ("asyncio", "msgspec", "prometheus_client", "redis", "rich", "ssl", "shared.settings")
 QUICK = (
-    "completion.candidates",
-    "completion.command",
+    "completion",
     "config",
     "cron",
     "dead",
     "doctor.command",
     "jobs",
-    "session.command",
+    "sessions",
     "top.command",
     "top.status",
 )

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import click
 
-from console.examples import examples
+from console.output import examples
+from shared.errors import SettingsError
 
-STOPPED: Final = 130
+if TYPE_CHECKING:
+    from shared.settings import Settings
+
 ONE_MESSAGE_PATIENCE_S: Final = 60.0
 """A script does not wait for ever for a gateway that is gone."""
 
-_CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SCHEMES: Final = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
+_ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened on
 
 
 @click.command(
@@ -36,7 +41,7 @@ def chat(message: str | None, name: str, url: str | None, token: str | None, his
     is sent and its answer printed; the exit code is 0 for an answer, 1 for an apology or an error,
     130 after Ctrl-C.
     """
-    if not _CHAT.fullmatch(name):
+    if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
         raise click.BadParameter("1 to 64 letters, digits, dashes and underscores", param_hint="--chat")
     if message is None and not sys.stdin.isatty():
         message = sys.stdin.buffer.read().decode(errors="replace").rstrip("\r\n")
@@ -46,11 +51,55 @@ def chat(message: str | None, name: str, url: str | None, token: str | None, his
         raise click.UsageError("--json goes with one message: -m, or text on standard input.")
 
     from console.chat import conversation  # here: `shoal --help` does without all of it
-    from console.chat.target import find_target
     from shared.settings import load
 
-    target = find_target(load(), url, token)
+    url, token = find_target(load(), url, token)
     if message is None:
-        conversation.converse(target, name, history=history)
+        conversation.converse(url, token, name, history=history)
     else:
-        sys.exit(conversation.ask_once(target, name, message, as_json=as_json, patience_s=ONE_MESSAGE_PATIENCE_S))
+        patience_s = ONE_MESSAGE_PATIENCE_S
+        sys.exit(conversation.ask_once(url, token, name, message, as_json=as_json, patience_s=patience_s))
+
+
+def find_target(settings: Settings, url: str | None, token: str | None) -> tuple[str, str]:
+    """Return the address and the token of the gateway: those given, else those of the settings.
+
+    A url may be the line that `make up` prints, with the token behind a `#`. Raises SettingsError.
+    """
+    address, inside = _parse_url(url) if url else (_settings_address(settings), None)
+    return address, token or inside or _settings_token(settings)
+
+
+def _parse_url(url: str) -> tuple[str, str | None]:
+    parts = urlsplit(url)
+    scheme = _SCHEMES.get(parts.scheme)
+    if scheme is None or not parts.hostname:
+        raise SettingsError(f"--url {url!r} is no address of a gateway; write it like ws://127.0.0.1:8080")
+    path = parts.path if parts.path.strip("/") else "/ws"
+    token = parse_qs(parts.fragment).get("token", [None])[0]
+    return urlunsplit((scheme, parts.netloc, path, parts.query, "")), token
+
+
+def _settings_address(settings: Settings) -> str:
+    port = settings.web.port
+    if port == 0:
+        raise SettingsError("web.port is 0, so nobody knows where the gateway listens; say it with --url")
+    host = "127.0.0.1" if settings.web.host in _ANYWHERE else settings.web.host
+    return f"ws://{f'[{host}]' if ':' in host else host}:{port}/ws"
+
+
+def _settings_token(settings: Settings) -> str:
+    web = settings.web
+    own = web.token or web.tokens.get("owner")
+    if own is not None:
+        return own.reveal()
+    if web.tokens:
+        raise SettingsError("web.tokens has no 'owner'; say who you are with --token")
+    file = settings.data.dir / "web.token"
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except OSError as exc:
+        raise SettingsError(
+            f"no token: web.token is not set, and {str(file)!r} cannot be read ({exc.strerror}); "
+            "start `make up` here, or give --token"
+        ) from None

@@ -1,38 +1,20 @@
-"""A chat at a terminal: send a message, follow the answer, send the next.
-
-Longer than most files, because the dialog is one state machine over the events of a chat.
-"""
+"""A chat at a terminal: send a message, follow the answer, send the next."""
 
 from __future__ import annotations
 
 import queue
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from console.chat.client import (
-    ChatEnded,
-    ChatFailed,
-    ChatThread,
-    ClientEvent,
-    Connected,
-    GatewayTarget,
-    Interrupted,
-    Lost,
-)
-from console.chat.keyboard import TerminalInput, button_by_number, unknown_command
-from console.chat.screen import JsonScreen, PlainScreen, Screen, ends_offers, is_silent
-from console.chat.state import (
-    ApprovalEvent,
-    GrowingReply,
-    LinesLost,
-    MessageRefused,
-    OpeningLines,
-    ReplyEvent,
-    RetryLater,
-)
+from console.chat.client import ChatClient, ChatEnded, ChatFailed, ClientEvent, Connected, Interrupted
+from console.chat.keyboard import TerminalInput
+from console.chat.screen import JsonScreen, PlainScreen, Screen, is_silent
+from console.chat.state import ChatNote, GrowingReply, MessageRefused, OpeningLines, ReplyEvent
 from shared.errors import ShoalError
-from shared.messages.web import AcceptedFrame, ApprovalFrame, MessageFrame, ProgressFrame, ReplyFrame, ResumedFrame
+from shared.messages import web
+from shared.messages.web import ApprovalFrame, MessageFrame, ReplyFrame
 from shared.terminal_text import clean_line, counted
 
 LEAVE: Final = ("/quit", "/exit")
@@ -40,8 +22,6 @@ LEAVE: Final = ("/quit", "/exit")
 
 SILENCE_S: Final = 20.0
 """After this time without an event the person gets a hint that Ctrl-C stops the turn."""
-
-_EXIT_CODES: Final = {"reply": 0, "stopped": 130}
 
 
 class MessageNotAccepted(ShoalError):
@@ -52,18 +32,16 @@ class UserLeft(Exception):
     """The person stopped waiting."""
 
 
-AskPerson = Callable[[str], bool | None]
-"""Asks the person at this terminal for yes or no; returns None without an answer."""
-
-
 class ChatDialog:
     """Shows what happens in a chat; with `own_only` only answers to messages sent from here.
 
-    `decide` asks the person here whether a tool may run. Without it the request is shown, and waits
-    for a decision elsewhere.
+    `decide` asks the person here whether a tool may run; it returns None without an answer. Without
+    it the request is shown, and waits for a decision elsewhere.
     """
 
-    def __init__(self, chat: ChatThread, screen: Screen, *, own_only: bool, decide: AskPerson | None = None) -> None:
+    def __init__(
+        self, chat: ChatClient, screen: Screen, *, own_only: bool, decide: Callable[[str], bool | None] | None = None
+    ) -> None:
         self._chat = chat
         self._screen = screen
         self._own_only = own_only
@@ -80,7 +58,7 @@ class ChatDialog:
         self._own_turn = 0
         self._answered = 0
         self._noted = ""
-        self._buttons: tuple[str, ...] = ()
+        self._buttons: Sequence[str] = ()
 
     def open(self, history: int) -> None:
         """Wait for the connection, show the last lines, and wait for a turn that runs. Raises
@@ -90,21 +68,13 @@ class ChatDialog:
         def resumed(event: ClientEvent) -> bool:
             nonlocal running
             match event:
-                case Connected(principal=principal, again=False, commands=commands):
+                case Connected(principal=principal, commands=commands):
                     self.commands = tuple(f"/{word}" for word in commands)
                     hint = "/help shows what you can ask with a slash, " if "help" in commands else ""
                     self._screen.note(f"connected as {principal}; {hint}/quit or Ctrl-D leaves")
                 case OpeningLines(lines=lines):
-                    self.own_texts.extend(line.text for line in lines if isinstance(line, MessageFrame))
-                    for line in lines[max(0, len(lines) - history) :]:
-                        if isinstance(line, MessageFrame):
-                            self._screen.user_message(line.text)
-                        elif isinstance(line, ReplyFrame) and not is_silent(line):
-                            self._render_reply(line)
-                    for line in lines:
-                        if isinstance(line, ApprovalFrame):
-                            self._approval = line if line.state == "open" else None
-                case ResumedFrame():
+                    self._show_opening(lines, history)
+                case web.ResumedFrame():
                     running = event.running or 0
                     return True
             return False
@@ -112,7 +82,7 @@ class ChatDialog:
         def quiet(event: ClientEvent) -> bool:
             # A turn may end while the chat is resumed, so that its reply comes first; or be lost
             # with the store's tail.
-            return self._answered >= running or (isinstance(event, ResumedFrame) and event.running is None)
+            return self._answered >= running or (isinstance(event, web.ResumedFrame) and event.running is None)
 
         self._follow(resumed, stop=None)
         if running > self._answered:
@@ -139,12 +109,12 @@ class ChatDialog:
 
         def answered(event: ClientEvent) -> bool:
             match event:
-                case AcceptedFrame(ahead=ahead, turn=turn) if event.id == id:
+                case web.AcceptedFrame(ahead=ahead, turn=turn) if event.id == id:
                     self._own_turn = turn
                     if ahead:
                         self._screen.note(f"{counted(ahead, 'message')} of this chat before it")
-                case MessageRefused(message=message) if event.id == id:
-                    raise MessageNotAccepted(message)
+                case MessageRefused(reason=reason) if event.id == id:
+                    raise MessageNotAccepted(reason)
                 case ReplyEvent(reply=reply, ids=ids) if id in ids:
                     replies.append(reply)
             return bool(replies)
@@ -152,20 +122,31 @@ class ChatDialog:
         self._follow(answered, stop=self._chat.stop)
         return replies[0]
 
-    def answers_own_command(self, reply: ReplyFrame) -> bool:
-        """Return whether a reply answers a command sent from here. If not, it belongs to a `/new`
-        of another client, which dropped the message from here."""
-        return bool(reply.in_reply_to) and reply.in_reply_to[0] in self._own
+    def exit_code(self, reply: ReplyFrame) -> int:
+        """Return the exit code for a reply to `ask`."""
+        if reply.kind == "command":
+            # One to a message that is not from here belongs to a `/new` of another client, which
+            # dropped the message from here.
+            return 0 if reply.in_reply_to and reply.in_reply_to[0] in self._own else 1
+        return {"reply": 0, "stopped": 130}.get(reply.kind, 1)
 
     def catch_up(self) -> None:
         """Show the events that came while the person typed. Raises ChatFailed."""
-        try:
-            while True:
-                event = self._chat.events.get_nowait()
-                if not isinstance(event, Interrupted):
-                    self._render(event)
-        except queue.Empty:
-            self._screen.rest()
+        while not self._chat.events.empty():
+            self._render(self._chat.events.get())
+        self._screen.rest()
+
+    def _show_opening(self, lines: Sequence[web.LineFrame], history: int) -> None:
+        for at, line in enumerate(lines):
+            shown = at >= len(lines) - history
+            if isinstance(line, MessageFrame):
+                self.own_texts.append(line.text)
+                if shown:
+                    self._screen.user_message(line.text)
+            elif isinstance(line, ApprovalFrame):
+                self._approval = line if line.state == "open" else None
+            elif shown and not is_silent(line):
+                self._render_reply(line)
 
     def _follow(self, over: Callable[[ClientEvent], bool], *, stop: Callable[[], None] | None) -> None:
         """Show events until `over` returns True. The first Ctrl-C calls `stop`; the second, or the
@@ -181,8 +162,8 @@ class ChatDialog:
                     continue
                 if not isinstance(event, Interrupted):
                     self._render(event)
-                    if isinstance(event, ApprovalEvent):
-                        self._on_approval(event.approval)
+                    if isinstance(event, ApprovalFrame):
+                        self._on_approval(event)
                     if over(event):
                         return
                 elif stop is None:
@@ -220,103 +201,94 @@ class ChatDialog:
         self._screen.waiting()
 
     def _render(self, event: ClientEvent) -> None:
-        if isinstance(event, ReplyEvent) and event.reply.kind != "notice":
-            self._answered = max(self._answered, event.reply.turn)
         match event:
-            case MessageFrame(id=id, text=text) if id not in self._own | self._decisions and not self._own_only:
+            case MessageFrame(id=id, text=text) if not self._own_only and id not in self._own | self._decisions:
                 self._screen.user_message(text)
             case GrowingReply(turn=turn, text=text) if self._is_shown(turn):
                 self._screen.running(text)
-            case ProgressFrame(turn=turn, text=text) if self._is_shown(turn):
+            case web.ProgressFrame(turn=turn, text=text) if self._is_shown(turn):
                 self._screen.progress(text)
-            case ReplyEvent(reply=reply) if is_silent(reply):
-                pass
-            case ReplyEvent(reply=reply, ids=ids) if ids and self._decisions.issuperset(ids):
-                self._screen.note(reply.text)
-            case ReplyEvent(reply=reply, ids=ids) if (
-                ids or not self._own_only or (reply.sent_by_tool and self._is_shown(reply.turn))
-            ):
-                self._render_reply(reply)
+            case ReplyEvent(reply=reply, ids=ids):
+                if reply.kind != "notice":
+                    self._answered = max(self._answered, reply.turn)
+                if is_silent(reply):
+                    return
+                if ids and self._decisions.issuperset(ids):
+                    self._screen.note(reply.text)
+                elif ids or not self._own_only or (reply.sent_by_tool and self._is_shown(reply.turn)):
+                    self._render_reply(reply)
+            case ChatNote(text=text) if text != self._noted:  # a gateway may be lost again and again
+                self._noted = text
+                self._screen.note(text)
             case ChatEnded(reason=reason):
                 raise ChatFailed(reason)
-            case Lost():
-                self._note_once("the connection is lost; trying again")
-            case Connected(again=True):
-                self._note_once("connected again")
-            case RetryLater(message=message):
-                self._note_once(message)
-            case LinesLost():
-                self._note_once("the store lost the newest lines of this chat")
-            case MessageRefused(message=message, id=None):
-                self._note_once(message)
-            case _:
-                pass
 
     def _render_reply(self, reply: ReplyFrame) -> None:
+        """Show a reply. It ends the suggested answers before it if the agent sent it, or if it is
+        that of a command which ended all turns; notices and other commands leave them."""
         self._screen.reply(reply)
-        if ends_offers(reply):
-            self._buttons = tuple(reply.buttons)
+        if reply.turn > 0 if reply.kind == "command" else reply.sent_by_tool or reply.kind != "notice":
+            self._buttons = reply.buttons
 
     def _is_shown(self, turn: int) -> bool:
         return turn == self._own_turn or not self._own_only
 
-    def _note_once(self, text: str) -> None:
-        if text != self._noted:
-            self._noted = text
-            self._screen.note(text)
 
-
-def ask_once(target: GatewayTarget, chat: str, text: str, *, as_json: bool, patience_s: float) -> int:
+def ask_once(url: str, token: str, chat: str, text: str, *, as_json: bool, patience_s: float) -> int:
     """Send one message, show its answer, and return the exit code. Raises MessageNotAccepted,
     ChatFailed."""
-    screen = JsonScreen() if as_json else _make_screen(final_only=True)
-    with (
-        ChatThread(target, chat, patience_s=patience_s) as chat_thread,
-        TerminalInput(chat_thread.interrupt) as keyboard,
-    ):
+    screen = JsonScreen() if as_json else _make_screen(Screen)
+    client = ChatClient(url, token, chat, patience_s=patience_s)
+    with client, TerminalInput(client.interrupt) as keyboard:
+        decide = keyboard.confirm if keyboard.answers and not as_json else None
+        dialog = ChatDialog(client, screen, own_only=True, decide=decide)
         try:
-            dialog = ChatDialog(
-                chat_thread, screen, own_only=True, decide=None if as_json else _confirm_at_terminal(keyboard)
-            )
-            reply = dialog.ask(text)
+            return dialog.exit_code(dialog.ask(text))
         except UserLeft:
-            return _EXIT_CODES["stopped"]
-    if reply.kind == "command":
-        return 0 if dialog.answers_own_command(reply) else 1
-    return _EXIT_CODES.get(reply.kind, 1)
+            return 130
 
 
-def converse(target: GatewayTarget, chat: str, *, history: int) -> None:
+def converse(url: str, token: str, chat: str, *, history: int) -> None:
     """Chat until the person leaves. Raises ChatFailed."""
-    screen = _make_screen(final_only=False)
-    with ChatThread(target, chat) as chat_thread, TerminalInput(chat_thread.interrupt) as keyboard:
-        dialog = ChatDialog(chat_thread, screen, own_only=False, decide=_confirm_at_terminal(keyboard))
+    screen = _make_screen(PlainScreen)
+    with ChatClient(url, token, chat) as client, TerminalInput(client.interrupt) as keyboard:
+        dialog = ChatDialog(client, screen, own_only=False, decide=keyboard.confirm if keyboard.answers else None)
         try:
             dialog.open(history)
-            keyboard.add_history(dialog.own_texts)
-            keyboard.complete_words((*dialog.commands, *LEAVE))
+            keyboard.prepare(dialog.own_texts, (*dialog.commands, *LEAVE))
             while (text := keyboard.read_line()) is not None and text.strip() not in LEAVE:
                 text = dialog.expand_number(text)
                 dialog.catch_up()
-                if text.strip():
-                    if word := unknown_command(text, dialog.commands):
-                        screen.note(f"{word} is no command; it was said as a message")
-                    try:
-                        dialog.ask(text)
-                    except MessageNotAccepted as exc:
-                        screen.note(f"not sent: {exc}")
+                if not text.strip():
+                    continue
+                if word := unknown_command(text, dialog.commands):
+                    screen.note(f"{word} is no command; it was said as a message")
+                try:
+                    dialog.ask(text)
+                except MessageNotAccepted as exc:
+                    screen.note(f"not sent: {exc}")
         except UserLeft:
             return
 
 
-def _confirm_at_terminal(keyboard: TerminalInput) -> AskPerson | None:
-    """Return the way to ask the person; None without a terminal."""
-    return keyboard.confirm if sys.stdin.isatty() and sys.stderr.isatty() else None
+def button_by_number(text: str, buttons: Sequence[str]) -> str:
+    """Return the label of the button whose number is all of `text`; else `text`."""
+    typed = text.strip()
+    number = int(typed) if re.fullmatch("[1-9][0-9]?", typed) else 0
+    return buttons[number - 1] if 1 <= number <= len(buttons) else text
 
 
-def _make_screen(*, final_only: bool) -> Screen:
+def unknown_command(text: str, commands: Sequence[str]) -> str:
+    """Return the `/word` at the beginning of a text if it looks like a command but is not one; else
+    `""`."""
+    word = text.split(maxsplit=1)[0]
+    looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
+    return word if looks and word.lower() not in commands else ""
+
+
+def _make_screen(without_terminal: type[Screen]) -> Screen:
     if sys.stdout.isatty():
         from console.chat.terminal import TerminalScreen  # here: rich is for terminals
 
         return TerminalScreen()
-    return Screen() if final_only else PlainScreen()
+    return without_terminal()

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from types import FrameType, ModuleType, TracebackType
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from shared.terminal_text import clean_line
-
-PROMPT: Final = "> "
-
-
-def _editor() -> ModuleType | None:
-    """Import readline, which then edits the lines of `input`. None in a Python built without it."""
-    try:
-        return importlib.import_module("readline")
-    except ImportError:
-        return None
 
 
 class TerminalInput:
     """A context manager that takes over Ctrl-C. Outside of `read_line` it calls `interrupt`."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
+        self.answers = sys.stdin.isatty() and sys.stderr.isatty()
+        """True when a person can be asked."""
+
         self._interrupt = interrupt
-        self._editor = _editor() if sys.stdin.isatty() else None
+        self._editor: ModuleType | None = None
+        if sys.stdin.isatty():
+            with contextlib.suppress(ImportError):  # a Python may be built without it
+                self._editor = importlib.import_module("readline")  # it edits the lines of `input`
         self._reading = False
         self._typed = ""
         self._before: Any = None
@@ -44,22 +40,18 @@ class TerminalInput:
     ) -> None:
         signal.signal(signal.SIGINT, self._before)
 
-    def add_history(self, texts: Iterable[str]) -> None:
-        """Add lines for the arrow keys."""
-        if self._editor is not None:
-            for text in texts:
-                self._editor.add_history(clean_line(text))
-
-    def complete_words(self, words: Iterable[str]) -> None:
-        """Let the Tab key complete these words at the beginning of a line."""
-        offered = sorted(words)
+    def prepare(self, history: Iterable[str], words: Iterable[str]) -> None:
+        """Give earlier lines to the arrow keys, and words for the beginning of a line to the Tab
+        key."""
         if self._editor is None:
             return
+        offered = sorted(words)
 
         def complete(start: str, at: int) -> str | None:
-            fitting = [word for word in offered if word.startswith(start)] if start else []
-            return fitting[at] if at < len(fitting) else None
+            return [*(word for word in offered if start and word.startswith(start)), None][at]
 
+        for text in history:
+            self._editor.add_history(clean_line(text))
         self._editor.set_completer_delims("")  # the whole line is one word: `/he`, and not `he`
         self._editor.set_completer(complete)
         libedit = "libedit" in (self._editor.__doc__ or "")
@@ -69,11 +61,10 @@ class TerminalInput:
         """Return the next line; None at the end of input, and for Ctrl-C on an empty line."""
         while True:
             try:
-                self._reading = True
                 if sys.stdout.isatty():
-                    return input(PROMPT)
-                click.echo(PROMPT, nl=False, err=True)  # else it would stand in the pipe
-                return input()
+                    return self._input("> ")
+                click.echo("> ", nl=False, err=True)  # else it would stand in the pipe
+                return self._input()
             except EOFError:
                 click.echo(err=True)
                 return None
@@ -81,23 +72,25 @@ class TerminalInput:
                 click.echo(err=True)
                 if not self._typed:
                     return None
-            finally:
-                self._reading = False
 
     def confirm(self, prompt: str) -> bool | None:
         """Ask for y or n; None at the end of input and for Ctrl-C."""
         while True:
             click.echo(f"{prompt} [y/n] ", nl=False, err=not sys.stdout.isatty())
             try:
-                self._reading = True
-                reply = input().strip().casefold()
+                reply = self._input().strip().casefold()
             except (EOFError, KeyboardInterrupt):
                 click.echo(err=True)
                 return None
-            finally:
-                self._reading = False
             if reply in ("y", "yes", "n", "no"):
                 return reply.startswith("y")
+
+    def _input(self, prompt: str = "") -> str:
+        self._reading = True
+        try:
+            return input(prompt)
+        finally:
+            self._reading = False
 
     def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
         if not self._reading:
@@ -106,21 +99,3 @@ class TerminalInput:
         # Now, because readline has forgotten the line when the exception arrives.
         self._typed = self._editor.get_line_buffer() if self._editor is not None else ""
         raise KeyboardInterrupt
-
-
-_NUMBER: Final = re.compile(r"[1-9][0-9]?")
-
-
-def button_by_number(text: str, buttons: Sequence[str]) -> str:
-    """Return the label of the button whose number is all of `text`; else `text`."""
-    typed = text.strip()
-    number = int(typed) if _NUMBER.fullmatch(typed) else 0
-    return buttons[number - 1] if 1 <= number <= len(buttons) else text
-
-
-def unknown_command(text: str, commands: Sequence[str]) -> str:
-    """Return the `/word` at the beginning of a text if it looks like a command but is not one; else
-    `""`."""
-    word = text.split(maxsplit=1)[0]
-    looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
-    return word if looks and word.lower() not in commands else ""

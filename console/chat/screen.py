@@ -14,7 +14,7 @@ from shared.terminal_text import clean, clean_line, size
 
 
 class Screen:
-    """The place where a chat is shown. This one shows only replies and notes."""
+    """The place where a chat is shown. This one shows only replies and remarks of this program."""
 
     def user_message(self, text: str) -> None:
         """Show a message of the person's that was not typed here just now."""
@@ -23,17 +23,15 @@ class Screen:
         """Show that an answer is due."""
 
     def running(self, text: str) -> None:
-        """Show all text so far of the running answer."""
+        """Show all text so far of the running answer; the whole reply replaces it."""
 
     def progress(self, text: str) -> None:
         """Show what the agent is doing."""
 
     def reply(self, reply: ReplyFrame) -> None:
-        """Show a whole reply; it replaces what was shown of it."""
         click.echo(clean(shown_text(reply)))
 
     def note(self, text: str) -> None:
-        """Show a remark of this program."""
         click.echo(f"({clean_line(text)})", err=True)
 
     def rest(self) -> None:
@@ -80,13 +78,7 @@ class JsonScreen(Screen):
     """For programs: the reply as a JSON object."""
 
     def reply(self, reply: ReplyFrame) -> None:
-        shown: dict[str, object] = {
-            "chat": reply.chat,
-            "seq": reply.seq,
-            "turn": reply.turn,
-            "kind": reply.kind,
-            "text": reply.text,
-        }
+        shown = {name: getattr(reply, name) for name in ("chat", "seq", "turn", "kind", "text")}
         if reply.media:
             shown["media"] = [file.name for file in reply.media]
         if reply.buttons:
@@ -99,14 +91,6 @@ def shown_text(reply: ReplyFrame) -> str:
     files = [f"[file: {file.name}, {size(file.size)}; the chat page has it]" for file in reply.media]
     buttons = [f"{number}. {label}" for number, label in enumerate(reply.buttons, 1)]
     return "\n\n".join(part for part in (reply.text, "\n".join(files), "\n".join(buttons)) if part)
-
-
-def ends_offers(reply: ReplyFrame) -> bool:
-    """Return whether a reply ends the suggested answers before it: the agent sent something else,
-    or a command ended all turns. Notices and other commands' answers leave them."""
-    if reply.kind == "command":
-        return reply.turn > 0
-    return reply.sent_by_tool or (reply.kind != "notice" and not is_silent(reply))
 
 
 def is_silent(reply: ReplyFrame) -> bool:

@@ -13,34 +13,18 @@ from typing import Final
 
 import msgspec
 
-from shared.messages.web import (
-    AcceptedFrame,
-    ApprovalFrame,
-    ClientFrame,
-    DeltaFrame,
-    ErrorFrame,
-    HistoryFrame,
-    LineFrame,
-    MessageFrame,
-    ProgressFrame,
-    ReadHistoryFrame,
-    ReplyFrame,
-    ResumedFrame,
-    ResumeFrame,
-    SendFrame,
-    StopFrame,
-    WelcomeFrame,
-)
+from shared.messages import web
+from shared.messages.web import ClientFrame, DeltaFrame, LineFrame, ReplyFrame, SendFrame, StopFrame
 
 ServerFrame = (
-    WelcomeFrame
-    | AcceptedFrame
+    web.WelcomeFrame
+    | web.AcceptedFrame
     | LineFrame
     | DeltaFrame
-    | ProgressFrame
-    | ResumedFrame
-    | HistoryFrame[msgspec.Raw]
-    | ErrorFrame
+    | web.ProgressFrame
+    | web.ResumedFrame
+    | web.HistoryFrame[msgspec.Raw]
+    | web.ErrorFrame
 )
 
 TRANSIENT: Final = frozenset({"rate_limited", "sender_limit", "busy", "overloaded", "unavailable"})
@@ -48,13 +32,7 @@ TRANSIENT: Final = frozenset({"rate_limited", "sender_limit", "busy", "overloade
 
 RETRY_S: Final = 2.0
 
-_encode = msgspec.json.Encoder().encode
 _decode: Callable[[str | bytes], ServerFrame] = msgspec.json.Decoder(ServerFrame).decode
-
-
-def encode_frame(frame: ClientFrame) -> str:
-    """Write a frame of a client."""
-    return _encode(frame).decode()
 
 
 def decode_frame(raw: str | bytes) -> ServerFrame | None:
@@ -71,57 +49,45 @@ class OpeningLines(msgspec.Struct, frozen=True):
     lines: tuple[LineFrame, ...]
 
 
-class GrowingReply(msgspec.Struct, frozen=True):
-    """All text so far of the running answer; it replaces earlier text."""
-
-    turn: int
-    text: str
-
-
 class ReplyEvent(msgspec.Struct, frozen=True):
-    """A reply, and the ids of messages sent from here that it answers."""
+    """A reply; `ids` are the messages from here that it answers."""
 
     reply: ReplyFrame
     ids: tuple[str, ...]
 
 
-class ApprovalEvent(msgspec.Struct, frozen=True):
-    """A request to run a tool, or its outcome."""
+class GrowingReply(msgspec.Struct, frozen=True):
+    """All text so far of a running answer."""
 
-    approval: ApprovalFrame
+    turn: int
+    text: str
 
 
 class MessageRefused(msgspec.Struct, frozen=True):
-    """A message was refused and will not be sent again; without an id, another frame was
-    refused."""
+    """A message was refused and will not be sent again."""
 
-    message: str
-    id: str | None
-
-
-class RetryLater(msgspec.Struct, frozen=True):
-    """A message is sent again in `retry_s` seconds."""
-
-    message: str
-    retry_s: float
+    reason: str
+    id: str
 
 
-class LinesLost(msgspec.Struct, frozen=True):
-    """The store lost its newest lines."""
+class ChatNote(msgspec.Struct, frozen=True):
+    """A remark for the person. With `retry_s`, what was refused is sent again after that time."""
+
+    text: str
+    retry_s: float | None = None
 
 
 ChatEvent = (
     OpeningLines
-    | AcceptedFrame
-    | MessageFrame
+    | web.AcceptedFrame
+    | web.MessageFrame
+    | web.ApprovalFrame
     | ReplyEvent
-    | ApprovalEvent
     | GrowingReply
-    | ProgressFrame
-    | ResumedFrame
+    | web.ProgressFrame
+    | web.ResumedFrame
     | MessageRefused
-    | RetryLater
-    | LinesLost
+    | ChatNote
 )
 
 
@@ -130,9 +96,11 @@ class ClientState:
     of the gateway into events to show and frames to send."""
 
     def __init__(self, chat: str) -> None:
+        self.unaccepted: dict[str, str] = {}
+        """Texts of the messages, by id, that are not known to be durable."""
+
         self._chat = chat
         self._shown: int | None = None
-        self._unaccepted: dict[str, str] = {}
         self._unanswered: dict[str, str] = {}
         self._turns: dict[int, str] = {}
         self._answered = 0
@@ -140,25 +108,21 @@ class ClientState:
         self._stream: DeltaFrame | None = None
         self._known_replies: list[ReplyFrame] = []
 
-    @property
-    def unaccepted(self) -> int:
-        """Number of messages that are not known to be durable."""
-        return len(self._unaccepted)
-
     def opening_frames(self) -> list[ClientFrame]:
         """Return the frames for a new connection, after the welcome."""
         if self._shown is None:
-            return [ReadHistoryFrame(self._chat)]
+            return [web.ReadHistoryFrame(self._chat)]
         self._known_replies.clear()
-        return [ResumeFrame(self._chat, self._shown), *self._message_frames(), *self._stop_frames()]
+        resume = web.ResumeFrame(self._chat, self._shown)
+        return [resume, *self._message_frames(), *self._stop_frames()]
 
     def delayed_frames(self) -> list[ClientFrame]:
-        """Return the frames to send again after a RetryLater."""
+        """Return the frames to send again after a note with `retry_s`."""
         return self.opening_frames() if self._shown is None else self._message_frames()
 
     def send_message(self, id: str, text: str) -> list[ClientFrame]:
         """Add a message of the person's, and return the frames to send now."""
-        self._unaccepted[id] = self._unanswered[id] = text
+        self.unaccepted[id] = self._unanswered[id] = text
         self._stopping = False
         return [] if self._shown is None else [SendFrame(id, self._chat, text)]
 
@@ -175,34 +139,32 @@ class ClientState:
         if getattr(frame, "chat", None) not in (self._chat, None):
             return
         match frame:
-            case HistoryFrame(lines=raw_lines) if self._shown is None:
+            case web.HistoryFrame(lines=raw_lines) if self._shown is None:
                 # Each line on its own: one that this release does not know is passed over.
                 known = [decode_frame(bytes(raw)) for raw in raw_lines]
                 lines = tuple(line for line in known if isinstance(line, LineFrame))
                 self._shown = max((line.seq for line in lines), default=0)
                 yield OpeningLines(lines)
                 yield from self.opening_frames()
-            case AcceptedFrame(id=id, turn=turn):
-                self._unaccepted.pop(id, None)
+            case web.AcceptedFrame(id=id, turn=turn):
+                self.unaccepted.pop(id, None)
                 if turn and id in self._unanswered:  # 0 is a command's: there is no turn to be stopped
                     self._turns[turn] = id
                 yield frame
                 yield from self._stop_frames()
-            case MessageFrame() | ReplyFrame() | ApprovalFrame():
+            case web.MessageFrame() | ReplyFrame() | web.ApprovalFrame():
                 yield from self._on_line(frame)
-            case DeltaFrame():
+            case DeltaFrame(turn=turn) if turn > self._answered:
                 yield from self._on_delta(frame)
-            case ProgressFrame(turn=turn) if turn > self._answered:
+            case web.ProgressFrame(turn=turn) if turn > self._answered:
                 yield frame
-            case ResumedFrame():
+            case web.ResumedFrame():
                 yield from self._on_resumed(frame)
-            case ErrorFrame():
+            case web.ErrorFrame():
                 yield from self._on_error(frame)
-            case _:
-                pass
 
     def _message_frames(self) -> list[ClientFrame]:
-        return [SendFrame(id, self._chat, text) for id, text in self._unaccepted.items()]
+        return [SendFrame(id, self._chat, text) for id, text in self.unaccepted.items()]
 
     def _stop_frames(self) -> list[ClientFrame]:
         """Return the stop frame, which is repeated: a turn can only be stopped while it runs or is
@@ -215,26 +177,24 @@ class ClientState:
                 self._known_replies.append(line)
             return
         self._shown = line.seq
-        if isinstance(line, MessageFrame):
-            self._unaccepted.pop(line.id, None)
-            yield line
-        elif isinstance(line, ApprovalFrame):
-            yield ApprovalEvent(line)
-        else:
+        if isinstance(line, ReplyFrame):
             yield self._on_reply(line)
             yield from self._stop_frames()
+            return
+        if isinstance(line, web.MessageFrame):
+            self.unaccepted.pop(line.id, None)
+        yield line
 
     def _on_reply(self, reply: ReplyFrame) -> ReplyEvent:
-        if reply.kind == "notice":
-            # A notice that names a message says that it was not read.
-            return ReplyEvent(
-                reply, tuple(id for id in reply.in_reply_to if self._unanswered.pop(id, None) is not None)
-            )
-        # An apology for a message that could not be read names no ids, only its turn.
-        asked = dict.fromkeys((*reply.in_reply_to, self._turns.pop(reply.turn, "")))
+        asked = dict.fromkeys(reply.in_reply_to)
+        if reply.kind != "notice":
+            # An apology for a message that could not be read names no ids, only its turn.
+            asked[self._turns.pop(reply.turn, "")] = None
         ids = tuple(id for id in asked if self._unanswered.pop(id, None) is not None)
+        if reply.kind == "notice":  # one that names a message says that it was not read
+            return ReplyEvent(reply, ids)
         for id in ids:
-            self._unaccepted.pop(id, None)
+            self.unaccepted.pop(id, None)
         # A command may answer in the middle of a turn, which goes on; `/new` answers for everything
         # that waits.
         self._turns = {turn: id for turn, id in self._turns.items() if id in self._unanswered}
@@ -246,41 +206,36 @@ class ClientState:
 
     def _on_delta(self, new: DeltaFrame) -> Iterator[ChatEvent]:
         known = self._stream
-        if new.turn <= self._answered:
-            return
-        if known is None or (new.turn, new.attempt) > (known.turn, known.attempt):
-            text = new.text if new.full else None
-        elif (new.turn, new.attempt) < (known.turn, known.attempt) or new.seq <= known.seq:
-            return
-        elif new.full:
-            text = new.text
-        else:
-            text = known.text + new.text if new.seq == known.seq + 1 else None
+        text = new.text if new.full else None
+        if known is not None and (new.turn, new.attempt) <= (known.turn, known.attempt):
+            if (new.turn, new.attempt, new.seq) <= (known.turn, known.attempt, known.seq):
+                return
+            if not new.full and new.seq == known.seq + 1:
+                text = known.text + new.text
         if text is not None:  # else a gap: the old text stays until a full delta comes
             self._stream = msgspec.structs.replace(new, text=text)
             yield GrowingReply(new.turn, text)
 
-    def _on_resumed(self, frame: ResumedFrame) -> Iterator[ChatEvent | ClientFrame]:
+    def _on_resumed(self, frame: web.ResumedFrame) -> Iterator[ChatEvent | ClientFrame]:
         if frame.reset:
             # Unanswered messages may be lost with the tail. Sent again, each is still one turn: the
             # store knows its id, or lost it.
             self._shown, self._answered, self._stream = frame.seq, 0, None
             self._turns.clear()
-            yield LinesLost()
-            for answer in [self._on_reply(reply) for reply in self._known_replies]:
-                if answer.ids:
-                    yield answer
-            self._unaccepted = dict(self._unanswered)
+            yield ChatNote("the store lost the newest lines of this chat")
+            yield from [event for event in map(self._on_reply, self._known_replies) if event.ids]
+            self.unaccepted = dict(self._unanswered)
             yield from self._message_frames()
         self._known_replies.clear()
         yield frame
 
-    def _on_error(self, frame: ErrorFrame) -> Iterator[ChatEvent]:
-        if frame.code == "not_allowed" or (frame.id is not None and frame.id not in self._unaccepted):
+    def _on_error(self, frame: web.ErrorFrame) -> Iterator[ChatEvent]:
+        if frame.code == "not_allowed" or (frame.id is not None and frame.id not in self.unaccepted):
             return  # the close code says it; or it was accepted after all
         if frame.code in TRANSIENT:
-            yield RetryLater(frame.message, frame.retry_after or RETRY_S)
-            return
-        if frame.id is not None:
-            del self._unaccepted[frame.id], self._unanswered[frame.id]
-        yield MessageRefused(frame.message, frame.id)
+            yield ChatNote(frame.message, frame.retry_after or RETRY_S)
+        elif frame.id is None:
+            yield ChatNote(frame.message)
+        else:
+            del self.unaccepted[frame.id], self._unanswered[frame.id]
+            yield MessageRefused(frame.message, frame.id)

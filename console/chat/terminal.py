@@ -16,7 +16,6 @@ from console.chat.screen import Screen, shown_text
 from shared.messages.web import ReplyFrame
 from shared.terminal_text import clean, clean_line
 
-REFRESHES_PER_S: Final = 10
 _REST: Final = 4.0
 """A rendering is followed by a pause this many times as long, so that it never takes the CPU."""
 
@@ -79,9 +78,13 @@ class TerminalScreen(Screen):
         if self._live is None:
             self._tail = _GrowingTail()
             self._live = Live(
-                self._tail, console=self._console, transient=True, refresh_per_second=REFRESHES_PER_S,
-                redirect_stdout=False, redirect_stderr=False,
-            )  # fmt: skip
+                self._tail,
+                console=self._console,
+                transient=True,
+                refresh_per_second=10,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
             self._live.start()
 
     def running(self, text: str) -> None:

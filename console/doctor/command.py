@@ -7,8 +7,7 @@ from typing import Final
 
 import click
 
-from console.examples import examples
-from console.output import as_json, print_json
+from console.output import as_json, examples, print_json
 from shared.terminal_text import clean_line
 
 _COLOURS: Final = {"ok": "green", "failed": "red", "skipped": "yellow"}

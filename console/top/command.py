@@ -7,8 +7,7 @@ from typing import Final
 
 import click
 
-from console.examples import examples
-from console.output import as_json
+from console.output import as_json, examples
 
 EVERY_S: Final = 1.0
 

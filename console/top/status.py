@@ -6,8 +6,7 @@ import sys
 
 import click
 
-from console.examples import examples
-from console.output import as_json, print_json
+from console.output import as_json, examples, print_json
 
 
 @click.command(epilog=examples("shoal status", "shoal status --json | jq .problems"))

@@ -15,7 +15,7 @@ from typing import Final
 
 import click
 
-from console.examples import examples
+from console.output import examples
 from console.up.child import Child, Reaper
 from console.up.supervisor import Supervisor, Terminal
 from shared.embedded import EmbeddedValkey

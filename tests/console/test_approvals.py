@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 
-from console.chat.client import ChatEnded, ChatThread
+from console.chat.client import ChatClient, ChatEnded
 from console.chat.conversation import ChatDialog
 from console.chat.screen import PlainScreen, Screen
-from console.chat.state import ApprovalEvent, ClientState, OpeningLines, ReplyEvent, decode_frame
-from shared.messages.web import AcceptedFrame, ResumedFrame
+from console.chat.state import ClientState, OpeningLines, ReplyEvent, decode_frame
+from shared.messages.web import AcceptedFrame, ApprovalFrame, ResumedFrame
 from tests.helpers.web_frames import approval_frame, reply_frame
 
 OPEN = approval_frame("a", 2, 5, "0123", "open", "exec", "May I run `exec`?", '{\n  "command": "l\x1bs"\n}')
@@ -20,16 +20,16 @@ COMMAND = reply_frame("a", 4, 0, "I run `exec` now.", ("m2",), kind="command")
 END = reply_frame("a", 5, 5, "done", ("m1",))
 
 
-class Script(ChatThread):
+class Script(ChatClient):
     """A chat in which this happens, and nothing more. What was said is in `texts`."""
 
-    def __init__(self, *news: ReplyEvent | AcceptedFrame | ApprovalEvent | OpeningLines | ResumedFrame) -> None:
+    def __init__(self, *news: ReplyEvent | AcceptedFrame | ApprovalFrame | OpeningLines | ResumedFrame) -> None:
         self.events = queue.SimpleQueue()
         self.texts: list[str] = []
         for one in (*news, ChatEnded("the script ended")):
             self.events.put(one)
 
-    def send_message(self, text: str) -> str:
+    def send_message(self, text: str, id: str | None = None) -> str:
         self.texts.append(text)
         return f"m{len(self.texts)}"
 
@@ -47,8 +47,8 @@ def test_a_person_at_a_terminal_is_asked(
     """The answer is a command, so that it survives a lost connection; who says nothing may say it later."""
     script = Script(
         AcceptedFrame("m1", "a", 0, 5),
-        ApprovalEvent(OPEN),
-        ApprovalEvent(SENT_YES),
+        OPEN,
+        SENT_YES,
         ReplyEvent(COMMAND, ("m2",)),
         ReplyEvent(END, ("m1",)),
     )
@@ -62,7 +62,7 @@ def test_a_person_at_a_terminal_is_asked(
 
 def test_without_a_terminal_it_says_that_the_turn_waits(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is answered by itself, and no control code gets out; the last word is that of the turn."""
-    script = Script(AcceptedFrame("m1", "a", 0, 5), ApprovalEvent(OPEN), ReplyEvent(END, ("m1",)))
+    script = Script(AcceptedFrame("m1", "a", 0, 5), OPEN, ReplyEvent(END, ("m1",)))
     assert ChatDialog(script, Screen(), own_only=True).ask("go") == END
     out, err = capsys.readouterr()
     assert out == "done\n"
@@ -74,7 +74,7 @@ def test_without_a_terminal_it_says_that_the_turn_waits(capsys: pytest.CaptureFi
 def test_who_asks_one_thing_is_not_asked_about_another_turn() -> None:
     """Somebody else's question in the same chat is theirs."""
     other = approval_frame("a", 2, 4, "9999", "open", "exec", "May I?")
-    script = Script(AcceptedFrame("m1", "a", 0, 5), ApprovalEvent(other), ReplyEvent(END, ("m1",)))
+    script = Script(AcceptedFrame("m1", "a", 0, 5), other, ReplyEvent(END, ("m1",)))
     ChatDialog(script, PlainScreen(), own_only=True, decide=answers(True)).ask("go")
     assert script.texts == ["go"]
 
@@ -93,5 +93,5 @@ def test_a_question_is_a_line_and_is_shown_once() -> None:
     """Also over a new connection."""
     state = ClientState("a")
     list(state.on_frame(decode_frame('{"type":"history","chat":"a","lines":[],"more":false}')))  # type: ignore[arg-type]
-    assert list(state.on_frame(OPEN)) == [ApprovalEvent(OPEN)]
+    assert list(state.on_frame(OPEN)) == [OPEN]
     assert list(state.on_frame(OPEN)) == []

@@ -13,33 +13,21 @@ import pytest
 from rich.console import Console
 from websockets.asyncio.server import ServerConnection, serve
 
-from console.chat.client import (
-    ChatClient,
-    ChatEnded,
-    ChatFailed,
-    ChatThread,
-    ClientEvent,
-    Connected,
-    GatewayTarget,
-    Interrupted,
-    Lost,
-)
-from console.chat.conversation import SILENCE_S, ChatDialog, UserLeft
-from console.chat.keyboard import unknown_command
+from console.chat.client import ChatClient, ChatEnded, ChatFailed, ClientEvent, Connected, Interrupted
+from console.chat.command import find_target
+from console.chat.conversation import SILENCE_S, ChatDialog, UserLeft, unknown_command
 from console.chat.screen import JsonScreen, PlainScreen, Screen
 from console.chat.state import (
     ChatEvent,
+    ChatNote,
     ClientState,
     GrowingReply,
-    LinesLost,
     MessageRefused,
     OpeningLines,
     ReplyEvent,
-    RetryLater,
     ServerFrame,
     decode_frame,
 )
-from console.chat.target import find_target
 from console.chat.terminal import SafeMarkdown, TerminalScreen
 from shared.errors import SettingsError
 from shared.messages.web import (
@@ -123,7 +111,7 @@ def test_a_message_is_sent_again_with_its_id_until_it_was_accepted() -> None:
     assert state.opening_frames() == [ResumeFrame("a", 0), SendFrame("m1", "a", "one"), SendFrame("m2", "a", "two")]
     take(state, AcceptedFrame("m1", "a", 0, 1), message_frame("a", 1, "m2", "two"))
     assert state.opening_frames() == [ResumeFrame("a", 1)], "a line in the log is as good as `accepted`"
-    assert state.unaccepted == 0
+    assert state.unaccepted == {}
 
 
 def test_every_line_is_shown_once_and_in_order() -> None:
@@ -206,10 +194,10 @@ def test_not_now_means_again_later_with_the_same_id(code: str) -> None:
     """The message stays ours until it is durable."""
     state = opened()
     state.send_message("m1", "one")
-    assert take(state, ErrorFrame(code, "later", "m1", "a", 1.5)) == [RetryLater("later", 1.5)]
+    assert take(state, ErrorFrame(code, "later", "m1", "a", 1.5)) == [ChatNote("later", 1.5)]
     assert state.delayed_frames() == [SendFrame("m1", "a", "one")]
     unread = ClientState("a")
-    assert take(unread, ErrorFrame(code, "later", None, "a")) == [RetryLater("later", 2.0)]
+    assert take(unread, ErrorFrame(code, "later", None, "a")) == [ChatNote("later", 2.0)]
     assert unread.delayed_frames() == [ReadHistoryFrame("a")]
 
 
@@ -244,7 +232,7 @@ def test_a_command_that_comes_before_its_receipt_leaves_nothing_to_stop() -> Non
     take(state, AcceptedFrame("c1", "a", 0, 0))
     assert state.stop() == []
     take(state, reply(2, 0, "c1", kind="command"))
-    assert state.unaccepted == 0
+    assert state.unaccepted == {}
 
 
 def test_a_conversation_that_is_ended_takes_its_questions_along() -> None:
@@ -271,7 +259,7 @@ def test_after_a_lost_tail_what_has_no_answer_is_sent_again() -> None:
     again: list[MessageFrame | ReplyFrame] = [message_frame("a", 1, "x", "text"), reply(2, 3, "m1")]
     events = take(state, *again, ResumedFrame("a", 2, None, reset=True))
     assert events == [
-        LinesLost(),
+        ChatNote("the store lost the newest lines of this chat"),
         ReplyEvent(again[1], ("m1",)),  # type: ignore[arg-type]
         SendFrame("m2", "a", "text"),
         ResumedFrame("a", 2, None, reset=True),
@@ -302,16 +290,38 @@ async def server(*connections: Behaviour) -> AsyncIterator[str]:
         yield f"ws://127.0.0.1:{next(iter(listening.sockets)).getsockname()[1]}/ws"
 
 
-@asynccontextmanager
-async def chatting(url: str, **options: Any) -> AsyncIterator[tuple[ChatClient, list[ClientEvent]]]:
-    received: list[ClientEvent] = []
-    client = ChatClient(GatewayTarget(url, "t"), "a", received.append, **options)
-    running = asyncio.create_task(client.run())
-    try:
-        yield client, received
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
+class Chatting:
+    """A client in a chat, and everything that came out of it."""
+
+    def __init__(self, url: str, token: str = "t", **options: Any) -> None:
+        self.client = ChatClient(url, token, "a", **options)
+        self._received: list[ClientEvent] = []
+
+    async def __aenter__(self) -> Chatting:
+        self.client.__enter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.client.__exit__, None, None, None)  # the server here ends its side meanwhile
+
+    @property
+    def received(self) -> list[ClientEvent]:
+        while not self.client.events.empty():
+            self._received.append(self.client.events.get())
+        return self._received
+
+    async def reports(self, kind: type[ClientEvent]) -> None:
+        await eventually(lambda: any(isinstance(one, kind) for one in self.received))
+
+    async def end(self) -> str:
+        """Why it ended."""
+        await self.reports(ChatEnded)
+        [reason] = [one.reason for one in self.received if isinstance(one, ChatEnded)]
+        return reason
+
+
+async def accept(socket: ServerConnection, id: str) -> None:
+    await socket.send(json.dumps({"type": "accepted", "id": id, "chat": "a", "ahead": 0, "turn": 1}))
 
 
 async def test_a_message_that_was_not_accepted_goes_out_again_on_the_next_connection() -> None:
@@ -331,14 +341,17 @@ async def test_a_message_that_was_not_accepted_goes_out_again_on_the_next_connec
     async def answers(socket: ServerConnection) -> None:
         assert json.loads(await socket.recv()) == {"type": "resume", "chat": "a", "after": 0}
         seen.append(json.loads(await socket.recv()))
-        await socket.send('{"type":"accepted","id":"m1","chat":"a","ahead":0,"turn":1}')
+        await accept(socket, seen[-1]["id"])
         await socket.wait_closed()
 
-    async with server(dies, answers) as url, chatting(url) as (client, received):
-        client.send_message("m1", "hello")
-        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in received))
-    assert seen == [{"type": "message", "id": "m1", "chat": "a", "text": "hello"}] * 2
-    assert [type(one) for one in received] == [Connected, OpeningLines, Lost, Connected, AcceptedFrame]
+    async with server(dies, answers) as url, Chatting(url) as chat:
+        id = chat.client.send_message("hello")
+        await chat.reports(AcceptedFrame)
+        received = chat.received
+    assert seen == [{"type": "message", "id": id, "chat": "a", "text": "hello"}] * 2
+    assert [type(one) for one in received[:2]] == [Connected, OpeningLines]
+    notes = [ChatNote("the connection is lost; trying again"), ChatNote("connected again")]
+    assert received[2:] == [*notes, AcceptedFrame(id, "a", 0, 1)]
 
 
 async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
@@ -354,20 +367,18 @@ async def test_a_refusal_that_means_later_is_tried_again_by_itself() -> None:
                 )
         await socket.send(NOTHING.decode())
         await socket.recv()
-        for code in ("unavailable", ""):
-            assert json.loads(await socket.recv())["id"] == "m1"
-            if code:
-                await socket.send(
-                    json.dumps({"type": "error", "code": code, "message": "x", "id": "m1", "retry_after": 0.01})
-                )
-        await socket.send('{"type":"accepted","id":"m1","chat":"a","ahead":0,"turn":1}')
+        id = json.loads(await socket.recv())["id"]
+        error = {"type": "error", "code": "unavailable", "message": "x", "id": id, "retry_after": 0.01}
+        await socket.send(json.dumps(error))
+        assert json.loads(await socket.recv())["id"] == id
+        await accept(socket, id)
         await socket.wait_closed()
 
     received_history: list[bool] = []
-    async with server(away_once) as url, chatting(url) as (client, received):
-        client.send_message("m1", "hello")
-        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in received))
-    assert sum(isinstance(one, RetryLater) for one in received) == 2
+    async with server(away_once) as url, Chatting(url) as chat:
+        chat.client.send_message("hello")
+        await chat.reports(AcceptedFrame)
+        assert sum(isinstance(one, ChatNote) and one.retry_s == 0.01 for one in chat.received) == 2
 
 
 async def test_a_revoked_token_ends_the_chat() -> None:
@@ -376,9 +387,8 @@ async def test_a_revoked_token_ends_the_chat() -> None:
     async def closes(socket: ServerConnection) -> None:
         await socket.close(4401, "not allowed")
 
-    async with server(closes) as url:
-        with pytest.raises(ChatFailed, match="does not take this token"):
-            await ChatClient(GatewayTarget(url, "t"), "a", lambda news: None).run()
+    async with server(closes) as url, Chatting(url) as chat:
+        assert "does not take this token" in await chat.end()
 
 
 async def test_patience_ends_with_what_became_of_the_message() -> None:
@@ -388,39 +398,35 @@ async def test_patience_ends_with_what_became_of_the_message() -> None:
         socket.transport.abort()
 
     async with server(dies) as url:
-        client = ChatClient(GatewayTarget(url, "t"), "a", lambda news: None, patience_s=0)
-        client.send_message("m1", "hello")
-        with pytest.raises(ChatFailed, match="may not have been received"):
-            await client.run()
+        chat = Chatting(url, patience_s=0)
+        chat.client.send_message("hello")
+        async with chat:
+            assert "may not have been received" in await chat.end()
 
 
 async def test_it_speaks_with_the_real_gateway(redis_url: str) -> None:
     """The frames here and there are written apart; this joins them."""
     async with gateway(redis_url) as running, worker(redis_url) as w:
-        received: list[ClientEvent] = []
-        client = ChatClient(GatewayTarget(f"ws://{running.address}/ws", TOKENS["owner"]), "a", received.append)
-        task = asyncio.create_task(client.run())
-        client.send_message("m1", "hello")
-        await eventually(lambda: any(isinstance(one, AcceptedFrame) for one in received))
-        await w.run_once()
-        await eventually(lambda: any(isinstance(one, ReplyEvent) for one in received))
-        [answer] = [one for one in received if isinstance(one, ReplyEvent)]
-        assert (answer.ids, answer.reply.text) == (("m1",), "you said: hello")
-        assert GrowingReply(1, "you ") in received
-        task.cancel()
-        await asyncio.wait([task])
+        async with Chatting(f"ws://{running.address}/ws", TOKENS["owner"]) as chat:
+            id = chat.client.send_message("hello")
+            await chat.reports(AcceptedFrame)
+            await w.run_once()
+            await chat.reports(ReplyEvent)
+            [answer] = [one for one in chat.received if isinstance(one, ReplyEvent)]
+            assert (answer.ids, answer.reply.text) == ((id,), "you said: hello")
+            assert GrowingReply(1, "you ") in chat.received
 
 
-class Script(ChatThread):
+class Script(ChatClient):
     """A chat in which this happens, and nothing more."""
 
-    def __init__(self, *news: ClientEvent | Interrupted) -> None:
+    def __init__(self, *news: ClientEvent) -> None:
         self.events = queue.SimpleQueue()
         self.stopped: list[int | None] = []
         for one in (*news, ChatEnded("the script ended")):
             self.events.put(one)
 
-    def send_message(self, text: str) -> str:
+    def send_message(self, text: str, id: str | None = None) -> str:
         return "m1"
 
     def stop(self, turn: int | None = None) -> None:
@@ -433,7 +439,7 @@ class Script(ChatThread):
         (ResumedFrame("a", 0, None),),
         (ReplyEvent(reply(2, 5), ()), ResumedFrame("a", 2, running=5)),
         (ResumedFrame("a", 0, running=5), ReplyEvent(reply(1, 5, kind="notice"), ()), ReplyEvent(reply(2, 5), ())),
-        (ResumedFrame("a", 0, running=5), Lost(), LinesLost(), ResumedFrame("a", 0, None)),
+        (ResumedFrame("a", 0, running=5), ChatNote("the connection is lost"), ResumedFrame("a", 0, None)),
     ],
 )
 def test_the_prompt_comes_as_soon_as_nothing_runs(news: tuple[ClientEvent, ...]) -> None:
@@ -468,20 +474,18 @@ def test_an_answer_to_a_command_differs_from_the_end_of_a_conversation() -> None
         talk = ChatDialog(
             Script(AcceptedFrame("m1", "a", 0, 5), ReplyEvent(line, ("m1",))), PlainScreen(), own_only=True
         )
-        assert talk.answers_own_command(talk.ask("/status")) is good
+        assert talk.exit_code(talk.ask("/status")) == (0 if good else 1)
 
 
 def test_what_the_gateway_offers_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """The first line says how to learn about commands, where there are any, and how to leave."""
-    hello = Connected("owner", again=False, commands=("help", "new"))
+    hello = Connected("owner", ("help", "new"))
     talk = ChatDialog(Script(hello, ResumedFrame("a", 0, None)), PlainScreen(), own_only=False)
     talk.open(6)
     assert talk.commands == ("/help", "/new")
     result = "(connected as owner; /help shows what you can ask with a slash, /quit or Ctrl-D leaves)\n"
     assert capsys.readouterr().err == result
-    ChatDialog(Script(Connected("owner", again=False), ResumedFrame("a", 0, None)), PlainScreen(), own_only=False).open(
-        6
-    )
+    ChatDialog(Script(Connected("owner"), ResumedFrame("a", 0, None)), PlainScreen(), own_only=False).open(6)
     assert capsys.readouterr().err == "(connected as owner; /quit or Ctrl-D leaves)\n"
 
 
@@ -655,14 +659,13 @@ def test_the_gateway_is_where_the_settings_or_the_options_say(
     environ: dict[str, str], url: str | None, token: str | None, wanted: tuple[str, str]
 ) -> None:
     """Options first; the line that `make up` prints can be pasted."""
-    target = find_target(load(environ), url, token)
-    assert (target.url, target.token) == wanted
+    assert find_target(load(environ), url, token) == wanted
 
 
 def test_the_token_of_make_up_is_found_in_the_data_folder(tmp_path: Path) -> None:
     """No option is needed where Shoal was started."""
     (tmp_path / "web.token").write_text("made\n")
-    assert find_target(load({"SHOAL_DATA__DIR": str(tmp_path)}), None, None).token == "made"
+    assert find_target(load({"SHOAL_DATA__DIR": str(tmp_path)}), None, None)[1] == "made"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from console.completion.candidates import LIMIT_S
+from console.completion import LIMIT_S
 from console.main import _COMMANDS, cli
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient

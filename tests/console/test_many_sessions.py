@@ -15,17 +15,18 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
-from console import dead
+from console import session_files
 from console.main import cli
-from console.session import export, import_
-from console.session.files import file_name
-from console.session.progress import as_async, run_each
+from console.progress import run_each
+from console.session_files import file_name
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.messages.codec import encode
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.backup import SessionBackup
 from shared.store.sessions.memory import MemoryStore
+from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import message, say
 from tests.helpers.terminal import ROOT, OnTerminal
@@ -89,18 +90,18 @@ def shoal(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sh
     return run
 
 
-def ctrl_c_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, count: int) -> None:
+def ctrl_c_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, count: int) -> None:
     """Press Ctrl-C while the `count`th thing is under work."""
-    original, seen = getattr(module, name), [0]
+    original, seen = getattr(owner, name), [0]
 
-    async def pressed(*arguments: Any) -> Any:
+    async def pressed(*arguments: Any, **keywords: Any) -> Any:
         seen[0] += 1
         if seen[0] == count:
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(0)  # the loop hears of it
-        return await original(*arguments)
+        return await original(*arguments, **keywords)
 
-    monkeypatch.setattr(module, name, pressed)
+    monkeypatch.setattr(owner, name, pressed)
 
 
 # One after the other.
@@ -113,7 +114,7 @@ async def test_everything_is_done_in_order() -> None:
     async def work(n: int) -> None:
         done.append(n)
 
-    assert await run_each(as_async(range(5)), work, what="counting", total=5, shown=False)
+    assert await run_each(range(5), work, what="counting", total=5, shown=False)
     assert done == [0, 1, 2, 3, 4]
 
 
@@ -129,7 +130,7 @@ async def test_ctrl_c_ends_it_between_two_things() -> None:
             await asyncio.sleep(0)
         done.append(n)
 
-    assert not await run_each(as_async(range(5)), work, what="counting", total=5, shown=False)
+    assert not await run_each(range(5), work, what="counting", total=5, shown=False)
     assert done == [0, 1, 2]
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -141,7 +142,7 @@ async def test_ctrl_c_during_the_last_thing_changes_nothing() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         await asyncio.sleep(0)
 
-    assert await run_each(as_async([1]), work, what="counting", total=1, shown=False)
+    assert await run_each([1], work, what="counting", total=1, shown=False)
 
 
 async def test_a_redis_that_goes_meanwhile_is_reported_with_how_far_it_came() -> None:
@@ -152,9 +153,9 @@ async def test_a_redis_that_goes_meanwhile_is_reported_with_how_far_it_came() ->
             raise RedisAway("Redis is away: ConnectionError")
 
     with pytest.raises(RedisAway, match="Redis is away: ConnectionError, after 2 of 5"):
-        await run_each(as_async(range(5)), work, what="counting", total=5, shown=False)
+        await run_each(range(5), work, what="counting", total=5, shown=False)
     with pytest.raises(RedisAway, match=r"ConnectionError$"):
-        await run_each(as_async([2]), work, what="counting", total=1, shown=False)
+        await run_each([2], work, what="counting", total=1, shown=False)
 
 
 # The commands.
@@ -167,7 +168,7 @@ def test_a_replay_that_is_cut_can_be_done_again(
     """Exit code 130, how far it came, nothing twice and nothing lost."""
     on(redis_url, lambda client: bury(client, 5))
     with monkeypatch.context() as patched:
-        ctrl_c_at(patched, dead, "_put_back", 2)
+        ctrl_c_at(patched, DeadLetters, "replay", 2)
         cut = shoal("dead", "replay", "--all", *(["--json"] if as_json else []))
     assert cut.exit_code == 130
     assert cut.stderr == "Interrupted: 2 of 5 letters put back, the others are where they were.\n"
@@ -251,11 +252,11 @@ def test_what_cannot_be_restored_is_listed_and_the_rest_is(shoal: Shoal, redis_u
     assert any(file_name("web:owner/c0") in line for line in lines)
 
 
-@pytest.mark.parametrize(("command", "module", "work"), [
-    ("export", export, "_load_session"), ("import", import_, "_restore"),
+@pytest.mark.parametrize(("command", "owner", "work"), [
+    ("export", session_files, "_load_session"), ("import", SessionBackup, "restore"),
 ])  # fmt: skip
 def test_sessions_that_are_cut_are_whole_or_not_there(
-    shoal: Shoal, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, module: Any, work: str
+    shoal: Shoal, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, owner: Any, work: str
 ) -> None:
     """Between two files: exit code 130, and how far it came."""
     on(redis_url, lambda client: chats(client, 4))
@@ -263,7 +264,7 @@ def test_sessions_that_are_cut_are_whole_or_not_there(
     if command == "import":
         on(redis_url, empty)
     with monkeypatch.context() as patched:
-        ctrl_c_at(patched, module, work, 3)
+        ctrl_c_at(patched, owner, work, 3)
         words = ("--all", "--folder", "again") if command == "export" else ("kept",)
         cut = shoal("session", command, *words)
     assert cut.exit_code == 130

@@ -7,9 +7,8 @@ import queue
 
 import pytest
 
-from console.chat.client import ChatEnded, ChatThread
-from console.chat.conversation import ChatDialog
-from console.chat.keyboard import button_by_number
+from console.chat.client import ChatClient, ChatEnded
+from console.chat.conversation import ChatDialog, button_by_number
 from console.chat.screen import JsonScreen, PlainScreen, Screen, is_silent, shown_text
 from console.chat.state import OpeningLines, ReplyEvent
 from shared.messages.web import AcceptedFrame, ResumedFrame
@@ -29,7 +28,7 @@ END = reply_frame("a", 4, 5, "", ("m1",))
 SHOWN = "Which one?\n\n[file: plan.pdf, 11.7 KB; the chat page has it]\n\n1. Red\n2. Blue"
 
 
-class Script(ChatThread):
+class Script(ChatClient):
     """A chat in which this happens, and nothing more."""
 
     def __init__(self, *news: ReplyEvent | AcceptedFrame | OpeningLines | ResumedFrame) -> None:
@@ -37,7 +36,7 @@ class Script(ChatThread):
         for one in (*news, ChatEnded("the script ended")):
             self.events.put(one)
 
-    def send_message(self, text: str) -> str:
+    def send_message(self, text: str, id: str | None = None) -> str:
         return "m1"
 
 

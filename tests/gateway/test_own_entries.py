@@ -7,14 +7,13 @@ is from is only its own word.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
 import pytest
 
-from console.chat.client import ChatClient, ChatFailed, ClientEvent, GatewayTarget
+from console.chat.client import ChatClient, ChatEnded, ClientEvent
 from console.chat.state import MessageRefused
 from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
@@ -115,22 +114,20 @@ class Terminal:
 
     async def say(self, gw: Gateway, token: str, text: str, id: str) -> Outcome:
         frames: list[ClientEvent] = []
-        chat = ChatClient(GatewayTarget(f"ws://{gw.address}/ws", token), "a", frames.append)
-        running = asyncio.create_task(chat.run())
-        chat.send_message(id, text)
+        chat = ChatClient(f"ws://{gw.address}/ws", token, "a")
+        chat.send_message(text, id)
 
         def settled() -> bool:
-            return running.done() or any(isinstance(one, AcceptedFrame | MessageRefused) for one in frames)
+            while not chat.events.empty():
+                frames.append(chat.events.get())
+            return any(isinstance(one, AcceptedFrame | MessageRefused | ChatEnded) for one in frames)
 
+        chat.__enter__()
         try:
             await eventually(settled, within_s=30, what="an answer")
-            if running.done():
-                with contextlib.suppress(ChatFailed):
-                    running.result()
-            return "taken" if any(isinstance(one, AcceptedFrame) for one in frames) else "refused"
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
+        finally:  # in a thread: the gateway ends its side of the connection meanwhile
+            await asyncio.to_thread(chat.__exit__, None, None, None)
+        return "taken" if any(isinstance(one, AcceptedFrame) for one in frames) else "refused"
 
 
 ENTRIES: Final[Sequence[Entry]] = (Page(), Api(), Terminal())

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     import asyncio
 
 T = TypeVar("T")
-INTERRUPTED: Final = 130
 
 
 async def run_each(
-    items: AsyncIterator[T], work: Callable[[T], Awaitable[None]], *, what: str, total: int, shown: bool
+    items: AsyncIterator[T] | Iterable[T],
+    work: Callable[[T], Awaitable[None]],
+    *,
+    what: str,
+    total: int,
+    shown: bool,
 ) -> bool:
     """Run `work` for every item. Return False when Ctrl-C stopped it, always between two items.
 
@@ -32,7 +36,7 @@ async def run_each(
     done = 0
     with stoppable() as stop, bar(what, total, shown=shown) as advance:
         try:
-            async for item in items:
+            async for item in items if isinstance(items, AsyncIterator) else _each(items):
                 if stop.is_set():
                     return False
                 await work(item)
@@ -43,8 +47,7 @@ async def run_each(
     return True
 
 
-async def as_async(items: Iterable[T]) -> AsyncIterator[T]:
-    """Turn items that are already there into an async iterator."""
+async def _each(items: Iterable[T]) -> AsyncIterator[T]:
     for item in items:
         yield item
 
@@ -88,7 +91,13 @@ def stoppable() -> Iterator[asyncio.Event]:
             restore()
 
 
-def end_interrupted(result: str) -> NoReturn:
-    """Say how far it came, and end with the exit code of Ctrl-C."""
-    click.echo(f"Interrupted: {result}", err=True)
-    sys.exit(INTERRUPTED)
+def end(whole: bool, result: str, left: Sequence[str] = ()) -> None:
+    """Print a line for each item that was left, and after an interruption how far it came. Ends the
+    process with an exit code for either; else returns."""
+    for line in left:
+        click.echo(line, err=True)
+    if not whole:
+        click.echo(f"Interrupted: {result}", err=True)
+        sys.exit(130)
+    if left:
+        sys.exit(1)

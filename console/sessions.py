@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from console.completion import candidates
-from console.examples import examples
-from console.output import as_json, print_json, table
-from console.redis_call import with_redis
-from console.session.export import export
-from console.session.import_ import import_
-from console.session.progress import bar
+from console import completion
+from console.output import as_json, examples, print_facts, print_json, table, without_asking
+from console.progress import bar
+from console.redis_call import redis_command, with_redis
+from console.session_files import export, import_
 from shared.errors import BadInput
 from shared.ids import log_id, split_session
 from shared.store import keys
-from shared.terminal_text import clean, clean_line, counted, duration, size
+from shared.terminal_text import clean, counted, duration, size
 
 if TYPE_CHECKING:
     from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
-    from shared.store.sessions.listing import SessionPage, SessionRow
+    from shared.store.sessions.listing import SessionRow
 
 BAR_FROM_KEYS: Final = 50_000
 
@@ -54,20 +52,16 @@ session.add_command(import_)
 )
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
-def list_(match: str, limit: int, as_json: bool) -> None:
+@redis_command
+async def list_(client: RedisClient, settings: Settings, match: str, limit: int, as_json: bool) -> None:
     """List conversations, the most recent first."""
+    from shared.store.sessions.listing import list_sessions
 
-    async def load(client: RedisClient, settings: Settings) -> SessionPage:
-        from shared.store.sessions.listing import list_sessions
-
-        with _progress(shown=not as_json) as looked:
-            return await list_sessions(client, match=match, limit=limit, on_progress=looked)
-
-    found = with_redis(load)
+    with _progress(shown=not as_json) as looked:
+        found = await list_sessions(client, match=match, limit=limit, on_progress=looked)
     if as_json:
-        print_json(
-            {"sessions": [_session_facts(row) for row in found.rows], "total": found.total, "whole": found.whole}
-        )
+        rows = [_session_facts(row) for row in found.rows]
+        print_json({"sessions": rows, "total": found.total, "whole": found.whole})
         return
     if not found.rows:
         click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
@@ -81,53 +75,54 @@ def list_(match: str, limit: int, as_json: bool) -> None:
 
 
 @session.command(epilog=examples("shoal session show web:owner/terminal --memory"))
-@click.argument("name", shell_complete=candidates.sessions)
+@click.argument("name", shell_complete=completion.sessions)
 @click.option("--memory", "with_memory", is_flag=True, help="Also show MEMORY.md.")
 @as_json
-def show(name: str, with_memory: bool, as_json: bool) -> None:
+@redis_command
+async def show(client: RedisClient, settings: Settings, name: str, with_memory: bool, as_json: bool) -> None:
     """Show the state of a conversation and the size of its memory."""
+    from shared.store.sessions.listing import row_of
+    from shared.store.sessions.memory import MemoryStore
+    from shared.store.sessions.session import Sessions
 
-    async def load(client: RedisClient, settings: Settings) -> dict[str, Any]:
-        from shared.store.sessions.listing import row_of
-        from shared.store.sessions.memory import MemoryStore
-        from shared.store.sessions.session import Sessions
-
-        session = await _existing_session(client, name)
-        sessions = Sessions(client)
-        state = await sessions.state(session)
-        remembered = await sessions.memory_size(state.scope)
-        archived, lines = await client.pipeline([("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))])
-        facts = _session_facts(await row_of(client, session)) | {
-            "turn": state.turn or None,
-            "attempt": state.attempt or None,
-            "generation": state.generation,
-            "archived_entries": archived,
-            "log_lines": lines,
-            "memory_scope": state.scope,
-            "memory_bytes": remembered.memory_bytes,
-            "history_entries": remembered.log_entries,
-        }
-        return facts | ({"memory": (await MemoryStore(client).read_memory(state.scope)).text} if with_memory else {})
-
-    facts = with_redis(load)
+    session = await _existing_session(client, name)
+    sessions = Sessions(client)
+    state = await sessions.state(session)
+    remembered = await sessions.memory_size(state.scope)
+    archived, lines = await client.pipeline([("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))])
+    facts = _session_facts(await row_of(client, session)) | {
+        "turn": state.turn or None,
+        "attempt": state.attempt or None,
+        "generation": state.generation,
+        "archived_entries": archived,
+        "log_lines": lines,
+        "memory_scope": state.scope,
+        "memory_bytes": remembered.memory_bytes,
+        "history_entries": remembered.log_entries,
+    }
+    memory = (await MemoryStore(client).read_memory(state.scope)).text if with_memory else ""
     if as_json:
-        print_json(facts)
+        print_json(facts | ({"memory": memory} if with_memory else {}))
         return
-    for key, value in facts.items():
-        if key != "memory" and value is not None:
-            click.echo(f"{_LABELS.get(key, key.replace('_', ' ')):<18} {clean_line(_format_value(key, value))}")
+    idle_s = facts["idle_s"]
+    facts |= {
+        "running": "yes" if facts["running"] else "no",
+        "idle_s": None if idle_s is None else f"{duration(idle_s)} ago",
+        "memory_bytes": size(facts["memory_bytes"]),
+    }
+    print_facts(facts, _LABELS)
     if with_memory:
-        click.echo(f"\n{clean(facts['memory'])}")
+        click.echo(f"\n{clean(memory)}")
 
 
 @session.command(
     epilog=examples("shoal session forget web:owner/terminal", "shoal session forget web:owner/old --everything --yes")
 )
-@click.argument("name", shell_complete=candidates.sessions)
+@click.argument("name", shell_complete=completion.sessions)
 @click.option(
     "--everything", is_flag=True, help="Also the messages that people see, and every other trace of the session."
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@without_asking
 @as_json
 def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
     """Delete memory and files (sent ones and those of the workspace) and end the conversation, as
@@ -185,24 +180,10 @@ def _session_facts(row: SessionRow) -> dict[str, Any]:
     }
 
 
-def _format_value(key: str, value: Any) -> str:
-    match key:
-        case "memory_bytes":
-            return size(value)
-        case "idle_s":
-            return f"{duration(value)} ago"
-        case "running":
-            return "yes" if value else "no"
-        case _:
-            return str(value)
-
-
 def _table_row(row: SessionRow) -> list[object]:
     idle = "" if row.idle_s is None else f"{duration(row.idle_s)} ago"
-    running = "yes" if row.running else ""
-    return [
-        row.session, log_id(row.session), row.messages, row.waiting, running, row.preset, row.entries, idle,
-    ]  # fmt: skip
+    running, in_logs = "yes" if row.running else "", log_id(row.session)
+    return [row.session, in_logs, row.messages, row.waiting, running, row.preset, row.entries, idle]
 
 
 @contextlib.contextmanager
