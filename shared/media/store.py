@@ -14,15 +14,14 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Final
 
 from shared.errors import BadInput
 from shared.ids import FOLDER_NAME, folder_name
-from shared.media.bombs import FileRejected, image_size, zip_parts
-from shared.media.kinds import ZIP, Kind, kind_of, why_not
+from shared.media.kinds import ZIP, FileRejected, Kind, image_size, kind_of, why_not, zip_parts
 from shared.media.reference import MediaRef, clean_name
 from shared.settings import MediaSettings
 
@@ -124,9 +123,7 @@ class MediaStore:
 
     def used_bytes(self, session: str) -> int:
         """Add up the sizes of a session's files."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self._folder(session)) as found:
-            return sum(_size(entry) for entry in found)
-        return 0
+        return sum(map(_size, _entries(self._folder(session))))
 
     def check(self, data: bytes) -> Kind:
         """Recognise a file. Raises BadInput (`file_refused`) for one that is not accepted."""
@@ -139,9 +136,8 @@ class MediaStore:
                 width, height = image_size(kind.suffix, data)
                 limit = self._settings.megapixels
                 if width * height > limit * 1_000_000:
-                    raise FileRejected(
-                        f"it is a picture of {width:,} x {height:,} pixels; at most {limit} million are taken"
-                    )
+                    size = f"{width:,} x {height:,} pixels"
+                    raise FileRejected(f"it is a picture of {size}; at most {limit} million are taken")
         except FileRejected as exc:
             raise BadInput("file_refused", f"file refused: {exc}") from None
         return kind
@@ -215,35 +211,32 @@ class Upload:
         kind = self._store.check(self._part.read_bytes())
         limit_mb = self._store._settings.session_mb
         if self._store.used_bytes(self._session) > limit_mb * _MB:  # this one is counted already
-            raise MediaTooBig(f"this chat would have more than {limit_mb} MB of files; old ones go by themselves")
-        # Durable before it has its name: a reference never points to a file that a power cut
-        # emptied.
+            why = f"this chat would have more than {limit_mb} MB of files"
+            raise MediaTooBig(f"{why}; old ones go by themselves")
+        # Durable before it has its name: a reference never points to a file that a power cut emptied.
         os.fsync(self._file.fileno())
         ref = MediaRef(self._hash.hexdigest(), kind.suffix, self._size_bytes, clean_name(name))
         os.replace(self._part, self._part.parent / ref.file)
         return ref
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as found:
-            names = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+            return list(found)
     except (FileNotFoundError, NotADirectoryError):
-        return
-    yield from (folder / name for name in names)
+        return []
+
+
+def _inside(folder: Path) -> list[Path]:
+    return [Path(one.path) for one in _entries(folder) if one.is_dir(follow_symlinks=False)]
 
 
 def _remove(folder: Path, which: Callable[[str, float], bool]) -> int:
     """Delete the files of a folder for which `which(name, time of change in s)` is true, and the
     folder once it is empty."""
-    # Folders of all sessions; an empty one goes with its last file.
     gone = 0
-    try:
-        with os.scandir(folder) as found:
-            entries = list(found)
-    except (FileNotFoundError, NotADirectoryError):
-        return 0
-    for entry in entries:
+    for entry in _entries(folder):
         with contextlib.suppress(FileNotFoundError):
             if which(entry.name, entry.stat(follow_symlinks=False).st_mtime):
                 os.unlink(entry.path)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from shared.errors import BadInput, ToolFailed
-from shared.media.bombs import FileRejected, image_size
+from shared.media.kinds import FileRejected, image_kind, image_size
 from shared.media.reference import PREFIX, MediaRef, read_reference
 from worker.agent.model.model import Image, image_mark
 
@@ -25,7 +25,6 @@ FILE_PIXELS: Final = 50_000_000
 decoded."""
 
 _DATA_URL: Final = re.compile(r"data:(?P<type>[^,;]*)(?:;[^,;]*)*;base64,", re.ASCII)
-_SUFFIXES: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 _DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 
 
@@ -48,7 +47,8 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
         else:
             beyond += 1
     if beyond:
-        notes.append(f"[{beyond} more images were left out: at most {MAX_IMAGES} are taken of one message]")
+        most = f"at most {MAX_IMAGES} are taken of one message"
+        notes.append(f"[{beyond} more images were left out: {most}]")
     return tuple(images), tuple(notes)
 
 
@@ -56,18 +56,20 @@ def picture_in(path: str, data: bytes) -> Image:
     """Return a file of the workspace as a picture. Raises ToolFailed, `file refused: <reason>`,
     when it cannot be shown to a model: another kind, too big, or too many pixels claimed in its
     header."""
-    media_type = _media_type(data)
-    if media_type is None:
+    kind = image_kind(data)
+    if kind is None:
         raise _refuse_file(path, "it is none of PNG, JPEG, GIF and WebP")
     if len(data) > IMAGE_LIMIT_BYTES:
-        raise _refuse_file(path, f"it has {len(data):,} bytes; at most {IMAGE_LIMIT_BYTES:,} can be shown")
+        most = f"at most {IMAGE_LIMIT_BYTES:,} can be shown"
+        raise _refuse_file(path, f"it has {len(data):,} bytes; {most}")
     try:
-        width, height = image_size(_SUFFIXES[media_type], data)
+        width, height = image_size(kind.suffix, data)
     except FileRejected as exc:
         raise _refuse_file(path, str(exc)) from None
     if width * height > FILE_PIXELS:
-        raise _refuse_file(path, f"it has {width:,} x {height:,} pixels; at most {FILE_PIXELS:,} can be shown")
-    return Image(media_type, data)
+        most = f"at most {FILE_PIXELS:,} can be shown"
+        raise _refuse_file(path, f"it has {width:,} x {height:,} pixels; {most}")
+    return Image(kind.media_type, data)
 
 
 def entry_text(content: str, images: Sequence[Image], notes: Sequence[str]) -> str:
@@ -99,27 +101,16 @@ def _read_attachment(attachment: str) -> Image | str:
     if url is None:
         return unread
     if (len(attachment) - url.end()) // 4 * 3 - attachment[-2:].count("=") > IMAGE_LIMIT_BYTES:
-        limit_mb = IMAGE_LIMIT_BYTES // (1024 * 1024)
-        return f"[an attachment of type {declared} was left out: it is larger than {limit_mb} MB]"
+        limit = f"{IMAGE_LIMIT_BYTES // (1024 * 1024)} MB"
+        return f"[an attachment of type {declared} was left out: it is larger than {limit}]"
     try:
         data = b64decode(attachment[url.end() :], validate=True)
     except (binascii.Error, ValueError):
         return unread
-    media_type = _media_type(data)
-    return unread if media_type is None else Image(media_type, data)
+    kind = image_kind(data)
+    return unread if kind is None else Image(kind.media_type, data)
 
 
 def _refuse_file(path: str, why: str) -> ToolFailed:
-    return ToolFailed(f"file refused: {why} ({path!r}). Show another picture, or make a smaller PNG of it")
-
-
-def _media_type(data: bytes) -> str | None:
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "image/webp"
-    return None
+    advice = "Show another picture, or make a smaller PNG of it"
+    return ToolFailed(f"file refused: {why} ({path!r}). {advice}")

@@ -10,6 +10,8 @@ import zipfile
 import zlib
 from typing import Final, Literal
 
+from shared.media.kinds import PARTS, RATIO, SMALL_BYTES, UNPACKED_BYTES, image_kind
+
 Document = Literal["pdf", "word", "sheet", "slides"]
 
 KIND_NAMES: Final[dict[Document, str]] = {
@@ -27,10 +29,6 @@ WALL_S: Final = 30
 REFUSED_EXIT_CODE: Final = 3
 """Exit code of a child that refuses a file; the last line of its output is the reason."""
 
-ARCHIVE_PARTS: Final = 5000
-_UNPACKED_BYTES: Final = 256 * 1024 * 1024
-_RATIO: Final = 200
-_SMALL_BYTES: Final = 1024 * 1024
 _HEAD_BYTES: Final = 64 * 1024
 
 _PDF: Final = b"%PDF-"
@@ -41,14 +39,7 @@ _MAIN_PARTS: Final[dict[bytes, Document]] = {
     b"xl/workbook.xml": "sheet",
     b"ppt/presentation.xml": "slides",
 }
-_PICTURES: Final = {
-    b"\x89PNG\r\n\x1a\n": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"BM": "image/bmp",
-    b"II*\0": "image/tiff",
-    b"MM\0*": "image/tiff",
-}
+_OTHER_PICTURES: Final = (b"GIF8", b"BM", b"II*\0", b"MM\0*")
 _OTHERS: Final = {
     _OLD_OFFICE: "a document of an old Office format; save it as .docx, .xlsx or .pptx",
     _ZIP: "a zip archive",
@@ -90,11 +81,9 @@ def describe_file(data: bytes) -> str:
     return next((text for head, text in _OTHERS.items() if data.startswith(head)), "a binary file")
 
 
-def detect_picture(data: bytes) -> str | None:
-    """Return the media type of a picture; None for everything else."""
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for head, kind in _PICTURES.items() if data.startswith(head)), None)
+def is_picture(data: bytes) -> bool:
+    """Return whether a file is a picture, also one of a kind that cannot be shown."""
+    return image_kind(data) is not None or data.startswith(_OTHER_PICTURES)
 
 
 def check_archive(data: bytes) -> None:
@@ -108,24 +97,25 @@ def check_archive(data: bytes) -> None:
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         raise DocumentRefused("it is damaged") from None
     parts = archive.infolist()
-    if len(parts) > ARCHIVE_PARTS:
-        raise DocumentRefused(f"it has {len(parts):,} parts; at most {ARCHIVE_PARTS:,} are allowed")
+    if len(parts) > PARTS:
+        raise DocumentRefused(f"it has {len(parts):,} parts; at most {PARTS:,} are allowed")
     # A part may lie about its size, but zipfile never unpacks more of it than it declares.
     total_bytes = sum(part.file_size for part in parts)
-    if total_bytes > _UNPACKED_BYTES:
-        raise DocumentRefused(f"it unpacks to {total_bytes:,} bytes; at most {_UNPACKED_BYTES:,} are allowed")
+    if total_bytes > UNPACKED_BYTES:
+        most = f"at most {UNPACKED_BYTES:,} are allowed"
+        raise DocumentRefused(f"it unpacks to {total_bytes:,} bytes; {most}")
     if len({part.filename for part in parts}) < len(parts):
         raise DocumentRefused("it has two parts of one name")
     for part in parts:
         if part.flag_bits & 1:
             raise DocumentRefused("it is protected by a password")
-        if part.file_size > _SMALL_BYTES and part.file_size > _RATIO * max(1, part.compress_size):
-            raise DocumentRefused(f"a part of it grows more than {_RATIO} times when it is unpacked")
+        if part.file_size > SMALL_BYTES and part.file_size > RATIO * max(1, part.compress_size):
+            raise DocumentRefused(f"a part of it grows more than {RATIO} times when it is unpacked")
     for part in parts:
-        # A DOCTYPE can define entities that expand to gigabytes, or that name files of this
-        # machine.
+        # A DOCTYPE can define entities that expand to gigabytes, or that name files of this machine.
         if part.filename.endswith((".xml", ".rels")) and b"<!DOCTYPE" in _read_head(archive, part):
-            raise DocumentRefused("it has a document type declaration, which Office programs never write")
+            why = "it has a document type declaration, which Office programs never write"
+            raise DocumentRefused(why)
 
 
 def _read_head(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:

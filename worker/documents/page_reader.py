@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import sys
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from shared.errors import ToolFailed
+from worker.documents.reader import run_parser
 from worker.guards.response import WebResponse
 
 HTML_TYPES: Final = ("text/html", "application/xhtml+xml")
@@ -23,7 +22,7 @@ PARSE_S: Final = 15.0
 PARSE_MEMORY_BYTES: Final = 1024**3
 PARSE_AT_ONCE: Final = 2
 
-_CHILD: Final = Path(__file__).with_name("page_child.py")
+_OUTPUT_BYTES: Final = 64 * 1024 * 1024
 _META: Final = re.compile(rb"""<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}["']?([a-z0-9_-]{1,40})""", re.IGNORECASE)
 _META_BYTES: Final = 1024
 # Only these are decoded: Python has more codecs, but some take quadratic time and others are not
@@ -61,33 +60,24 @@ class PageReader:
         if response.type not in HTML_TYPES:
             return WebPage("", text)
         async with self._slots:
-            out = await self._parse_html(text.encode("utf-8", "replace"), response.url)
+            try:
+                _, out = await run_parser(
+                    "html",
+                    text.encode("utf-8", "replace"),
+                    max(1, round(self.parse_s)),
+                    self._memory_bytes,
+                    wall_s=self.parse_s,
+                    output_bytes=_OUTPUT_BYTES,
+                    url=response.url,
+                )
+            except TimeoutError:
+                why = f"the page cannot be read within {self.parse_s:g} s"
+                raise ToolFailed(f"{why}; try another one") from None
         try:
             return msgspec.json.decode(out, type=WebPage)
         except (msgspec.DecodeError, UnicodeError):
-            raise ToolFailed("the page is too big or too broken to be read; try another one") from None
-
-    async def _parse_html(self, html: bytes, url: str) -> bytes:
-        limits = (str(max(1, round(self.parse_s))), str(self._memory_bytes))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", str(_CHILD), *limits, url),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={},
-            start_new_session=True,
-        )
-        try:
-            async with asyncio.timeout(self.parse_s):
-                out, _ = await process.communicate(html)
-                return out
-        except TimeoutError:
-            raise ToolFailed(f"the page cannot be read within {self.parse_s:g} s; try another one") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            why = "the page is too big or too broken to be read"
+            raise ToolFailed(f"{why}; try another one") from None
 
 
 def decode_body(response: WebResponse) -> str:

@@ -46,43 +46,64 @@ class DocumentReader:
             raise _refusal(path, f"it has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
         async with self._slots:
             try:
-                code, text = await self._run_child(kind, data)
+                code, output = await run_parser(kind, data, self._cpu_s, self._memory_bytes)
             except TimeoutError:
                 raise _refusal(path, f"reading it takes more than {WALL_S} s") from None
             except OSError:
-                raise ToolFailed(f"{path!r} cannot be read just now: no process can be started. Try later") from None
-        match code:
-            case 0:
-                return text
-            case _ if code == REFUSED_EXIT_CODE:
-                raise _refusal(path, text.rpartition("\n")[2])
-            case _ if code in (-signal.SIGXCPU, -signal.SIGALRM):
-                raise _refusal(path, f"reading it takes more than {self._cpu_s} s of work")
-        memory_mb = self._memory_bytes // 2**20
-        raise _refusal(path, f"it is not a {KIND_NAMES[kind]} that can be read with {memory_mb} MB of memory")
+                why = f"{path!r} cannot be read just now: no process can be started"
+                raise ToolFailed(f"{why}. Try later") from None
+        text = output.decode("utf-8", "replace")
+        if code == 0:
+            return text
+        if code == REFUSED_EXIT_CODE:
+            raise _refusal(path, text.rpartition("\n")[2])
+        if code in (-signal.SIGXCPU, -signal.SIGALRM):
+            raise _refusal(path, f"reading it takes more than {self._cpu_s} s of work")
+        why = f"it is not a {KIND_NAMES[kind]} that can be read with"
+        raise _refusal(path, f"{why} {self._memory_bytes // 2**20} MB of memory")
 
-    async def _run_child(self, kind: Document, data: bytes) -> tuple[int, str]:
-        limits = (str(self._cpu_s), str(self._memory_bytes))
-        command = (sys.executable, "-B", "-m", "worker.documents.child", kind, *limits)
-        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        child = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=nothing, cwd=_TOP, env={"LANG": "C.UTF-8"}
-        )
-        try:
-            async with asyncio.timeout(WALL_S):
-                # Both pipes are served at once: a child that writes before it has read everything
-                # would otherwise block us, and we it.
-                feeding = asyncio.create_task(_feed_input(child, data))
-                try:
-                    output = await _read_output(child)
-                finally:
-                    feeding.cancel()
-                return await child.wait(), output.decode("utf-8", "replace")
-        finally:
-            if child.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    child.kill()
-                await child.wait()
+
+async def run_parser(
+    kind: str,
+    data: bytes,
+    cpu_s: int,
+    memory_bytes: int,
+    *,
+    wall_s: float = WALL_S,
+    output_bytes: int = _READ_LIMIT_BYTES,
+    url: str = "",
+) -> tuple[int, bytes]:
+    """Parse `data` in a process with an empty environment; return its exit code and its output, cut
+    to `output_bytes`. Raises TimeoutError and OSError; leaves no process running."""
+    limits = (str(cpu_s), str(memory_bytes))
+    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-B", "-m", "worker.documents.child", kind, *limits, url),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=nothing,
+        cwd=_TOP,
+        env={"LANG": "C.UTF-8"},
+        start_new_session=True,
+    )
+    assert child.stdout is not None
+    try:
+        async with asyncio.timeout(wall_s):
+            # Both pipes are served at once: a child that writes before it has read everything
+            # would otherwise block us, and we it.
+            feeding = asyncio.create_task(_feed_input(child, data))
+            output = bytearray()
+            try:
+                while piece := await child.stdout.read(min(output_bytes - len(output), 64 * 1024)):
+                    output += piece
+            finally:
+                feeding.cancel()
+            return await child.wait(), bytes(output)
+    finally:
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
 
 
 async def _feed_input(child: asyncio.subprocess.Process, data: bytes) -> None:
@@ -93,16 +114,6 @@ async def _feed_input(child: asyncio.subprocess.Process, data: bytes) -> None:
     child.stdin.close()
 
 
-async def _read_output(child: asyncio.subprocess.Process) -> bytes:
-    """Return what the child writes, at most as much as it is allowed to."""
-    assert child.stdout is not None
-    pieces: list[bytes] = []
-    left = _READ_LIMIT_BYTES
-    while left > 0 and (piece := await child.stdout.read(min(left, 64 * 1024))):
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
-
-
 def _refusal(path: str, reason: str) -> ToolFailed:
-    return ToolFailed(f"file refused: {reason} ({path!r}). Go on without it, or ask the user for another copy")
+    advice = "Go on without it, or ask the user for another copy"
+    return ToolFailed(f"file refused: {reason} ({path!r}). {advice}")

@@ -10,8 +10,9 @@ import psutil
 import pytest
 
 from shared.errors import ToolFailed
+from shared.media.kinds import PARTS
 from tests.worker.documents import made
-from worker.documents.kinds import ARCHIVE_PARTS, FILE_LIMIT_BYTES, Document, decode_text, detect_document
+from worker.documents.kinds import FILE_LIMIT_BYTES, Document, decode_text, detect_document
 from worker.documents.reader import DocumentReader
 
 DEEP = 200_000
@@ -63,7 +64,7 @@ def word_laughs_in_utf16() -> bytes:
 
 
 def word_parts() -> bytes:
-    return made.replaced(made.word(), "", b"", more={f"{n}": b"" for n in range(ARCHIVE_PARTS)})
+    return made.replaced(made.word(), "", b"", more={f"{n}": b"" for n in range(PARTS)})
 
 
 def word_cut() -> bytes:

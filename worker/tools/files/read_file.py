@@ -10,7 +10,7 @@ import msgspec
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext, ToolResult
 from worker.documents.images import picture_in
-from worker.documents.kinds import describe_file, detect_document, detect_picture
+from worker.documents.kinds import describe_file, detect_document, is_picture
 from worker.documents.reader import DocumentReader
 
 PAGE_BYTES: Final = 8 * 1024
@@ -46,17 +46,14 @@ class ReadFile:
         path = arguments.path
         content = await context.files.content(path)
         if isinstance(content, bytes):
-            if (kind_of_picture := detect_picture(content)) is not None:
-                picture_in(path, content)
-                return ToolResult(
-                    f"({path!r} is a picture: {kind_of_picture}, {len(content):,} bytes. You see it in this turn; to "
-                    "see it later, read it again)",
-                    (path,),
-                )
+            size = f"{len(content):,} bytes"
+            if is_picture(content):
+                about = f"{path!r} is a picture: {picture_in(path, content).media_type}, {size}"
+                seen = "You see it in this turn; to see it later, read it again"
+                return ToolResult(f"({about}. {seen})", (path,))
             if (kind := detect_document(content)) is None:
-                raise ToolFailed(
-                    f"{path!r} is not text: it is {describe_file(content)}, {len(content):,} bytes, and cannot be read"
-                )
+                what = describe_file(content)
+                raise ToolFailed(f"{path!r} is not text: it is {what}, {size}, and cannot be read")
             content = await self._documents.read_document(path, kind, content)
         if not content:
             return f"({path!r} is empty)"
