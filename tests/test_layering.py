@@ -44,6 +44,7 @@ DOORS = {
     "aiohttp": (
         "gateway.channels.discord.api",
         "gateway.channels.discord.shard",
+        "gateway.channels.http",
         "gateway.channels.feishu.api",
         "gateway.channels.feishu.calls",
         "gateway.channels.feishu.sockets",

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from gateway.channels.http import PART_BYTES, PlatformHttp, repeatable
 from gateway.channels.whatsapp.outgoing import (
     Content,
     file_message,
@@ -23,9 +24,6 @@ from gateway.channels.whatsapp.refusals import map_error
 from gateway.platform.protocol import ChannelBroken, File, MaybeSent, NotAccepted, Post, PostRefused, RemoteFile
 from shared.version import VERSION
 
-ANSWER_BYTES: Final = 256 * 1024
-PART_BYTES: Final = 64 * 1024
-
 _HANDLE: Final = re.compile(r"[0-9A-Za-z_-]{1,128}")
 _FILES_AT: Final = ".fbsbx.com"
 
@@ -34,12 +32,12 @@ class _MediaId(msgspec.Struct, frozen=True):
     id: str
 
 
-class _SentMessages(msgspec.Struct, frozen=True):
-    messages: tuple[_MediaId, ...]
-
-
 class _MediaUrl(msgspec.Struct, frozen=True):
     url: str
+
+
+class _SentMessages(msgspec.Struct, frozen=True):
+    messages: tuple[_MediaId, ...]
 
 
 class WhatsAppApi:
@@ -47,27 +45,24 @@ class WhatsAppApi:
     `timeout_s` limits a whole call."""
 
     def __init__(self, token: str, base: str, phone_number_id: str, *, timeout_s: float) -> None:
-        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": f"shoal/{VERSION}"}
-        self._base = base.rstrip("/")
         self._number = phone_number_id
-        self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
+        self._http = PlatformHttp(
+            base,
+            timeout_s=timeout_s,
+            connect_s=timeout_s / 2,
+            answer_bytes=256 * 1024,
+            headers={"Authorization": f"Bearer {token}", "User-Agent": f"shoal/{VERSION}"},
+        )
+        self.close = self._http.close
 
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    async def check(self) -> None:
+    async def open(self) -> None:
         """Check that the number exists and is ours. Raises ChannelBroken, NotAccepted."""
         try:
-            await self._call("GET", self._number, params={"fields": "id"})
+            await repeatable(self._call("GET", self._number, params={"fields": "id"}))
         except PostRefused as exc:
             raise ChannelBroken(
                 f"WhatsApp does not know this number ({exc.reason}); look at channels.whatsapp.phone_number_id"
             ) from exc
-        except MaybeSent as exc:
-            raise NotAccepted(exc.reason) from exc
 
     async def send(self, post: Post) -> str:
         """Send a post and return its id. Raises NotDelivered, ChannelBroken."""
@@ -84,11 +79,10 @@ class WhatsAppApi:
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file. Raises NotDelivered."""
-        handle = file.handle
-        if not _HANDLE.fullmatch(handle):
+        if not _HANDLE.fullmatch(file.handle):
             raise PostRefused("the id of a file has a strange form")
         try:
-            body = await self._call("GET", handle, params={"phone_number_id": self._number})
+            body = await self._call("GET", file.handle, params={"phone_number_id": self._number})
             url = msgspec.json.decode(body, type=_MediaUrl).url
         except ChannelBroken as exc:
             raise NotAccepted(str(exc)) from exc
@@ -96,15 +90,11 @@ class WhatsAppApi:
             raise NotAccepted("an answer without the address of the file") from exc
         if not self._may_have_token(url):
             raise PostRefused("the file is at an address that is none of WhatsApp's")
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=self._timeout_s)
-        try:
-            async with self._http().get(url, headers=self._headers, timeout=timeout, allow_redirects=False) as answer:
-                if answer.status != 200:
-                    raise NotAccepted(f"{answer.status} instead of a file")
-                async for part in answer.content.iter_chunked(PART_BYTES):
-                    yield part
-        except (aiohttp.ClientError, TimeoutError) as exc:
-            raise NotAccepted(type(exc).__name__) from exc
+        async with self._http.download(url) as answer:
+            if answer.status != 200:
+                raise NotAccepted(f"{answer.status} instead of a file")
+            async for part in answer.content.iter_chunked(PART_BYTES):
+                yield part
 
     async def _message_body(self, post: Post) -> Content:
         if post.file is None:
@@ -128,46 +118,20 @@ class WhatsAppApi:
         headers = {"Content-Type": "application/json"}
         return await self._call("POST", f"{self._number}/messages", data=msgspec.json.encode(content), headers=headers)
 
-    async def _call(self, method: str, path: str, *, headers: dict[str, str] | None = None, **more: Any) -> bytes:
+    async def _call(self, method: str, path: str, **more: Any) -> bytes:
         """Return the body of a successful call. Raises NotDelivered, ChannelBroken."""
-        try:
-            async with self._http().request(
-                method,
-                f"{self._base}/{path}",
-                headers=self._headers | (headers or {}),
-                allow_redirects=False,
-                **more,
-            ) as answer:
-                body = bytearray()
-                async for part in answer.content.iter_chunked(PART_BYTES):
-                    body += part
-                    if len(body) > ANSWER_BYTES:
-                        raise MaybeSent("an answer that is far too long")
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
-            raise NotAccepted("no connection") from exc
-        except (aiohttp.ClientError, TimeoutError) as exc:
-            raise MaybeSent("no answer") from exc
+        answer, body = await self._http.request(method, f"/{path}", **more)
         if answer.status != 200:
-            raise map_error(answer.status, bytes(body))
-        return bytes(body)
+            raise map_error(answer.status, body)
+        return body
 
     def _may_have_token(self, url: str) -> bool:
         """Return whether a URL is on the server that we call anyway, or where WhatsApp keeps its
         files."""
         try:
-            asked, known = urlsplit(url), urlsplit(self._base)
+            asked, known = urlsplit(url), urlsplit(self._http.base)
             if (asked.scheme, asked.hostname, asked.port) == (known.scheme, known.hostname, known.port):
                 return True
             return asked.scheme == "https" and asked.port in (None, 443) and f".{asked.hostname}".endswith(_FILES_AT)
         except ValueError:
             return False
-
-    def _http(self) -> aiohttp.ClientSession:
-        """Return the session; created by the first call because it belongs to the running loop."""
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=self._timeout_s / 2),
-                trust_env=False,
-            )
-        return self._session

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
-from msgspec import Raw, field
+from msgspec import Raw, Struct, field
 
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
@@ -20,153 +20,115 @@ _PERSON: Final = re.compile(r"[0-9]{5,20}")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
-class TextBody(msgspec.Struct, frozen=True):
-    """The body of a text message."""
-
+class _TextBody(Struct, frozen=True):
     body: str = ""
 
 
-class Media(msgspec.Struct, frozen=True):
-    """A file of any kind. Only documents have a name."""
-
+class _Media(Struct, frozen=True):  # of any kind; only documents have a name
     id: str
     mime_type: str = ""
     caption: str = ""
     filename: str = ""
 
 
-class ReplyChoice(msgspec.Struct, frozen=True):
-    """A pressed button or list row; `id` is the one that we set."""
-
+class _Choice(Struct, frozen=True):  # a pressed button or list row; the id is ours
     id: str = ""
     title: str = ""
 
 
-class Interactive(msgspec.Struct, frozen=True):
-    """A press of a button, or of a row of a list."""
-
-    button_reply: ReplyChoice | None = None
-    list_reply: ReplyChoice | None = None
+class _Interactive(Struct, frozen=True):
+    button_reply: _Choice | None = None
+    list_reply: _Choice | None = None
 
 
-class TemplateButton(msgspec.Struct, frozen=True):
-    """A press of a button of a template message."""
-
+class _TemplateButton(Struct, frozen=True):
     payload: str = ""
     text: str = ""
 
 
-class Location(msgspec.Struct, frozen=True):
-    """A position in degrees; places have a name."""
-
+class _Location(Struct, frozen=True):  # in degrees; places have a name
     latitude: float
     longitude: float
     name: str | None = None
     address: str | None = None
 
 
-class CardName(msgspec.Struct, frozen=True):
-    """The name as the phone shows it."""
-
+class _CardName(Struct, frozen=True):
     formatted_name: str = ""
 
 
-class CardPhone(msgspec.Struct, frozen=True):
-    """A phone number as it was typed."""
-
+class _CardPhone(Struct, frozen=True):
     phone: str = ""
 
 
-class ContactCard(msgspec.Struct, frozen=True):
-    """An entry of the sender's address book."""
-
-    name: CardName = CardName()
-    phones: tuple[CardPhone, ...] = ()
+class _ContactCard(Struct, frozen=True):
+    name: _CardName = _CardName()
+    phones: tuple[_CardPhone, ...] = ()
 
 
-class Message(msgspec.Struct, frozen=True):
-    """The parts of a message that we read. `timestamp` is in seconds."""
-
+class _Message(Struct, frozen=True):
     id: str
     from_: str = field(name="from", default="")
-    timestamp: str = ""
+    timestamp: str = ""  # in seconds
     group_id: str | None = None
-    text: TextBody | None = None
-    image: Media | None = None
-    audio: Media | None = None
-    video: Media | None = None
-    document: Media | None = None
-    sticker: Media | None = None
-    interactive: Interactive | None = None
-    button: TemplateButton | None = None
-    location: Location | None = None
-    contacts: tuple[ContactCard, ...] = ()
+    text: _TextBody | None = None
+    image: _Media | None = None
+    audio: _Media | None = None
+    video: _Media | None = None
+    document: _Media | None = None
+    sticker: _Media | None = None
+    interactive: _Interactive | None = None
+    button: _TemplateButton | None = None
+    location: _Location | None = None
+    contacts: tuple[_ContactCard, ...] = ()
 
 
-class Profile(msgspec.Struct, frozen=True):
-    """A self-chosen name."""
-
+class _Profile(Struct, frozen=True):
     name: str = ""
 
 
-class Contact(msgspec.Struct, frozen=True):
-    """A person that a call is about."""
-
+class _Contact(Struct, frozen=True):
     wa_id: str = ""
-    profile: Profile = Profile()
+    profile: _Profile = _Profile()
 
 
-class StatusError(msgspec.Struct, frozen=True):
-    """An error, by its number."""
-
+class _StatusError(Struct, frozen=True):
     code: int = 0
 
 
-class DeliveryStatus(msgspec.Struct, frozen=True):
-    """The state of a message of ours: sent, delivered, read or failed."""
-
+class _Status(Struct, frozen=True):  # of a message of ours: sent, delivered, read or failed
     status: str = ""
     recipient_id: str = ""
-    errors: tuple[StatusError, ...] = ()
+    errors: tuple[_StatusError, ...] = ()
 
 
-class Metadata(msgspec.Struct, frozen=True):
-    """The number of the app that a change is about."""
-
+class _Metadata(Struct, frozen=True):
     phone_number_id: str = ""
 
 
-class Value(msgspec.Struct, frozen=True):
-    """The content of a change. Messages and statuses are decoded one by one, so that a strange one
-    does not block the others."""
-
-    metadata: Metadata = Metadata()
-    contacts: tuple[Contact, ...] = ()
+class _Value(Struct, frozen=True):
+    # Messages and statuses are decoded one by one, so that a strange one does not block the others.
+    metadata: _Metadata = _Metadata()
+    contacts: tuple[_Contact, ...] = ()
     messages: tuple[Raw, ...] = ()
     statuses: tuple[Raw, ...] = ()
 
 
-class Change(msgspec.Struct, frozen=True):
-    """A change; `value` has its own form for each field."""
-
+class _Change(Struct, frozen=True):
     field: str
-    value: Raw
+    value: Raw  # of its own form for each field
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """The changes of one account."""
-
-    changes: tuple[Change, ...] = ()
+class _Entry(Struct, frozen=True):
+    changes: tuple[_Change, ...] = ()
 
 
-class WebhookCall(msgspec.Struct, frozen=True):
-    """A call of the webhook."""
-
+class _WebhookCall(Struct, frozen=True):
     object: str
-    entry: tuple[Entry, ...] = ()
+    entry: tuple[_Entry, ...] = ()
 
 
-class FailedMessage(msgspec.Struct, frozen=True):
+class FailedMessage(Struct, frozen=True):
     """A message of ours that WhatsApp accepted and then did not deliver. `chat` is '' if it is not
     given."""
 
@@ -174,7 +136,7 @@ class FailedMessage(msgspec.Struct, frozen=True):
     code: int
 
 
-class ParsedCall(msgspec.Struct, frozen=True):
+class ParsedCall(Struct, frozen=True):
     """The content of a call, in order. `unreadable_parts` counts the parts in an unknown form."""
 
     messages: tuple[PlatformMessage, ...] = ()
@@ -182,10 +144,10 @@ class ParsedCall(msgspec.Struct, frozen=True):
     unreadable_parts: int = 0
 
 
-_call: Final = msgspec.json.Decoder(WebhookCall)
-_value: Final = msgspec.json.Decoder(Value)
-_message: Final = msgspec.json.Decoder(Message)
-_status: Final = msgspec.json.Decoder(DeliveryStatus)
+_call: Final = msgspec.json.Decoder(_WebhookCall)
+_value: Final = msgspec.json.Decoder(_Value)
+_message: Final = msgspec.json.Decoder(_Message)
+_status: Final = msgspec.json.Decoder(_Status)
 
 
 def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
@@ -204,7 +166,7 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
         names = {one.wa_id: one.profile.name for one in value.contacts}
         for raw in value.messages:
             try:
-                found = parse_message(channel, _message.decode(raw), names)
+                found = _parse_message(channel, _message.decode(raw), names)
             except msgspec.DecodeError:
                 strange += 1
                 continue
@@ -212,13 +174,17 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
                 messages.append(found)
         for raw in value.statuses:
             try:
-                failed += _parse_failure(_status.decode(raw))
+                status = _status.decode(raw)
             except msgspec.DecodeError:
                 strange += 1
+                continue
+            if status.status == "failed":
+                chat = status.recipient_id if _PERSON.fullmatch(status.recipient_id) else ""
+                failed.append(FailedMessage(chat, status.errors[0].code if status.errors else 0))
     return ParsedCall(tuple(messages), tuple(failed), strange)
 
 
-def parse_message(channel: str, message: Message, names: Mapping[str, str]) -> PlatformMessage | None:
+def _parse_message(channel: str, message: _Message, names: Mapping[str, str]) -> PlatformMessage | None:
     """Return the message; None if there is none for us: a reaction, an order, a changed number,
     types WhatsApp itself calls unsupported, and everything in groups, where a sender's id is not a
     chat."""
@@ -242,7 +208,7 @@ def parse_message(channel: str, message: Message, names: Mapping[str, str]) -> P
     )
 
 
-def _message_text(message: Message) -> str:
+def _message_text(message: _Message) -> str:
     found = ""
     if message.text is not None:
         found = message.text.body
@@ -255,19 +221,15 @@ def _message_text(message: Message) -> str:
         place = ", ".join(filter(None, [message.location.name, message.location.address]))
         found = f"[location: {message.location.latitude}, {message.location.longitude}{place and f' ({place})'}]"
     elif message.contacts:
-        found = "\n".join(map(_contact_text, message.contacts))
+        cards = [[card.name.formatted_name, *(phone.phone for phone in card.phones)] for card in message.contacts]
+        found = "\n".join(f"[contact: {', '.join(filter(None, card))}]" for card in cards)
     else:
         captioned = message.image or message.video or message.document
         found = captioned.caption if captioned is not None else ""
     return found.strip()
 
 
-def _contact_text(card: ContactCard) -> str:
-    shown = ", ".join(filter(None, [card.name.formatted_name, *(phone.phone for phone in card.phones)]))
-    return f"[contact: {shown}]"
-
-
-def _message_files(message: Message) -> Iterator[RemoteFile]:
+def _message_files(message: _Message) -> Iterator[RemoteFile]:
     kinds = (
         (message.image, "photo.jpg", "image/jpeg"),
         (message.video, "video.mp4", "video/mp4"),
@@ -279,9 +241,3 @@ def _message_files(message: Message) -> Iterator[RemoteFile]:
         if one is not None:
             mime_type = one.mime_type.partition(";")[0].strip()  # such as audio/ogg; codecs=opus
             yield RemoteFile(handle=one.id, name=one.filename or name, media_type=mime_type or media_type)
-
-
-def _parse_failure(status: DeliveryStatus) -> Iterator[FailedMessage]:
-    if status.status == "failed":
-        known = _PERSON.fullmatch(status.recipient_id)
-        yield FailedMessage(status.recipient_id if known else "", status.errors[0].code if status.errors else 0)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.whatsapp.signature import signature
+from gateway.channels.whatsapp.channel import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing

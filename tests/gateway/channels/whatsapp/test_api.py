@@ -115,11 +115,11 @@ async def test_a_number_that_may_not_be_written_to_is_a_closed_chat(api: WhatsAp
 
 async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
     """Nothing but a person can mend it."""
-    await api.check()
+    await api.open()
     for token, number, setting in ((TOKEN + "x", NUMBER, "access_token"), (TOKEN, "123456", "phone_number_id")):
         other = WhatsAppApi(token, fake.address, number, timeout_s=1.0)
         with pytest.raises(ChannelBroken, match=rf"channels\.whatsapp\.{setting}"):
-            await other.check()
+            await other.open()
         with pytest.raises(ChannelBroken, match=rf"channels\.whatsapp\.{setting}"):
             await other.send(post())
         await other.close()

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.whatsapp.channel import WINDOW_MS, WRITTEN_AT, WhatsAppChannel
+from gateway.channels.whatsapp.channel import WINDOW_MS, WRITTEN_AT, WhatsAppChannel, signature
 from gateway.channels.whatsapp.settings import read_whatsapp
-from gateway.channels.whatsapp.signature import signature
 from gateway.platform.protocol import ChatClosed, HookRequest, InletVerdict, Piece, PlatformMessage, Post, PostTarget
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage

@@ -1,0 +1,89 @@
+"""HTTP calls of a platform's API: one try each; a failure says whether the call may have
+arrived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeVar
+
+import aiohttp
+
+from gateway.platform.protocol import MaybeSent, NotAccepted
+
+PART_BYTES: Final = 64 * 1024
+
+T = TypeVar("T")
+
+
+class PlatformHttp:
+    """The connections to one platform, at the address `base`. `timeout_s` limits a whole call,
+    `connect_s` its connection, `answer_bytes` a response."""
+
+    def __init__(
+        self,
+        base: str,
+        *,
+        timeout_s: float,
+        connect_s: float | None = None,
+        answer_bytes: float = math.inf,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.base = base.rstrip("/")
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s)
+        self._reading = aiohttp.ClientTimeout(total=None, sock_connect=connect_s or timeout_s, sock_read=timeout_s)
+        self._answer_bytes = answer_bytes
+        self._headers = headers
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The session; created by the first call because it belongs to the running loop."""
+        if self._session is None:
+            jar = aiohttp.DummyCookieJar()
+            self._session = aiohttp.ClientSession(cookie_jar=jar, timeout=self._timeout, headers=self._headers)
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def request(self, method: str, path: str, **more: Any) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Return a response, whatever its status, with its body. Raises NotAccepted, MaybeSent."""
+        try:
+            async with self.session.request(method, self.base + path, allow_redirects=False, **more) as answer:
+                return answer, await self.read(answer)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
+            raise NotAccepted("no connection") from exc
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise MaybeSent("no answer") from exc
+
+    async def read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return the body of a response. Raises MaybeSent for one that is too long."""
+        body = bytearray()
+        async for part in answer.content.iter_chunked(PART_BYTES):
+            body += part
+            if len(body) > self._answer_bytes:
+                raise MaybeSent("an answer that is far too long")
+        return bytes(body)
+
+    @asynccontextmanager
+    async def download(self, url: str, **more: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield a response, whatever its status, to be read for as long as bytes come. Raises
+        NotAccepted when they end early."""
+        try:
+            async with self.session.get(url, timeout=self._reading, allow_redirects=False, **more) as answer:
+                yield answer
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise NotAccepted(type(exc).__name__) from exc
+
+
+async def repeatable(call: Awaitable[T]) -> T:
+    """Run a call without visible effects: an unclear outcome is then as good as a failure. Raises
+    NotAccepted for MaybeSent."""
+    try:
+        return await call
+    except MaybeSent as exc:
+        raise NotAccepted(exc.reason) from exc
