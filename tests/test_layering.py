@@ -47,7 +47,7 @@ DOORS = {
         "gateway.channels.http",
         "gateway.channels.feishu.api",
         "gateway.channels.feishu.calls",
-        "gateway.channels.feishu.sockets",
+        "gateway.channels.feishu.listener",
         "gateway.channels.matrix.http",
         "gateway.channels.slack.api",
         "gateway.channels.slack.calls",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import msgspec
 
-from gateway.channels.feishu import cards, sockets
-from gateway.channels.feishu.calls import PART_BYTES, FeishuHttp, FeishuReply
+from gateway.channels.feishu import cards
+from gateway.channels.feishu.calls import FeishuCalls
 from gateway.channels.feishu.cards import MessageContent, post_uuid
+from gateway.channels.feishu.listener import LongConnection, open_connection
 from gateway.channels.feishu.parse import MESSAGE_ID, FeishuIdentity
 from gateway.channels.feishu.refusals import GONE, NO_TOPIC, FeishuError, map_error
 from gateway.platform.protocol import (
@@ -32,7 +33,6 @@ TEXT: Final = "text/"
 
 _HANDLE: Final = re.compile(r"(om_[0-9A-Za-z_-]{1,120})/(image|file)/([0-9A-Za-z_-]{1,200})")
 
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -41,25 +41,12 @@ class _Bot(msgspec.Struct, frozen=True):
     activate_status: int = 2
 
 
-class _CreatedMessage(msgspec.Struct, frozen=True):
-    message_id: str
+class _Sender(msgspec.Struct, frozen=True):
+    id: str | None = None  # a person's open_id, or an app's id
 
 
-class _UploadedKey(msgspec.Struct, frozen=True):
-    image_key: str = ""
-    file_key: str = ""
-
-
-class ItemSender(msgspec.Struct, frozen=True):
-    """The sender of a message: a person's open_id, or an app's id."""
-
-    id: str | None = None
-
-
-class ItemBody(msgspec.Struct, frozen=True):
-    """The content of a message, JSON of a form for each type."""
-
-    content: str | None = None
+class _Body(msgspec.Struct, frozen=True):
+    content: str | None = None  # JSON of a form for each type
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -69,15 +56,15 @@ class Item(msgspec.Struct, frozen=True):
     msg_type: str = ""
     root_id: str | None = None
     thread_id: str | None = None
-    sender: ItemSender = ItemSender()
-    body: ItemBody = ItemBody()
+    sender: _Sender = _Sender()
+    body: _Body = _Body()
 
 
-class _Items(msgspec.Struct, frozen=True):
+class _Data(msgspec.Struct, frozen=True):  # of all replies
+    message_id: str = ""
+    image_key: str = ""
+    file_key: str = ""
     items: tuple[Item, ...] = ()
-
-
-class _ChatInfo(msgspec.Struct, frozen=True):
     chat_mode: str = "group"
 
 
@@ -85,20 +72,12 @@ class FeishuApi:
     """A client for one app. `server` has no trailing slash; `timeout_s` limits a whole call."""
 
     def __init__(self, app_id: str, secret: str, server: str, *, timeout_s: float) -> None:
-        self._app = (app_id, secret, server)
-        self._timeout_s = timeout_s
-        self._opened: FeishuHttp | None = None
-
-    @property
-    def _calls(self) -> FeishuHttp:
-        if self._opened is None:
-            raise NotAccepted("the channel is not open")
-        return self._opened
+        self._app_id = app_id
+        self._calls = FeishuCalls(app_id, secret, server, timeout_s=timeout_s)
+        self.close = self._calls.http.close
 
     async def open(self) -> FeishuIdentity:
         """Return who the bot is. Raises ChannelBroken, NotAccepted, Throttled."""
-        if self._opened is None:
-            self._opened = FeishuHttp(*self._app, timeout_s=self._timeout_s)
         try:
             bot = _decode((await self._calls.call_invisible("GET", "/open-apis/bot/v3/info")).bot, _Bot)
         except PostRefused as exc:
@@ -109,28 +88,24 @@ class FeishuApi:
             raise ChannelBroken(
                 "the app's bot is not active: publish a version of it, and let an administrator turn it on"
             )
-        return FeishuIdentity(self._app[0], bot.open_id)
+        return FeishuIdentity(self._app_id, bot.open_id)
 
-    async def close(self) -> None:
-        if self._opened is not None:
-            await self._opened.close()
-            self._opened = None
-
-    async def connect(self) -> sockets.LongConnection:
+    async def connect(self) -> LongConnection:
         """Open one long connection. Raises ChannelBroken, NotAccepted."""
-        return await sockets.open_connection(self._calls)
+        return await open_connection(self._calls)
 
     # --- out
 
     async def send(self, post: Post) -> str:
         """Send a post and return its id. Raises NotDelivered, ChannelBroken."""
         if post.file is None:
-            content = cards.text_or_card(post)
+            content = cards.text_content(post) if post.as_plain else cards.card_content(post)
             id = await self._place_message(post.target, content, post_uuid(post.key), post.reply_to)
             return TEXT + id if content.msg_type == "text" else id
-        content = (
-            await self._upload_file(post.file) if cards.is_supported(post.file) else cards.unsupported_note(post.file)
-        )
+        if 0 < len(post.file.data) <= cards.FILE_BYTES:
+            content = await self._upload_file(post.file)
+        else:
+            content = cards.unsupported_note(post.file)
         if not post.buttons:
             return await self._place_message(post.target, content, post_uuid(post.key), post.reply_to)
         await self._place_message(post.target, content, post_uuid(f"{post.key}:file"), post.reply_to)
@@ -139,13 +114,13 @@ class FeishuApi:
 
     async def edit(self, id: str, post: Post) -> None:
         """Replace a message with a post. Raises NotDelivered, ChannelBroken."""
-        is_text, id = id.startswith(TEXT), id.removeprefix(TEXT)
-        content = cards.text_content(post) if is_text else cards.card_content(post)
         try:
-            if is_text:
-                await self._calls.call("PUT", f"{MESSAGES}/{id}", json=content)
+            if id.startswith(TEXT):
+                path = f"{MESSAGES}/{id.removeprefix(TEXT)}"
+                await self._calls.call("PUT", path, json=cards.text_content(post))
             else:
-                await self._calls.call("PATCH", f"{MESSAGES}/{id}", json={"content": content.content})
+                content = cards.card_content(post).content
+                await self._calls.call("PATCH", f"{MESSAGES}/{id}", json={"content": content})
         except FeishuError as error:
             if error.code in GONE or error.code in NO_TOPIC:  # of a change, the latter: so often, and no more
                 raise PostRefused(f"{error.code}: it can be changed no more") from error
@@ -157,93 +132,79 @@ class FeishuApi:
         body: dict[str, object] = {"msg_type": content.msg_type, "content": content.content, "uuid": key}
         answered = place.thread or (reply_to if reply_to and MESSAGE_ID.fullmatch(reply_to) else None)
         try:
-            if answered is None:
-                return await self._post_message(
-                    "", body | {"receive_id": place.chat_id}, {"receive_id_type": "chat_id"}
-                )
-            try:
-                return await self._post_message(
-                    f"/{answered}/reply", body | {"reply_in_thread": place.thread is not None}
-                )
-            except FeishuError as error:
-                if place.thread is not None and error.code in NO_TOPIC:
-                    return await self._post_message(f"/{answered}/reply", body)
-                if error.code not in GONE and not _is_unknown_message(error):
-                    raise
-                if place.thread is not None:
-                    raise ChatClosed(f"{error.code}: what was asked is gone") from error
-                return await self._post_message(
-                    "", body | {"receive_id": place.chat_id}, {"receive_id_type": "chat_id"}
-                )
+            if answered is not None:
+                reply = f"/{answered}/reply"
+                try:
+                    return await self._post_message(reply, body | {"reply_in_thread": place.thread is not None})
+                except FeishuError as error:
+                    if place.thread is not None and error.code in NO_TOPIC:
+                        return await self._post_message(reply, body)
+                    is_unknown = error.code == 230001 and "message_id" in error.msg
+                    if error.code not in GONE and not is_unknown:
+                        raise
+                    if place.thread is not None:
+                        raise ChatClosed(f"{error.code}: what was asked is gone") from error
+            return await self._post_message("", body | {"receive_id": place.chat_id}, receive_id_type="chat_id")
         except FeishuError as error:
             raise map_error(error) from error
 
-    async def _post_message(self, path: str, body: dict[str, object], params: dict[str, str] | None = None) -> str:
+    async def _post_message(self, path: str, body: dict[str, object], **params: str) -> str:
         answer = await self._calls.call("POST", MESSAGES + path, json=body, params=params)
         try:
-            return _decode_data(answer, _CreatedMessage).message_id
+            if id := _decode(answer.data, _Data).message_id:
+                return id
         except NotAccepted as exc:
             raise MaybeSent("an answer without an id") from exc
+        raise MaybeSent("an answer without an id")
 
     async def _upload_file(self, file: File) -> MessageContent:
         """Upload a file and return its content. Nobody sees it yet, so every failure is a certain
         one."""
+        kind = cards.file_type(file)
         if cards.is_image(file):
             try:
-                return cards.image_content(
-                    _decode_data(
-                        await self._upload_form("images", "image", file, image_type="message"), _UploadedKey
-                    ).image_key
-                )
+                data = await self._upload_form("images", "image", file, image_type="message")
+                return cards.key_content("image", data.image_key)
             except PostRefused:
                 kind = "stream"  # an image that Feishu cannot read is a file
-        else:
-            kind = cards.file_type(file)
-        reply = await self._upload_form("files", "file", file, file_type=kind, file_name=file.name)
-        return cards.file_content(kind, _decode_data(reply, _UploadedKey).file_key)
+        data = await self._upload_form("files", "file", file, file_type=kind, file_name=file.name)
+        return cards.key_content(kind, data.file_key)
 
-    async def _upload_form(self, path: str, part: str, file: File, **fields: str) -> FeishuReply:
+    async def _upload_form(self, path: str, part: str, file: File, **fields: str) -> _Data:
         def form() -> aiohttp.FormData:
             made = aiohttp.FormData(fields)
             made.add_field(part, file.data, filename=file.name, content_type=file.media_type)
             return made
 
-        return await self._calls.call_invisible("POST", f"/open-apis/im/v1/{path}", form=form)
+        return await self._call_for_data("POST", f"/open-apis/im/v1/{path}", form=form)
 
     # --- looked up
 
     async def get_items(self, message_id: str) -> tuple[Item, ...]:
         """Return a message, and those forwarded with it. Raises NotDelivered, ChannelBroken."""
-        return _decode_data(await self._calls.call_invisible("GET", f"{MESSAGES}/{message_id}"), _Items).items
+        return (await self._call_for_data("GET", f"{MESSAGES}/{message_id}")).items
 
     async def is_group(self, chat_id: str) -> bool:
         """Return whether a chat is a group. Raises NotDelivered, ChannelBroken."""
-        answer = await self._calls.call_invisible("GET", f"/open-apis/im/v1/chats/{chat_id}")
-        return _decode_data(answer, _ChatInfo).chat_mode != "p2p"
+        return (await self._call_for_data("GET", f"/open-apis/im/v1/chats/{chat_id}")).chat_mode != "p2p"
+
+    async def _call_for_data(self, method: str, path: str, **more: Any) -> _Data:
+        return _decode((await self._calls.call_invisible(method, path, **more)).data, _Data)
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file that a person sent. Raises NotDelivered."""
         found = _HANDLE.fullmatch(file.handle)
         if found is None:
             raise PostRefused("the handle of a file has a strange form")
+        path = f"{MESSAGES}/{found[1]}/resources/{found[3]}"
         try:
-            path = f"{MESSAGES}/{found[1]}/resources/{found[3]}"
-            async with self._calls.download(path, {"type": found[2]}) as answer:
-                async for part in answer.content.iter_chunked(PART_BYTES):
-                    yield part
+            async for part in self._calls.download(path, {"type": found[2]}):
+                yield part
         except FeishuError as refused:
             error = map_error(refused)
             raise (error if isinstance(error, PostRefused) else NotAccepted(f"no file: {refused}")) from refused
-        except (aiohttp.ClientError, TimeoutError, ChannelBroken, MaybeSent) as exc:
+        except (ChannelBroken, MaybeSent) as exc:
             raise NotAccepted(type(exc).__name__) from exc
-
-
-def _is_unknown_message(error: FeishuError) -> bool:
-    return error.code == 230001 and "message_id" in error.msg
-
-
-def _decode_data(answer: FeishuReply, kind: type[T]) -> T:
-    return _decode(answer.data, kind)
 
 
 def _decode(body: msgspec.Raw, kind: type[T]) -> T:

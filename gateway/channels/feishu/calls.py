@@ -9,58 +9,51 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
 from gateway.channels.feishu.refusals import NONE, TOKEN_GONE, FeishuError, map_error
+from gateway.channels.http import PART_BYTES, PlatformHttp, repeatable
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Throttled
 from shared.version import VERSION
 
-ANSWER_BYTES: Final = 1024 * 1024
-PART_BYTES: Final = 64 * 1024
 EARLY_S: Final = 600.0
 """A token is renewed this long before it expires."""
 
 CONNECT_S: Final = 5.0
-_ISSUES: Final = "/open-apis/auth/v3/tenant_access_token/internal"
+_JSON: Final = {"Content-Type": "application/json; charset=utf-8"}
 
 
 class FeishuReply(msgspec.Struct, frozen=True):
-    """The form of every successful reply; only the identity call uses `bot`."""
+    """The form of every reply; only the identity call uses `bot`, and only that for a token the
+    last two."""
 
+    code: int = NONE
+    msg: str = ""
     data: msgspec.Raw = msgspec.Raw(b"{}")
     bot: msgspec.Raw = msgspec.Raw(b"{}")
+    tenant_access_token: str = ""
+    expire: float = 0.0
 
 
-class _Token(msgspec.Struct, frozen=True):
-    tenant_access_token: str
-    expire: float
-
-
-class FeishuHttp:
-    """The connection of one app. `server` has no trailing slash; `timeout_s` limits a whole call.
-    Must be created inside a running loop."""
+class FeishuCalls:
+    """The calls of one app. `server` has no trailing slash; `timeout_s` limits a whole call."""
 
     def __init__(self, app_id: str, secret: str, server: str, *, timeout_s: float) -> None:
-        self.app_id = app_id
-        self.server = server
-        self.timeout_s = timeout_s
+        self._app_id = app_id
         self._secret = secret
         self._token = ""
         self._good_until = 0.0
         self._token_lock = asyncio.Lock()
-        self.http = aiohttp.ClientSession(
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(CONNECT_S, timeout_s)),
+        self.http = PlatformHttp(
+            server,
+            timeout_s=timeout_s,
+            connect_s=min(CONNECT_S, timeout_s),
+            answer_bytes=1024 * 1024,
             headers={"User-Agent": f"shoal/{VERSION}"},
-            trust_env=False,
         )
-
-    async def close(self) -> None:
-        await self.http.close()
 
     async def call(
         self,
@@ -74,18 +67,13 @@ class FeishuHttp:
         """Return the reply of a successful call. Raises FeishuError, NotAccepted, MaybeSent,
         Throttled, ChannelBroken."""
         body = None if json is None else msgspec.json.encode(json)
-        headers = {"Content-Type": "application/json; charset=utf-8"} if body is not None else {}
         refused = ""
         while True:
             token = await self._valid_token(refused)
+            headers = {**({} if body is None else _JSON), "Authorization": f"Bearer {token}"}
+            data = form() if form is not None else body
             try:
-                return await self._request(
-                    method,
-                    path,
-                    params=params,
-                    data=form() if form is not None else body,
-                    headers={**headers, "Authorization": f"Bearer {token}"},
-                )
+                return await self._request(method, path, params=params, data=data, headers=headers)
             except FeishuError as error:
                 if error.code not in TOKEN_GONE or refused:
                     raise
@@ -95,41 +83,30 @@ class FeishuHttp:
         """Run a call without visible effects: an unclear outcome is then as good as a failure.
         Raises NotDelivered, ChannelBroken."""
         try:
-            return await self.call(method, path, **more)
+            return await repeatable(self.call(method, path, **more))
         except FeishuError as refused:
             error = map_error(refused)
             raise (NotAccepted(error.reason) if isinstance(error, MaybeSent) else error) from refused
-        except MaybeSent as exc:
-            raise NotAccepted(exc.reason) from exc
 
     async def request_endpoint(self) -> FeishuReply:
         """Return the reply with the address of a long connection. Raises FeishuError,
         NotAccepted."""
-        try:
-            return await self._request(
-                "POST",
-                "/callback/ws/endpoint",
-                data=msgspec.json.encode({"AppID": self.app_id, "AppSecret": self._secret}),
-                headers={"Content-Type": "application/json", "locale": "zh"},
-            )
-        except MaybeSent as exc:
-            raise NotAccepted(exc.reason) from exc
+        body = msgspec.json.encode({"AppID": self._app_id, "AppSecret": self._secret})
+        headers = {"Content-Type": "application/json", "locale": "zh"}
+        return await repeatable(self._request("POST", "/callback/ws/endpoint", data=body, headers=headers))
 
-    @asynccontextmanager
-    async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield a response with status 200, to be read. Raises FeishuError, NotAccepted."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=self.timeout_s)
+    async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """Yield the body of a response with status 200. Raises FeishuError, NotAccepted."""
         refused = ""
         while True:
             token = await self._valid_token(refused)
             headers = {"Authorization": f"Bearer {token}"}
-            async with self.http.get(
-                self.server + path, params=params, headers=headers, timeout=timeout, allow_redirects=False
-            ) as answer:
+            async with self.http.download(self.http.base + path, params=params, headers=headers) as answer:
                 if answer.status == 200:
-                    yield answer
+                    async for part in answer.content.iter_chunked(PART_BYTES):
+                        yield part
                     return
-                error = _read_error(answer, await _read_body(answer))
+                error = _error(answer, _read_reply(await self.http.read(answer)))
             if error.code not in TOKEN_GONE or refused:
                 raise error
             refused = token
@@ -145,62 +122,34 @@ class FeishuHttp:
                 self._good_until = now + max(issued.expire - EARLY_S, issued.expire / 2)
             return self._token
 
-    async def _request_token(self) -> _Token:
+    async def _request_token(self) -> FeishuReply:
+        path = "/open-apis/auth/v3/tenant_access_token/internal"
+        data = msgspec.json.encode({"app_id": self._app_id, "app_secret": self._secret})
         try:
-            body = await self._request_body(
-                "POST",
-                _ISSUES,
-                data=msgspec.json.encode({"app_id": self.app_id, "app_secret": self._secret}),
-                headers={"Content-Type": "application/json; charset=utf-8"},
-            )
-            return msgspec.json.decode(body, type=_Token)
-        except msgspec.DecodeError as exc:
-            raise NotAccepted("an answer without a token") from exc
-        except MaybeSent as exc:
-            raise NotAccepted(exc.reason) from exc
+            issued = await repeatable(self._request("POST", path, data=data, headers=_JSON))
         except FeishuError as refused:
             error = map_error(refused)
             if isinstance(error, Throttled | ChannelBroken):
                 raise error from refused
             raise NotAccepted(f"no token: {refused}") from refused
+        if not issued.tenant_access_token:
+            raise NotAccepted("an answer without a token")
+        return issued
 
     async def _request(self, method: str, path: str, **more: Any) -> FeishuReply:
-        try:
-            return msgspec.json.decode(await self._request_body(method, path, **more), type=FeishuReply)
-        except msgspec.DecodeError as exc:
-            raise MaybeSent("an answer of no known form") from exc
-
-    async def _request_body(self, method: str, path: str, **more: Any) -> bytes:
-        try:
-            async with self.http.request(method, self.server + path, allow_redirects=False, **more) as answer:
-                body = await _read_body(answer)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
-            raise NotAccepted("no connection") from exc
-        except (aiohttp.ClientError, TimeoutError) as exc:
-            raise MaybeSent("no answer") from exc
-        error = _read_error(answer, body)
-        if answer.status != 200 or error.code != 0:
-            raise error
-        return body
+        answer, body = await self.http.request(method, path, **more)
+        reply = _read_reply(body)
+        if answer.status != 200 or reply.code != 0:
+            raise _error(answer, reply)
+        return reply
 
 
-async def _read_body(answer: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for part in answer.content.iter_chunked(PART_BYTES):
-        body += part
-        if len(body) > ANSWER_BYTES:
-            raise MaybeSent("an answer that is far too long")
-    return bytes(body)
-
-
-class _ReplyCode(msgspec.Struct, frozen=True):
-    code: int = NONE
-    msg: str = ""
-
-
-def _read_error(answer: aiohttp.ClientResponse, body: bytes) -> FeishuError:
+def _read_reply(body: bytes) -> FeishuReply:
     try:
-        reply = msgspec.json.decode(body, type=_ReplyCode)
+        return msgspec.json.decode(body, type=FeishuReply)
     except msgspec.DecodeError:
-        reply = _ReplyCode()
+        return FeishuReply()
+
+
+def _error(answer: aiohttp.ClientResponse, reply: FeishuReply) -> FeishuError:
     return FeishuError(answer.status, reply.code, reply.msg, answer.headers.get("x-ogw-ratelimit-reset"))

@@ -42,15 +42,9 @@ def post_uuid(key: str) -> str:
     return hashlib.blake2s(key.encode(), digest_size=16).hexdigest()
 
 
-def text_or_card(post: Post) -> MessageContent:
-    """Return a card, which can be edited later; as plain text a text message, which every chat
-    accepts."""
-    return text_content(post) if post.as_plain else card_content(post)
-
-
 def card_content(post: Post) -> MessageContent:
-    """Return a card with the text and its buttons below. As plain text it has no markup that could
-    be refused."""
+    """Return a card, which can be edited later, with the text and its buttons below. As plain text
+    it has no markup that could be refused."""
     plain = post.piece.plain if post.piece is not None else ""
     words: dict[str, Any] = {"tag": "markdown", "content": post.text}
     if post.as_plain:
@@ -59,7 +53,7 @@ def card_content(post: Post) -> MessageContent:
 
 
 def text_content(post: Post) -> MessageContent:
-    """Return the plain text, with the buttons as text."""
+    """Return the plain text, with the buttons as text: every chat accepts it."""
     plain = post.piece.plain if post.piece is not None else ""
     lines = [plain, "", *(f"- {defuse_mentions(button.says)}" for button in post.buttons)] if post.buttons else [plain]
     return MessageContent("text", _json({"text": "\n".join(lines)}))
@@ -76,19 +70,9 @@ def unsupported_note(file: File) -> MessageContent:
     return MessageContent("text", _json({"text": defuse_mentions(f"[file: {file.name}; {why}]")}))
 
 
-def is_supported(file: File) -> bool:
-    """Return whether Feishu accepts a file of this size."""
-    return 0 < len(file.data) <= FILE_BYTES
-
-
 def is_image(file: File) -> bool:
     """Return whether it can be shown as an image."""
     return file.media_type in _IMAGES and len(file.data) <= IMAGE_BYTES
-
-
-def image_content(key: str) -> MessageContent:
-    """Return an uploaded image."""
-    return MessageContent("image", _json({"image_key": key}))
 
 
 def file_type(file: File) -> str:
@@ -98,33 +82,27 @@ def file_type(file: File) -> str:
     return "mp4" if file.media_type == "video/mp4" else _TYPES.get(file.media_type, "stream")
 
 
-def file_content(kind: str, key: str) -> MessageContent:
-    """Return a file that was uploaded under this type."""
+def key_content(kind: str, key: str) -> MessageContent:
+    """Return an image, or a file of this type, that was uploaded."""
+    if kind == "image":
+        return MessageContent("image", _json({"image_key": key}))
     return MessageContent({"opus": "audio", "mp4": "media"}.get(kind, "file"), _json({"file_key": key}))
 
 
 def _build_card(elements: list[dict[str, Any]], preview: str, post: Post) -> MessageContent:
     if post.buttons:
-        elements = [*elements, {"tag": "column_set", "flex_mode": "flow", "columns": _columns(post)}]
-    return MessageContent(
-        "interactive",
-        _json(
-            {
-                "schema": "2.0",
-                "config": {
-                    "update_multi": True,
-                    "width_mode": "fill",
-                    "enable_forward_interaction": False,  # a card that was passed on asks somebody else
-                    "summary": {"content": _summary_line(preview)},
-                },
-                "body": {"elements": elements},
-            }
-        ),
-    )
-
-
-def _columns(post: Post) -> list[dict[str, Any]]:
-    return [{"tag": "column", "width": "auto", "elements": [_button(button, post.target)]} for button in post.buttons]
+        buttons = [_button(button, post.target) for button in post.buttons]
+        columns = [{"tag": "column", "width": "auto", "elements": [button]} for button in buttons]
+        elements = [*elements, {"tag": "column_set", "flex_mode": "flow", "columns": columns}]
+    line = " ".join(preview.split())  # shown in the list of chats
+    summary = line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
+    config = {
+        "update_multi": True,
+        "width_mode": "fill",
+        "enable_forward_interaction": False,  # a card that was passed on asks somebody else
+        "summary": {"content": summary},
+    }
+    return MessageContent("interactive", _json({"schema": "2.0", "config": config, "body": {"elements": elements}}))
 
 
 def _button(button: Button, place: PostTarget) -> dict[str, Any]:
@@ -141,12 +119,6 @@ def _button(button: Button, place: PostTarget) -> dict[str, Any]:
         "text": {"tag": "plain_text", "content": button.label[:_LABEL_CHARS]},
         "behaviors": [{"type": "callback", "value": value}],
     }
-
-
-def _summary_line(preview: str) -> str:
-    """Return the preview for the list of chats."""
-    line = " ".join(preview.split())
-    return line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
 
 
 def _json(content: dict[str, Any]) -> str:

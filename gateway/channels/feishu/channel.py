@@ -9,16 +9,14 @@ from typing import Final
 import msgspec
 
 from gateway.channels.feishu.api import FeishuApi
-from gateway.channels.feishu.cipher import decrypt_body
+from gateway.channels.feishu.cipher import decrypt_body, is_same_secret, is_signed
 from gateway.channels.feishu.contents import forwarded_text
 from gateway.channels.feishu.listener import LongConnectionListener
 from gateway.channels.feishu.parse import FeishuEventParser, FeishuIdentity, ParsedMessage, is_group
 from gateway.channels.feishu.render import render_reply
 from gateway.channels.feishu.settings import FeishuSettings, read_feishu
-from gateway.channels.feishu.signature import is_same_secret, is_signed
 from gateway.channels.feishu.wire import (
     CardPressed,
-    EventHeader,
     FeishuEvent,
     Message,
     MessageRecalled,
@@ -118,16 +116,16 @@ class FeishuChannel:
             event = read_event(decrypt_body(key, request.body))
         except (msgspec.DecodeError, RecursionError):
             return HookAnswer(400 if signed else 401)
-        token = event.token if isinstance(event, UrlCheck) else _event_header(event).token
+        header = event.header if isinstance(event, FeishuEvent) else event
+        token = header.token if header is not None else None
         if not is_same_secret(token or "", self._settings.verification_token.reveal()):
             return HookAnswer(401)
         if isinstance(event, UrlCheck):  # Feishu signs everything but this
             return _json_reply(msgspec.json.encode({"challenge": event.challenge}))
         if not signed:
             return HookAnswer(401)
-        return _json_reply(
-            (await self._accept_event(event, inlet) if isinstance(event, FeishuEvent) else None) or b"{}"
-        )
+        toast = await self._accept_event(event, inlet) if isinstance(event, FeishuEvent) else None
+        return _json_reply(toast or b"{}")
 
     async def _accept_event(self, event: FeishuEvent, inlet: Inlet) -> bytes | None:
         """Pass an event to the inlet, and return the toast for a pressed button."""
@@ -138,13 +136,12 @@ class FeishuChannel:
                 parsed = self._parser.parse_message(event.header, received, now_ms=now_ms)
                 if parsed is not None:
                     await inlet.take(await self._complete_message(parsed))
-                return None
             case MessageRecalled() as recalled:
                 await self._accept_recall(recalled, inlet, now_ms)
-                return None
             case CardPressed() as pressed:
                 message = self._parser.parse_press(event.header, pressed, now_ms=now_ms)
                 return _toast(message, await inlet.take(message)) if message is not None else b"{}"
+        return None
 
     async def _complete_message(self, parsed: ParsedMessage) -> PlatformMessage:
         """Look up what an event does not contain. If that fails, the message stays as it is."""
@@ -185,12 +182,9 @@ class FeishuChannel:
         except (NotDelivered, ChannelBroken) as exc:
             log.warning("recall not accepted", channel=self.name, reason=str(exc))
             return
-        message = Message(
-            recalled.message_id,
-            recalled.chat_id,
-            root_id=found.root_id if found is not None else None,
-            thread_id=found.thread_id if found is not None else None,
-        )
+        message = Message(recalled.message_id, recalled.chat_id)
+        if found is not None:
+            message = msgspec.structs.replace(message, root_id=found.root_id, thread_id=found.thread_id)
         await inlet.on_delete(
             InboundMessage(
                 channel=self.name,
@@ -207,10 +201,6 @@ class FeishuChannel:
         id = await self._api.send(post)
         _remember(self._own_messages, id.rpartition("/")[2], True)
         return id
-
-
-def _event_header(event: FeishuEvent | EventHeader | None) -> EventHeader:
-    return event.header if isinstance(event, FeishuEvent) else event or EventHeader("")
 
 
 def _remember(known: dict[str, bool], id: str, value: bool) -> None:

@@ -1,18 +1,31 @@
-"""Encrypt and decrypt webhook bodies: AES-256-CBC under the SHA-256 of the encrypt key, IV first,
-base64 (open.feishu.cn/document, "Send events to the developer's server")."""
+"""Verify that a webhook call comes from Feishu, and decrypt its body (open.feishu.cn/document,
+"Receive events", "Send events to the developer's server"). Pure.
+
+A body is encrypted with AES-256-CBC under the SHA-256 of the encrypt key, IV first, base64.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+import hmac
+import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.padding import PKCS7
 
+SIGNATURE: Final = "x-lark-signature"
+SIGNED_AT: Final = "x-lark-request-timestamp"
+NONCE: Final = "x-lark-request-nonce"
+OLD_S: Final = 300
+"""A call signed longer ago, or this far in the future, is treated as a replay."""
+
 _BLOCK: Final = 16
+_SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
 class EncryptedBody(msgspec.Struct, frozen=True):
@@ -46,3 +59,22 @@ def encrypt_body(encrypt_key: str, text: bytes, iv: bytes) -> bytes:
 
 def _cipher(encrypt_key: str, iv: bytes) -> Cipher[modes.CBC]:
     return Cipher(algorithms.AES(hashlib.sha256(encrypt_key.encode()).digest()), modes.CBC(iv))
+
+
+def is_signed(encrypt_key: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
+    """Return whether this body was signed with the key within the last five minutes. Header names
+    are in lower case."""
+    at, nonce, given = headers.get(SIGNED_AT, ""), headers.get(NONCE, ""), headers.get(SIGNATURE, "")
+    if not _SECONDS.fullmatch(at) or abs(now_s - int(at)) > OLD_S:
+        return False
+    return is_same_secret(given, signature(encrypt_key, at, nonce, body))
+
+
+def signature(encrypt_key: str, at: str, nonce: str, body: bytes) -> str:
+    """Return the signature header for a body; `at` is the time in seconds."""
+    return hashlib.sha256((at + nonce + encrypt_key).encode(errors="surrogatepass") + body).hexdigest()
+
+
+def is_same_secret(given: str, known: str) -> bool:
+    """Compare two secrets in constant time."""
+    return hmac.compare_digest(given.encode(errors="surrogatepass"), known.encode())

@@ -74,13 +74,11 @@ def read_content(message_id: str, kind: str, content: str, names: MentionNames) 
         case "audio":
             return _file_content(message_id, "file", found, "file_key", "voice.ogg", "audio/ogg")
         case "media":
-            return _file_content(
-                message_id, "file", found, "file_key", _str(found, "file_name") or "video.mp4", "video/mp4"
-            )
+            name = _str(found, "file_name") or "video.mp4"
+            return _file_content(message_id, "file", found, "file_key", name, "video/mp4")
         case "interactive":
-            return ReadContent(
-                names.replace_keys("\n".join(filter(None, [_str(found, "title"), *_card_lines(found.get("elements"))])))
-            )
+            lines = filter(None, [_str(found, "title"), *_card_lines(found.get("elements"))])
+            return ReadContent(names.replace_keys("\n".join(lines)))
         case "system":
             return ReadContent()
     return ReadContent(_placeholder(kind, found, names))
@@ -144,10 +142,10 @@ def _post_files(message_id: str, part: Mapping[str, Any]) -> tuple[RemoteFile, .
         case "img":
             return _file_content(message_id, "image", part, "image_key", "photo", "").files
         case "media":
-            name = _str(part, "file_name")
-            return _file_content(
-                message_id, "file", part, "file_key", name or "video.mp4", "" if name else "video/mp4"
-            ).files
+            name, media_type = _str(part, "file_name"), ""
+            if not name:
+                name, media_type = "video.mp4", "video/mp4"
+            return _file_content(message_id, "file", part, "file_key", name, media_type).files
         case _:
             return ()
 

@@ -18,12 +18,6 @@ from msgspec import Struct
 CONTROL: Final = 0
 DATA: Final = 1
 
-TYPE: Final = "type"
-MESSAGE_ID: Final = "message_id"
-SUM: Final = "sum"
-SEQ: Final = "seq"
-BIZ_RT: Final = "biz_rt"
-
 
 class UnreadableFrame(ValueError):
     """These bytes are not a frame."""
@@ -50,7 +44,7 @@ class FeishuFrame(Struct, frozen=True, kw_only=True):
 
 def ping(service: int) -> FeishuFrame:
     """Return the frame that keeps a connection alive."""
-    return FeishuFrame(service=service, headers=((TYPE, "ping"),))
+    return FeishuFrame(service=service, headers=(("type", "ping"),))
 
 
 def read_frame(data: bytes) -> FeishuFrame:
@@ -82,8 +76,8 @@ class FramePieces:
         self._waiting: dict[str, dict[int, bytes]] = {}
 
     def whole(self, frame: FeishuFrame) -> bytes | None:
-        """The payload when this was the last piece of it, else None. Raises BadFrame."""
-        total, number, id = _count(frame.header(SUM)), _count(frame.header(SEQ)), frame.header(MESSAGE_ID)
+        """The payload when this was the last piece of it, else None. Raises UnreadableFrame."""
+        total, number, id = _count(frame.header("sum")), _count(frame.header("seq")), frame.header("message_id")
         if total <= 1:
             return frame.payload
         if number >= total or total > 10_000:

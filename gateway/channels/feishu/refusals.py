@@ -16,6 +16,7 @@ from gateway.platform.protocol import (
     MarkupRefused,
     MaybeSent,
     NotAccepted,
+    NotDelivered,
     PostRefused,
     Throttled,
 )
@@ -37,33 +38,39 @@ GONE: Final = frozenset({230011, 230019, 230110, 230111})
 _APP: Final = frozenset({10003, 10005, 10012, 10013, 10014, 10015})
 _ONE_CHAT_THROTTLED: Final = frozenset({230020, 11020, 11021})
 _ALL_THROTTLED: Final = frozenset({99991400, 11232, 11233, 11247})
-_CLOSED: Final = {
-    230002: "the bot is not in the group",
-    230013: "the person may not use the app",
-    230018: "the group lets the bot say nothing",
-    230027: "the bot may not write here",
-    230029: "the person has left",
-    230034: "there is no such chat",
-    230035: "the bot may not write here",
-    230038: "a chat of two with another company",
-    230045: "there is no such chat",
-    230053: "the person wants no messages of the bot",
-    230075: "a secret chat",
-    232009: "the group is dissolved",
+_BROKEN: Final = {
+    99991401: "Feishu takes calls of this app from other addresses alone: see its IP whitelist",
+    230006: "the app has no bot: add one under Features, and publish a version",
+    230036: "the company's key for Feishu is deleted: its administrator must mend that",
 }
-_REFUSED: Final = {
-    230017: "the file is not the bot's",
-    230022: "the text was called sensitive",
-    230025: "it is too long",
-    230028: "it did not pass the company's audit",
-    230031: "the message is older than 14 days",
-    230055: "the file was uploaded as another type",
+_KNOWN: Final[dict[int, tuple[type[NotDelivered], str]]] = {
+    230002: (ChatClosed, "the bot is not in the group"),
+    230013: (ChatClosed, "the person may not use the app"),
+    230018: (ChatClosed, "the group lets the bot say nothing"),
+    230027: (ChatClosed, "the bot may not write here"),
+    230029: (ChatClosed, "the person has left"),
+    230034: (ChatClosed, "there is no such chat"),
+    230035: (ChatClosed, "the bot may not write here"),
+    230038: (ChatClosed, "a chat of two with another company"),
+    230045: (ChatClosed, "there is no such chat"),
+    230053: (ChatClosed, "the person wants no messages of the bot"),
+    230075: (ChatClosed, "a secret chat"),
+    232009: (ChatClosed, "the group is dissolved"),
+    230017: (PostRefused, "the file is not the bot's"),
+    230022: (PostRefused, "the text was called sensitive"),
+    230025: (PostRefused, "it is too long"),
+    230028: (PostRefused, "it did not pass the company's audit"),
+    230031: (PostRefused, "the message is older than 14 days"),
+    230055: (PostRefused, "the file was uploaded as another type"),
+    230049: (MaybeSent, "it is being sent"),
+    **dict.fromkeys((1, 230101, 1000040343), (NotAccepted, "Feishu is out of order")),
+    **dict.fromkeys(TOKEN_GONE, (NotAccepted, "Feishu does not take the token that it gave")),
 }
-_OUT_OF_ORDER: Final = frozenset({1, 230101, 1000040343})
 _CONNECTIONS: Final = 1000040350
 _NO_CONNECTION: Final = frozenset({403, 514, 1000040344, 10003, 10014})
 _SCOPE: Final = re.compile(r"\b[a-z0-9_]+(?:[:.][a-z0-9_]+)+\b")
 _BEHIND: Final = re.compile(r"ErrCode: ?(\d{1,9})")
+"""The number of the card service inside the text of a 230099."""
 
 
 class FeishuError(Exception):
@@ -75,12 +82,16 @@ class FeishuError(Exception):
         self.status = status
         self.code = code
         self.msg = msg
-        self.reset_s = _reset_seconds(reset)
+        try:
+            self.reset_s = min(3600.0, max(0.0, float(reset or "")))
+        except ValueError:
+            self.reset_s = 0.0
 
 
 def map_error(error: FeishuError) -> Exception:
     """Return the error to raise: a form of NotDelivered, or ChannelBroken."""
-    code, behind = error.code, _card_error_code(error.msg)
+    code, found = error.code, _BEHIND.search(error.msg)
+    behind = int(found[1]) if found else 0
     if code in _ONE_CHAT_THROTTLED:
         return Throttled(error.reset_s or AGAIN_S)
     if code in _ALL_THROTTLED or behind in _ALL_THROTTLED or error.status == 429:
@@ -95,28 +106,17 @@ def map_error(error: FeishuError) -> Exception:
         return ChannelBroken(
             f"the app lacks a permission, one of {wanted}: add it under Permissions & Scopes, and publish a version"
         )
-    if code == 99991401:
-        return ChannelBroken("Feishu takes calls of this app from other addresses alone: see its IP whitelist")
-    if code == 230006:
-        return ChannelBroken("the app has no bot: add one under Features, and publish a version")
-    if code == 230036:
-        return ChannelBroken("the company's key for Feishu is deleted: its administrator must mend that")
-    if code in _CLOSED:
-        return ChatClosed(f"{code}: {_CLOSED[code]}")
+    if code in _BROKEN:
+        return ChannelBroken(_BROKEN[code])
+    if code in _KNOWN:
+        kind, why = _KNOWN[code]
+        return kind(f"{code}: {why}")
     if code == 230001 and "receive_id" in error.msg:
         return ChatClosed(f"{code}: there is no such chat")
     if code == 230099 and "action is lock" in error.msg:
         return NotAccepted(f"{code}: somebody is using the card")
     if code in (230001, 230054, 230099):
         return MarkupRefused(f"{code}: the card was refused" + (f" ({behind})" if behind else ""))
-    if code in _REFUSED:
-        return PostRefused(f"{code}: {_REFUSED[code]}")
-    if code in TOKEN_GONE:
-        return NotAccepted(f"{code}: Feishu does not take the token that it gave")
-    if code == 230049:
-        return MaybeSent(f"{code}: it is being sent")
-    if code in _OUT_OF_ORDER:
-        return NotAccepted(f"{code}: Feishu is out of order")
     return _map_status(error)
 
 
@@ -142,16 +142,3 @@ def _map_status(error: FeishuError) -> Exception:
     if error.code == NONE:
         return NotAccepted(f"{error.status} without a number of Feishu's; is channels.feishu.api right?")
     return PostRefused(f"{error.code}: refused by Feishu")
-
-
-def _card_error_code(msg: str) -> int:
-    """Return the number of the card service inside the text of a 230099; 0 = none."""
-    found = _BEHIND.search(msg)
-    return int(found[1]) if found else 0
-
-
-def _reset_seconds(reset: str | None) -> float:
-    try:
-        return min(3600.0, max(0.0, float(reset or "")))
-    except ValueError:
-        return 0.0

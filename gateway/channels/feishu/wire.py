@@ -8,30 +8,21 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-MESSAGE: Final = "im.message.receive_v1"
-RECALLED: Final = "im.message.recalled_v1"
-PRESSED: Final = "card.action.trigger"
-CHECK: Final = "url_verification"
+
+class _Ids(Struct, frozen=True):
+    open_id: str | None = None  # specific to our app
 
 
-class Ids(Struct, frozen=True):
-    """The ids of one person; the open_id is specific to our app."""
-
-    open_id: str | None = None
-
-
-class EventSender(Struct, frozen=True):
-    """The sender of a message; `sender_type` is user or app."""
-
-    sender_id: Ids | None = None
-    sender_type: str | None = None
+class _Sender(Struct, frozen=True):
+    sender_id: _Ids | None = None
+    sender_type: str | None = None  # user or app
 
 
 class Mention(Struct, frozen=True):
     """A mentioned person, who stands for `key`, such as @_user_1, in the text."""
 
     key: str | None = None
-    id: Ids | None = None
+    id: _Ids | None = None
     name: str | None = None
 
 
@@ -55,7 +46,7 @@ class MessageReceived(Struct, frozen=True):
     """A new message."""
 
     message: Message
-    sender: EventSender = EventSender()
+    sender: _Sender = _Sender()
 
 
 class MessageRecalled(Struct, frozen=True):
@@ -66,16 +57,12 @@ class MessageRecalled(Struct, frozen=True):
     recall_time: str | None = None
 
 
-class Action(Struct, frozen=True):
-    """A button press; `value` is what we stored in the button."""
-
-    value: Any = None
+class _Action(Struct, frozen=True):
+    value: Any = None  # as we stored it in the button
     tag: str | None = None
 
 
-class CardContext(Struct, frozen=True):
-    """The message and chat of a card."""
-
+class _CardContext(Struct, frozen=True):
     open_message_id: str | None = None
     open_chat_id: str | None = None
 
@@ -83,9 +70,9 @@ class CardContext(Struct, frozen=True):
 class CardPressed(Struct, frozen=True):
     """A person used a card of ours."""
 
-    operator: Ids
-    action: Action
-    context: CardContext = CardContext()
+    operator: _Ids
+    action: _Action
+    context: _CardContext = _CardContext()
 
 
 class EventHeader(Struct, frozen=True):
@@ -107,13 +94,9 @@ class FeishuEvent(Struct, frozen=True):
     @property
     def chat(self) -> str:
         """The chat it is about: its events are accepted in order."""
-        match self.event:
-            case MessageReceived(message=message):
-                return message.chat_id
-            case MessageRecalled(chat_id=chat):
-                return chat
-            case CardPressed(context=context):
-                return context.open_chat_id or ""
+        if isinstance(self.event, CardPressed):
+            return self.event.context.open_chat_id or ""
+        return (self.event.message if isinstance(self.event, MessageReceived) else self.event).chat_id
 
 
 class UrlCheck(Struct, frozen=True):
@@ -132,9 +115,9 @@ class _Envelope(Struct, frozen=True):
 
 
 _KINDS: Final[dict[str, type[MessageReceived | MessageRecalled | CardPressed]]] = {
-    MESSAGE: MessageReceived,
-    RECALLED: MessageRecalled,
-    PRESSED: CardPressed,
+    "im.message.receive_v1": MessageReceived,
+    "im.message.recalled_v1": MessageRecalled,
+    "card.action.trigger": CardPressed,
 }
 _envelope: Final = msgspec.json.Decoder(_Envelope)
 
@@ -144,7 +127,7 @@ def read_event(body: bytes) -> FeishuEvent | UrlCheck | EventHeader | None:
     form. Raises msgspec.DecodeError."""
     envelope = _envelope.decode(body)
     if envelope.header is UNSET:
-        return UrlCheck(envelope.challenge, envelope.token) if envelope.type == CHECK else None
+        return UrlCheck(envelope.challenge, envelope.token) if envelope.type == "url_verification" else None
     kind = _KINDS.get(envelope.header.event_type)
     if kind is None:
         return envelope.header

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.feishu.cipher import encrypt_body
-from gateway.channels.feishu.signature import signature
+from gateway.channels.feishu.cipher import encrypt_body, signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing

@@ -98,7 +98,8 @@ async def test_no_server_is_no_fault_of_the_settings() -> None:
         await api.open()
     await api.close()
     with pytest.raises(NotAccepted):
-        await FeishuApi(APP_ID, SECRET, "http://127.0.0.1:1", timeout_s=1.0).send(post())
+        await api.send(post())
+    await api.close()
 
 
 async def test_a_token_that_is_refused_is_renewed_once(fake: FakeFeishu, api: FeishuApi) -> None:

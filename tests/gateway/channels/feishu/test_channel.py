@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from gateway.channels.feishu.channel import FeishuChannel
-from gateway.channels.feishu.cipher import encrypt_body
+from gateway.channels.feishu.cipher import encrypt_body, signature
 from gateway.channels.feishu.settings import read_feishu
-from gateway.channels.feishu.signature import signature
 from gateway.platform.protocol import HookAnswer, HookRequest, InletVerdict, Piece, PlatformMessage, Post, PostTarget
 from shared.errors import RedisAway, Refused
 from shared.messages.inbound import InboundMessage

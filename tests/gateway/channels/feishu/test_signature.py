@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.feishu.cipher import decrypt_body, encrypt_body
-from gateway.channels.feishu.signature import is_signed, signature
+from gateway.channels.feishu.cipher import decrypt_body, encrypt_body, is_signed, signature
 
 KEY = "test key"
 AT = "1752346850"
