@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from proof.bench.stub import text_of
@@ -25,7 +24,7 @@ MODEL: Final = re.compile(r"p\d+-f\d+-g\d+")
 class ReadyModel:
     """Answers at once, or when its time has come."""
 
-    def __init__(self, settings: ModelSettings, *, route: Route, headers: Mapping[str, str]) -> None:
+    def __init__(self, settings: ModelSettings, *, route: Route) -> None:
         self.name = settings.name
         self._model = route.model
 

@@ -230,10 +230,9 @@ class Client:
         self.models: list[Model] = []
 
     def model(self, **settings: Any) -> Model:
-        headers = settings.pop("headers", None)
         chosen: dict[str, Any] = {"name": "openai/scripted", "api_base": self.server.base_url, "api_key": Secret(KEY)}
         chosen |= settings
-        self.models.append(self._made(ModelSettings(**chosen), headers=headers))
+        self.models.append(self._made(ModelSettings(**chosen)))
         return self.models[-1]
 
     async def note(self, delta: str) -> None:
@@ -308,7 +307,7 @@ async def test_an_empty_and_a_cut_reply_are_replies(client: Client, streamed: bo
 
 async def test_only_what_was_set_is_sent(client: Client) -> None:
     """Tools and tool_choice only together; at least one token; own headers; the key as the provider wants it."""
-    model = client.model(headers={"X-Team": "shoal"})
+    model = client.model(headers={"X-Team": Secret("shoal")})
     messages = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
     await model.chat(ModelRequest(messages, max_tokens=0, temperature=0.1))
     await model.chat(ModelRequest(messages, Toolbox(build_tools(["calculate"])).specs()), client.note)

@@ -1,8 +1,7 @@
 """Model providers: recognised by a name, a key or an address, and the route to each.
 
 A model's name is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol and are
-reached by the direct client; LiteLLM reaches the others. A new provider is a new entry of
-PROVIDERS.
+reached by the direct client; LiteLLM reaches the others. A new provider is an entry of PROVIDERS.
 """
 
 from __future__ import annotations
@@ -11,9 +10,12 @@ from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.errors import SettingsError
 from shared.settings import ModelSettings
+
+Client = Literal["direct", "litellm"]
 
 
 class Override(Struct, frozen=True, kw_only=True):
@@ -28,20 +30,19 @@ class Override(Struct, frozen=True, kw_only=True):
         return model.rpartition("/")[2].lower().startswith(self.starts)
 
 
-class ProviderSpec(Struct, frozen=True, kw_only=True):
-    """One provider. `names` may stand before the first `/` of a model's name; the first one is the
-    provider's own.
+class ProviderSpec(Struct, frozen=True):
+    """One provider. `names` may stand before the first `/` of a model's name; the first is its own.
 
     A provider is recognised by such a name, by the prefix of its keys, or by a word in the host of
-    `model.api_base`. A `gateway` serves models of others under names such as `anthropic/claude-…`;
+    `model.api_base`. A `gateway` serves models of others under names such as `anthropic/claude-x`;
     with `strip_model_prefix` it knows them without that part. With `api_base` None, only
     `model.api_base` has its address. `base_path` completes an address without a path. LiteLLM gets
     `route_prefix` before the name, unless the name begins with one of `skip_prefixes`.
     """
 
     names: tuple[str, ...]
-    speaks_openai: bool = True
     api_base: str | None = None
+    speaks_openai: bool = True
     base_path: str = ""
     key_prefix: str = ""
     base_keyword: str = ""
@@ -63,11 +64,10 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
         if self.strip_model_prefix:
             return name.rpartition("/")[2]
         first, _, rest = name.partition("/")
-        if (
-            self.gateway
-        ):  # `openai/` before a vendor is LiteLLM's way to say "OpenAI's protocol"; openrouter/auto is whole
-            return rest if first in (*self.names, "openai") and "/" in rest else name
-        return rest if first in self.names else name
+        if not self.gateway:
+            return rest if first in self.names else name
+        # LiteLLM's `openai/` before a vendor means "OpenAI's protocol"; openrouter/auto is whole.
+        return rest if first in (*self.names, "openai") and "/" in rest else name
 
     def litellm_name(self, name: str) -> str:
         """Return the name by which LiteLLM finds both the provider and the model."""
@@ -85,10 +85,9 @@ class ProviderSpec(Struct, frozen=True, kw_only=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """The route to one model. `overrides` replace parameters of a request, or with None remove
-    them."""
+    """The route to one model. `overrides` replace parameters of a request, or remove them: None."""
 
-    client: Literal["direct", "litellm"]
+    client: Client
     model: str
     provider: str
     api_base: str | None = None
@@ -99,22 +98,24 @@ class Route(Struct, frozen=True, kw_only=True):
 
     def apply_overrides(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return the request with this model's overrides."""
-        if not self.overrides:
-            return request
-        return {key: value for key, value in (request | self.overrides).items() if value is not None}
+        request = request | self.overrides
+        return {key: value for key, value in request.items() if value is not None}
 
 
-_MARKED: Final = ("claude", "gemini")  # whose caches need marks; the others find by themselves what stays the same
+_MARKED: Final = ("claude", "gemini")  # whose caches need marks; others find what stays the same
 _KIMI: Final = Override(starts=("kimi-k2.5",), parameters={"temperature": 1.0})
-_THINKERS: Final = Override(  # OpenAI's reasoning models: their own word for max_tokens, and one temperature only
-    starts=("o1", "o3", "o4", "gpt-5"), parameters={"temperature": None}, max_tokens_key="max_completion_tokens"
+# OpenAI's reasoning models have their own word for max_tokens, and one temperature only.
+_THINKERS: Final = Override(
+    starts=("o1", "o3", "o4", "gpt-5"),
+    parameters={"temperature": None},
+    max_tokens_key="max_completion_tokens",
 )
 _GPT_CHAT: Final = Override(starts=("gpt-5-chat",))
 
 PROVIDERS: Final = (
     ProviderSpec(
-        names=("openrouter",),
-        api_base="https://openrouter.ai/api/v1",
+        ("openrouter",),
+        "https://openrouter.ai/api/v1",
         key_prefix="sk-or-",
         base_keyword="openrouter",
         gateway=True,
@@ -122,52 +123,40 @@ PROVIDERS: Final = (
         overrides=(_KIMI,),
     ),
     ProviderSpec(
-        names=("aihubmix",),
-        api_base="https://aihubmix.com/v1",
+        ("aihubmix",),
+        "https://aihubmix.com/v1",
         base_keyword="aihubmix",
         gateway=True,
         strip_model_prefix=True,
         route_prefix="openai",
     ),
+    ProviderSpec(("together_ai", "together"), "https://api.together.xyz/v1", base_keyword="together", gateway=True),
     ProviderSpec(
-        names=("together_ai", "together"),
-        api_base="https://api.together.xyz/v1",
-        base_keyword="together",
-        gateway=True,
-    ),
-    ProviderSpec(
-        names=("openai",),
-        api_base="https://api.openai.com/v1",
+        ("openai",),
+        "https://api.openai.com/v1",
         base_keyword="api.openai.com",
         overrides=(_GPT_CHAT, _THINKERS),
     ),
-    ProviderSpec(
-        names=("groq",), api_base="https://api.groq.com/openai/v1", key_prefix="gsk_", base_keyword="api.groq.com"
+    ProviderSpec(("groq",), "https://api.groq.com/openai/v1", key_prefix="gsk_", base_keyword="api.groq.com"),
+    ProviderSpec(("deepseek",), "https://api.deepseek.com/v1", base_keyword="api.deepseek.com"),
+    ProviderSpec(  # its last chunk always counts the tokens, and it refuses fields it does not know
+        ("mistral",), "https://api.mistral.ai/v1", base_keyword="api.mistral.ai", stream_usage=False
     ),
-    ProviderSpec(names=("deepseek",), api_base="https://api.deepseek.com/v1", base_keyword="api.deepseek.com"),
+    ProviderSpec(("moonshot",), "https://api.moonshot.ai/v1", base_keyword="moonshot", overrides=(_KIMI,)),
+    ProviderSpec(("xai",), "https://api.x.ai/v1", key_prefix="xai-", base_keyword="api.x.ai"),
     ProviderSpec(
-        names=("mistral",),
-        api_base="https://api.mistral.ai/v1",
-        base_keyword="api.mistral.ai",
-        stream_usage=False,  # its last chunk always counts the tokens, and a field it does not know is an error
-    ),
-    ProviderSpec(
-        names=("moonshot",), api_base="https://api.moonshot.ai/v1", base_keyword="moonshot", overrides=(_KIMI,)
-    ),
-    ProviderSpec(names=("xai",), api_base="https://api.x.ai/v1", key_prefix="xai-", base_keyword="api.x.ai"),
-    ProviderSpec(
-        names=("ollama", "ollama_chat"),
-        api_base="http://127.0.0.1:11434",
+        ("ollama", "ollama_chat"),
+        "http://127.0.0.1:11434",
         base_path="/v1",
         base_keyword=":11434",
         needs_key=False,
         skip_prefixes=("ollama_chat/",),
     ),
-    ProviderSpec(names=("lm_studio",), api_base="http://127.0.0.1:1234/v1", base_keyword=":1234", needs_key=False),
-    ProviderSpec(names=("hosted_vllm", "vllm"), api_base="http://127.0.0.1:8000/v1", needs_key=False),
-    ProviderSpec(names=("custom", "custom_openai"), needs_key=False, route_prefix="openai"),
+    ProviderSpec(("lm_studio",), "http://127.0.0.1:1234/v1", base_keyword=":1234", needs_key=False),
+    ProviderSpec(("hosted_vllm", "vllm"), "http://127.0.0.1:8000/v1", needs_key=False),
+    ProviderSpec(("custom", "custom_openai"), needs_key=False, route_prefix="openai"),
     ProviderSpec(
-        names=("anthropic",),
+        ("anthropic",),
         speaks_openai=False,
         key_prefix="sk-ant-",
         base_keyword="api.anthropic.com",
@@ -178,14 +167,13 @@ _CUSTOM: Final = next(spec for spec in PROVIDERS if spec.name == "custom")
 
 
 def detect(settings: ModelSettings) -> ProviderSpec | None:
-    """Return the provider: by the name, then by the key, then by the address; None if none of them
-    tells.
+    """Return the provider: by the name, then by the key, then by the address; None if none tells.
 
-    A gateway's key or address beats a vendor's name: `openai/…` and `anthropic/…` are also its own
+    A gateway's key or address beats a vendor's name: `openai/x` and `anthropic/x` are also its own
     names for models, and its key is of no use at the vendor. A key counts only without an address.
     """
     first = settings.name.partition("/")[0] if "/" in settings.name else ""
-    key = settings.api_key.reveal() if settings.api_key is not None and settings.api_base is None else ""
+    key = _key(settings) if settings.api_base is None else ""
     host = urlsplit(settings.api_base or "").netloc.lower()
     named = next((spec for spec in PROVIDERS if first in spec.names), None)
     if named is not None and (named.gateway or not named.needs_key):
@@ -204,46 +192,43 @@ def choose(settings: ModelSettings) -> Route:
     `auto` is direct if the endpoint speaks OpenAI's protocol. Without a key that the endpoint needs
     it is LiteLLM, which knows the environment variables of every provider.
     """
-    key = settings.api_key.reveal() if settings.api_key is not None else ""
+    key, name, address = _key(settings), settings.name, settings.api_base
     if not (key.isascii() and key.isprintable()):
-        raise SettingsError("model.api_key has characters that no HTTP header can hold; copy it again")
+        wrong = "model.api_key has characters that no HTTP header can hold"
+        raise SettingsError(f"{wrong}; copy it again")
     spec = detect(settings)
     speaks = spec is not None and spec.speaks_openai
-    if settings.client == "auto":
-        keyed = (
-            settings.api_key is not None or settings.api_base is not None or (spec is not None and not spec.needs_key)
-        )
-        client: Literal["direct", "litellm"] = "direct" if speaks and keyed else "litellm"
-    else:
-        client = settings.client
+    keyed = settings.api_key is not None or address is not None
+    keyed = keyed or (spec is not None and not spec.needs_key)
+    auto: Client = "direct" if speaks and keyed else "litellm"
+    client: Client = auto if settings.client == "auto" else settings.client
     if client == "litellm":
-        return _route(client, settings, spec, settings.name if spec is None else spec.litellm_name(settings.name))
-    if not speaks and settings.api_base is None:
+        model = name if spec is None else spec.litellm_name(name)
+    elif spec is not None and speaks:
+        model, address = spec.model_of(name), spec.base_of(address)
+    elif address is not None:  # it was set on purpose: the name is its business
+        spec, model, address = _CUSTOM, name, _CUSTOM.base_of(address)
+    else:
         raise SettingsError(
-            f"model.client is 'direct', but nothing says that {settings.name!r} is served over OpenAI's protocol; "
+            f"model.client is 'direct', but nothing says that {name!r} is served over OpenAI's protocol; "
             "set model.api_base to an endpoint that speaks it, or model.client to 'auto'"
         )
-    if spec is None or not spec.speaks_openai:  # the address was set on purpose: the name is its business
-        return _route(client, settings, _CUSTOM, settings.name)
-    return _route(client, settings, spec, spec.model_of(settings.name))
-
-
-def _route(
-    client: Literal["direct", "litellm"], settings: ModelSettings, spec: ProviderSpec | None, model: str
-) -> Route:
+    if client == "direct" and address is None:
+        wrong = f"model.api_base is missing: {name!r} does not say where it is served"
+        raise SettingsError(f"{wrong}; set it")
+    provider = name.partition("/")[0] if spec is None else spec.name
+    route = Route(client=client, model=model, provider=provider, api_base=address)
     if spec is None:
-        return Route(client=client, model=model, provider=settings.name.partition("/")[0], api_base=settings.api_base)
-    base = spec.base_of(settings.api_base) if client == "direct" else settings.api_base
-    if client == "direct" and base is None:
-        raise SettingsError(f"model.api_base is missing: {settings.name!r} does not say where it is served; set it")
+        return route
     override = next((one for one in spec.overrides if one.fits(model)), Override(starts=()))
-    return Route(
-        client=client,
-        model=model,
-        provider=spec.name,
-        api_base=base,
+    return replace(
+        route,
         overrides=override.parameters,
         max_tokens_key=override.max_tokens_key,
         stream_usage=spec.stream_usage,
         caching=spec.supports_prompt_caching and any(word in model for word in _MARKED),
     )
+
+
+def _key(settings: ModelSettings) -> str:
+    return settings.api_key.reveal() if settings.api_key is not None else ""

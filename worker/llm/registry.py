@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -29,6 +30,8 @@ CLIENTS: Final = {
     "litellm": "worker.llm.clients.litellm_client:LiteLLMModel",
 }
 
+Limits = ProviderLimits | None
+
 
 class ModelLimits(msgspec.Struct, frozen=True):
     """The limits of a call to a model. `context_tokens` is 0 if unknown; `max_tokens` is the value
@@ -43,14 +46,14 @@ class Models:
     """The models of one process: the default one, and those that a chat may choose, each built when
     first needed. Raises SettingsError at once if one cannot be reached as the settings want it."""
 
-    def __init__(self, settings: ModelSettings, limits: ProviderLimits | None = None) -> None:
+    def __init__(self, settings: ModelSettings, limits: Limits = None) -> None:
         self._settings = settings
         self._limits = limits
         self._catalogue = ModelCatalogue(settings)
-        self._presets = {name: preset_settings(settings, preset) for name, preset in settings.presets.items()}
-        for name, preset in self._presets.items():
-            _check_preset(name, preset)
-        self._usual = build_model(settings, limits, self._catalogue)
+        self._presets = {
+            name: _checked_preset(name, preset_settings(settings, preset)) for name, preset in settings.presets.items()
+        }
+        self._usual = _chain([settings, *_fallbacks(settings)], limits, self._catalogue)
         self._made: dict[str, Model] = {}
 
     @property
@@ -71,9 +74,12 @@ class Models:
     @property
     def provider_routes(self) -> dict[str, str]:
         """The rate-limit key of each model whose calls the fleet limits, by the model's name."""
-        settings = [self._settings, *_fallbacks(self._settings), *self._presets.values()] if self._limits else []
+        if not self._limits:
+            return {}
+        every = [self._settings, *_fallbacks(self._settings), *self._presets.values()]
         # Of two that have one name the usual one counts.
-        return {one.name: provider_route(one, choose(one)) for one in reversed(settings) if one.name != DEMO}
+        limited = (one for one in reversed(every) if one.name != DEMO)
+        return {one.name: provider_route(one, choose(one)) for one in limited}
 
     async def limits_of(self, preset: str = "") -> ModelLimits:
         """Return the limits of a call to the model of a preset."""
@@ -104,13 +110,11 @@ class Models:
             await model.close()
 
 
-def build_model(
-    settings: ModelSettings, limits: ProviderLimits | None = None, catalogue: ModelCatalogue | None = None
-) -> Model:
+def build_model(settings: ModelSettings, limits: Limits = None) -> Model:
     """Return the model of the settings, with retries and fallbacks, importing only what it needs.
     With `limits` it keeps to the fleet's limits. Raises SettingsError for a model that cannot be
     reached as the settings want it."""
-    return _chain([settings, *_fallbacks(settings)], limits, catalogue or ModelCatalogue(settings))
+    return _chain([settings, *_fallbacks(settings)], limits, ModelCatalogue(settings))
 
 
 def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSettings:
@@ -120,7 +124,8 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
     if preset.api_base == settings.api_base and preset.api_base is not None:
         made = replace(settings, name=preset.name, fallbacks=())
     elif preset.api_base is not None:
-        made = replace(made, api_base=preset.api_base, api_key=None, client=_elsewhere(settings), headers={})
+        client = _elsewhere(settings)
+        made = replace(made, api_base=preset.api_base, api_key=None, client=client, headers={})
     return replace(
         made,
         api_key=preset.api_key or made.api_key,
@@ -138,7 +143,7 @@ def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
     key = settings.fallback_keys.get(first)
     spec = detect(settings)
     other = detect(ModelSettings(name=name))
-    same = not first or first == settings.name.partition("/")[0] or (spec is not None and spec is other)
+    same = first in ("", settings.name.partition("/")[0]) or (spec is not None and spec is other)
     vendor = other is None or (other.needs_key and not other.gateway)
     here = replace(settings, name=name, fallbacks=())
     if key is None and (same or (spec is not None and spec.gateway and vendor)):
@@ -155,29 +160,28 @@ def _elsewhere(settings: ModelSettings) -> Any:
     return "litellm" if settings.client == "litellm" else "auto"
 
 
-def _check_preset(name: str, settings: ModelSettings) -> None:
+def _checked_preset(name: str, settings: ModelSettings) -> ModelSettings:
     """Raise SettingsError for a preset that cannot be reached, without loading anything."""
-    if settings.name == DEMO:
-        return
-    try:
-        choose(settings)
-    except SettingsError as exc:
-        raise SettingsError(re.sub(r"\bmodel\.(?=api_|client)", f"model.presets.{name}.", str(exc))) from None
+    if settings.name != DEMO:
+        try:
+            choose(settings)
+        except SettingsError as exc:
+            text = re.sub(r"\bmodel\.(?=api_|client)", f"model.presets.{name}.", str(exc))
+            raise SettingsError(text) from None
+    return settings
 
 
-def _chain(each: Iterable[ModelSettings], limits: ProviderLimits | None, catalogue: ModelCatalogue) -> Model:
+def _chain(each: Iterable[ModelSettings], limits: Limits, catalogue: ModelCatalogue) -> Model:
     models = [_build_one(settings, limits, catalogue) for settings in each]
     return models[0] if len(models) == 1 else FallbackModel(models)
 
 
-def _build_one(settings: ModelSettings, limits: ProviderLimits | None, catalogue: ModelCatalogue) -> Model:
+def _build_one(settings: ModelSettings, limits: Limits, catalogue: ModelCatalogue) -> Model:
     if settings.name == DEMO:
-        return traced(_client(DEMO)(), asked=DEMO, provider=DEMO)
+        return traced(_client(DEMO), asked=DEMO, provider=DEMO)
     route = choose(settings)
-    headers = {name: value.reveal() for name, value in settings.headers.items()}
-    model: Model = LazyModel(
-        settings.name, lambda: _client(route.client)(settings, route=route, headers=headers), catalogue
-    )
+    made = partial(_client, route.client, settings, route=route)
+    model: Model = LazyModel(settings.name, made, catalogue)
     model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
     if limits is not None:
         way = provider_route(settings, route)
@@ -185,6 +189,6 @@ def _build_one(settings: ModelSettings, limits: ProviderLimits | None, catalogue
     return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
 
 
-def _client(name: str) -> Any:
+def _client(name: str, *arguments: Any, **options: Any) -> Any:
     module, _, made = CLIENTS[name].partition(":")
-    return getattr(import_module(module), made)
+    return getattr(import_module(module), made)(*arguments, **options)

@@ -104,7 +104,8 @@ async def test_openai_gets_the_organisation_and_the_project_of_the_environment(
     monkeypatch.setenv("OPENAI_ORG_ID", "org-1")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-1")
     key = Secret("sk-x")
-    at_openai = LiteLLMModel(ModelSettings(name="openai/x", api_key=key, client="litellm"), headers={"X-Team": "a"})
+    headers = {"X-Team": Secret("a")}
+    at_openai = LiteLLMModel(ModelSettings(name="openai/x", api_key=key, client="litellm", headers=headers))
     elsewhere = LiteLLMModel(ModelSettings(name="openai/x", api_base=server.base_url, api_key=key))
     await at_openai.chat(ModelRequest(HELLO))
     await elsewhere.chat(ModelRequest(HELLO))

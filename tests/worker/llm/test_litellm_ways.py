@@ -68,7 +68,7 @@ async def server() -> AsyncIterator[ByteServer]:
 async def requested(server: ByteServer, name: str) -> tuple[str, dict[str, str], Any]:
     """What a model asks: the first line, the headers that say who asks, and the body."""
     model = LiteLLMModel(
-        ModelSettings(name=name, api_base=server.base_url, api_key=Secret("sk-x")), headers={"X-Team": "a"}
+        ModelSettings(name=name, api_base=server.base_url, api_key=Secret("sk-x"), headers={"X-Team": Secret("a")})
     )
 
     async def note(delta: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import aiohttp
@@ -62,9 +62,7 @@ class DirectModel:
     """One model of one endpoint. Makes one call; RetryingModel repeats it. Checks certificates;
     ignores proxies in the environment, follows no redirect and keeps no cookies."""
 
-    def __init__(
-        self, settings: ModelSettings, *, route: Route | None = None, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, settings: ModelSettings, *, route: Route | None = None) -> None:
         route = route or choose(msgspec.structs.replace(settings, client="direct"))
         self.name = settings.name
         self._settings = settings
@@ -74,7 +72,7 @@ class DirectModel:
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",  # a packed stream would arrive in lumps
             "User-Agent": f"shoal/{VERSION}",
-            **(headers or {}),
+            **{name: value.reveal() for name, value in settings.headers.items()},
         }
         if settings.api_key is not None:
             self._headers["Authorization"] = f"Bearer {settings.api_key.reveal()}"

@@ -1,5 +1,4 @@
-"""Classification of provider faults, shared by both clients. No text of a provider is passed on,
-because it may quote ours."""
+"""Classification of provider faults. No text of a provider is passed on: it may quote ours."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ _TOO_LONG: Final = (
 
 
 def model_error(model: str, kind: str, what: object, *, retry_after_s: float | None = None) -> ModelError:
-    """Return the error for one failed call of `model`. `what` is a status or the name of an
-    exception."""
+    """Return the error for one failed call. `what` is a status or the name of an exception."""
     advice = _ADVICE.get(kind)
     text = f"the model {model!r} failed: {kind}, {what}{f'; {advice}' if advice else ''}"
     return ModelError(kind, text, retryable=kind in RETRYABLE, retry_after_s=retry_after_s)
@@ -46,9 +44,10 @@ def kind_of_status(status: int) -> str:
 
 
 def kind_of_refusal(status: int, body: str) -> str:
-    """Return the kind of ModelError for a refusal. Its text is searched only for one thing: that
-    the prompt was too long."""
-    return "context_length" if status not in _BY_STATUS and says_too_long(body) else kind_of_status(status)
+    """Return the kind of ModelError for a refusal. Its text may only say that the prompt was too
+    long."""
+    too_long = status not in _BY_STATUS and says_too_long(body)
+    return "context_length" if too_long else kind_of_status(status)
 
 
 def kind_of_error(error: Any, otherwise: str) -> str:
@@ -69,14 +68,15 @@ def says_too_long(text: str) -> bool:
 
 
 def retry_after_s(headers: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> float | None:
-    """Return the wait in seconds that the provider asks for: Retry-After-Ms, or Retry-After in
-    seconds or as a date; None if it is unclear."""
+    """Return the seconds that the provider asks to wait: Retry-After-Ms, or Retry-After in seconds
+    or as a date; None if it is unclear."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name, "")
         with contextlib.suppress(ValueError):
             return _within_a_day(float(value) * unit_s)
         with contextlib.suppress(ValueError, OverflowError):
-            return _within_a_day(max(0.0, parsedate_to_datetime(value).timestamp() - clock.now_ms() / 1000))
+            at_s = parsedate_to_datetime(value).timestamp()
+            return _within_a_day(max(0.0, at_s - clock.now_ms() / 1000))
     return None
 
 

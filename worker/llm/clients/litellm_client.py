@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from importlib import import_module
 from typing import Any, Final
 
@@ -47,9 +47,7 @@ _SDK_HEADERS: Final = {
 class LiteLLMModel:
     """One model of one provider. Makes one call; RetryingModel repeats it."""
 
-    def __init__(
-        self, settings: ModelSettings, *, route: Route | None = None, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, settings: ModelSettings, *, route: Route | None = None) -> None:
         self.name = settings.name
         self._settings = settings
         self._route = route or choose(msgspec.structs.replace(settings, client="litellm"))
@@ -60,10 +58,11 @@ class LiteLLMModel:
         if settings.api_key is not None:
             self._fixed["api_key"] = settings.api_key.reveal()
         at_openai = self._route.model.startswith("openai/") and not self._route.api_base
-        self._headers = (_sdk_headers() if at_openai else {}) | dict(headers or {})
+        self._headers = _sdk_headers() if at_openai else {}
+        self._headers |= {name: value.reveal() for name, value in settings.headers.items()}
 
     async def preload(self) -> None:
-        """Import the library in a thread, so that neither the event loop nor the first turn waits."""
+        """Import the library in a thread, so that neither event loop nor first turn waits."""
         if self._library is None:
             self._library = await asyncio.to_thread(_library, self._route.model)
 
@@ -93,7 +92,8 @@ class LiteLLMModel:
             if on_delta is not None:
                 return await self._stream(arguments, timeouts, on_delta)
             with self._faults():
-                return parse_whole_reply(self._answered(await timeouts.wait_all(self._library.send(arguments))))
+                answer = await timeouts.wait_all(self._library.send(arguments))
+                return parse_whole_reply(self._answered(answer))
 
     async def _stream(self, arguments: dict[str, Any], timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
         with self._faults():
@@ -104,7 +104,8 @@ class LiteLLMModel:
         reply = await self._read_answer(answer, timeouts, on_delta)
         if reply.usage.prompt_tokens or reply.usage.completion_tokens:
             return reply
-        usage = await asyncio.to_thread(self._library.count_tokens, arguments["messages"], reply, self._route.model)
+        count, messages = self._library.count_tokens, arguments["messages"]
+        usage = await asyncio.to_thread(count, messages, reply, self._route.model)
         return msgspec.structs.replace(reply, usage=usage)
 
     async def _read_answer(self, answer: Any, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
@@ -154,7 +155,7 @@ class LiteLLMModel:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Turn every exception of the library into a ModelError without its text: it may quote ours."""
+        """Turn the library's exceptions into ModelErrors without their text: it may quote ours."""
         try:
             yield
         except ModelError:
@@ -180,7 +181,7 @@ def _library(model: str) -> Any:
     if model.partition("/")[0] in library.SDK_ONLY:
         os.environ[_HANDLER] = "False"
     if os.environ[_HANDLER] != "True":
-        import_module("openai.resources")  # or LiteLLM would load it during its first call, in the event loop
+        import_module("openai.resources")  # else LiteLLM loads it in its first call, in the event loop
     return library
 
 

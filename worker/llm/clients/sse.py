@@ -1,9 +1,8 @@
-"""Server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html), bytes in,
-data out.
+"""Server-sent events, bytes in, data out.
 
-Only `data` counts: comments, which keep a connection open, event names, ids and retry times are
-skipped. Lines end with LF or CRLF; a lone CR, which the standard also allows, does not end a line
-here.
+https://html.spec.whatwg.org/multipage/server-sent-events.html. Only `data` counts: comments, which
+keep a connection open, event names, ids and retry times are skipped. Lines end with LF or CRLF; a
+lone CR, which the standard also allows, does not end a line here.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ class EventReader:
         self._waiting_bytes = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the data of each event that ends in this piece. Raises ValueError for an event
-        over the limit."""
+        """Return the data of each event that ends here. Raises ValueError for one over the limit."""
         *lines, rest = piece.split(b"\n")
         events = []
         for line in lines:
