@@ -20,12 +20,8 @@ _running: ContextVar[tuple[str, int]] = ContextVar("running_turn", default=("", 
 
 
 class StreamingHook(AgentHook):
-    """Calls `deliver` with every delta and every end of a stream, for all turns that run with this
-    hook.
-
-    CompositeHook treats it like every hook: if it is too slow or raises, that is reported and
-    skipped.
-    """
+    """Calls `deliver` with every delta and every end of a stream, for all turns with this hook.
+    CompositeHook treats it like every hook: too slow or raising, it is reported and skipped."""
 
     wants_streaming = True
     changes_messages = False

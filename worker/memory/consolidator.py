@@ -1,5 +1,5 @@
-"""Consolidation of conversations into memory, piece by piece. Nothing is lost: a piece that no
-model can sum up is kept raw."""
+"""Consolidation of conversations into memory, piece by piece. A piece that no model can sum up is
+kept raw: nothing is lost."""
 
 from __future__ import annotations
 
@@ -24,12 +24,7 @@ PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000
 RAW_CHARS: Final = 16_000
 SWAPS: Final = 4
-"""The most attempts at a summary while MEMORY.md keeps changing; after that the job returns
-later."""
-
-HOUR_MS: Final = 3_600_000
-TEMPERATURE: Final = 0.3
-NOTHING: Final = "(nothing yet)"
+"""The most attempts at a summary while MEMORY.md keeps changing; then the job returns later."""
 
 log = logger("memory")
 
@@ -64,33 +59,29 @@ class Consolidator:
         self._timezone = timezone
         self._spending = spending
         self._chars = _room(context_tokens, max_tokens, settings.file_bytes)
-        self._rework_ms = int(settings.rework_h * HOUR_MS)
-        self._scribe = MemoryWriter(
-            model, limit_bytes=settings.file_bytes, max_tokens=max_tokens, temperature=TEMPERATURE
-        )
+        self._rework_ms = int(settings.rework_h * 3_600_000)
+        self._scribe = MemoryWriter(model, limit_bytes=settings.file_bytes, max_tokens=max_tokens)
 
     async def consolidate(self, session: str, keep: int, *, patient: bool = True, unread: bool = False) -> None:
         """Bring all but about the newest `keep` entries of a conversation into memory."""
-        if unread:
-            await self._keep_unread(session, "history", keep)
-        read = await self._memory.read_unconsolidated(session)
-        while take := cut_point(read_entries(read.entries), read.total, keep):
-            whole = read.total == len(read.entries)
-            read = await self._advance(session, read, read.mark + take, patient)
-            if whole:
-                break
+        await self._bring_in(session, "history", keep, patient, unread)
 
     async def archive(self, session: str, *, patient: bool = True, unread: bool = False) -> None:
         """Bring a conversation that `/new` ended into memory, until nothing of it is left."""
+        await self._bring_in(session, "archive", 0, patient, unread)
+
+    async def _bring_in(self, session: str, source: Source, keep: int, patient: bool, unread: bool) -> None:
         if unread:
-            await self._keep_unread(session, "archive", 0)
-        read = await self._memory.read_unconsolidated(session, "archive")
-        while take := cut_point(read_entries(read.entries), read.total, 0):
+            await self._keep_unread(session, source, keep)
+        read = await self._memory.read_unconsolidated(session, source)
+        while take := cut_point(read_entries(read.entries), read.total, keep):
+            whole = read.total == len(read.entries)
             read = await self._advance(session, read, read.mark + take, patient)
+            if whole and source == "history":
+                break
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
-        """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md. Return whether it
-        changed.
+        """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md. Return whether it changed.
 
         If the model cannot do it, the file stays. The usage is charged to the chat that owns the
         memory, if one does.
@@ -108,7 +99,7 @@ class Consolidator:
             except (UnusableReply, ModelError) as exc:
                 if patient and _may_pass(exc):
                     raise
-                log.warning("rework given up", error=_kind(exc))
+                log.warning("rework given up", error=exc.kind)
                 return False
             if saved.memory is None:
                 return False
@@ -127,21 +118,22 @@ class Consolidator:
         raw_until, chars = 0, self._chars  # up to the mark `raw_until` everything is kept raw
         while read.entries and read.mark < goal:
             entries = read_entries(read.entries)[: goal - read.mark]
-            piece = next_piece(entries, RAW_CHARS if read.mark < raw_until else chars, self._timezone)
-            if read.mark < raw_until:
+            raw = read.mark < raw_until
+            piece = next_piece(entries, RAW_CHARS if raw else chars, self._timezone)
+            if raw:
                 outcome = await self._keep_raw(session, read, piece)
             else:
                 try:
                     outcome = await self._summarise(session, read, piece)
                 except (UnusableReply, ModelError) as exc:
-                    if _kind(exc) == "context_length" and chars > PIECE_LEAST_CHARS:
+                    if exc.kind == "context_length" and chars > PIECE_LEAST_CHARS:
                         # The estimate was too low for this text: try again with half of it.
                         chars //= 2
                         continue
                     if patient and _may_pass(exc):
                         CONSOLIDATIONS.labels("put_off").inc()
                         raise
-                    log.warning("conversation kept raw", error=_kind(exc), entries=piece.take)
+                    log.warning("conversation kept raw", error=exc.kind, entries=piece.take)
                     raw_until = read.mark + piece.take
                     continue
             CONSOLIDATIONS.labels(outcome).inc()
@@ -150,18 +142,14 @@ class Consolidator:
         return read
 
     async def _summarise(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
-        """Bring one piece into memory through the model. Return the outcome. Raises UnusableReply,
-        ModelError, MemoryChanged."""
+        """Bring one piece into memory through the model, and return the outcome. Raises
+        UnusableReply, ModelError, MemoryChanged."""
         for _ in range(SWAPS):
             old = await self._memory.read_memory(read.scope)
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
+            count, at = partial(self._count, session), self._stamp(piece)
             saved = await self._scribe.ask(
-                prompt("consolidate"),
-                text,
-                CONSOLIDATE,
-                old=old.text,
-                stamp=self._stamp(piece),
-                count=partial(self._count, session),
+                prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=at, count=count
             )
             new = None if saved.memory is None else MemoryText(saved.memory, old.version)
             try:
@@ -176,11 +164,10 @@ class Consolidator:
         raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times during a consolidation; try again later")
 
     async def _count(self, session: str, usage: TokenUsage) -> None:
-        """Charge the usage. Does nothing while Redis is unreachable, because bookkeeping must not
-        end a job."""
+        tokens = usage.prompt_tokens + usage.completion_tokens
         if self._spending is not None:
-            with contextlib.suppress(RedisAway, Refused):
-                await self._spending.add(session, usage.prompt_tokens + usage.completion_tokens, usage.cost_usd)
+            with contextlib.suppress(RedisAway, Refused):  # bookkeeping must not end a job
+                await self._spending.add(session, tokens, usage.cost_usd)
 
     async def _keep_unread(self, session: str, source: Source, keep: int) -> None:
         read = await self._memory.read_unconsolidated(session, source)
@@ -207,13 +194,12 @@ def prompt(name: str) -> str:
 
 
 def _notes(text: str) -> str:
-    return f"<memory>\n{text.strip() or NOTHING}\n</memory>"
+    return f"<memory>\n{text.strip() or '(nothing yet)'}\n</memory>"
 
 
 def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
-    """Return how many characters of a conversation fit into one call: half of the context that
-    MEMORY.md and the reply leave, because an estimate by characters is too low for many
-    languages."""
+    """Return how many characters of a conversation fit into one call: half of what MEMORY.md and the
+    reply leave, because an estimate by characters is too low for many languages."""
     if context_tokens <= 0:
         return PIECE_CHARS
     room = (context_tokens - max_tokens) * CHARS_PER_TOKEN - file_bytes
@@ -221,10 +207,5 @@ def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
 
 
 def _may_pass(exc: UnusableReply | ModelError) -> bool:
-    """Return whether the fault is one of the service and not of this text. A rejected key counts,
-    because it will be replaced."""
+    """Return whether the fault is the service's, not the text's. A rejected key will be replaced."""
     return isinstance(exc, ModelError) and (exc.retryable or exc.kind == "auth")
-
-
-def _kind(exc: UnusableReply | ModelError) -> str:
-    return exc.kind if isinstance(exc, ModelError) else "no_call"

@@ -1,5 +1,4 @@
-"""Conversations as text for a model that keeps memory: which entries, how many at once, in which
-form. Pure."""
+"""Conversations as text for a model that keeps memory: which entries, how many, in which form."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ LATEST_MS: Final = 253_402_000_000_000
 
 
 class ConversationPiece(msgspec.Struct, frozen=True):
-    """The oldest `take` entries of a conversation as text. `last_ms` is the time of the newest of
-    them (0: unknown)."""
+    """The oldest `take` entries of a conversation as text. `last_ms` is the newest's time, or 0."""
 
     take: int
     text: str
@@ -37,7 +35,13 @@ class ConversationPiece(msgspec.Struct, frozen=True):
 
 def read_entries(records: Sequence[bytes]) -> list[Entry]:
     """Decode stored records, one entry for each."""
-    return [_parse_entry(record) for record in records]
+    entries: list[Entry] = []
+    for record in records:
+        try:
+            entries.append(decode_transcript(record))
+        except BadRecord:
+            entries.append(None)
+    return entries
 
 
 def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
@@ -59,19 +63,16 @@ def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
 
 
 def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> ConversationPiece:
-    """Return as many of the oldest messages, each with its whole turn, as fit into `chars`
-    characters of text.
-
-    At least one turn is taken; if it alone is longer, the middle of its text is left out, and the
-    text says so. Raises ValueError if there are no entries.
-    """
+    """Return as many of the oldest messages, each with its whole turn, as fit into `chars` characters
+    of text, but at least one turn; if it alone is longer, the middle of its text is left out, and
+    the text says so. Raises ValueError if there are no entries."""
     if not entries:
         raise ValueError("there are no entries to make a piece of; ask only when some are left")
-    zone, named = ZoneInfo(timezone), _several_senders(entries)
+    named = len({entry.sender_id for entry in entries if isinstance(entry, UserEntry)}) > 1
     texts: list[str] = []
     take = size = 0
     for turn in _turns(entries):
-        lines = [_render_line(entry, zone, named) for entry in turn]
+        lines = [_render_line(entry, timezone, named) for entry in turn]
         text = _fit_lines(lines, chars)
         if texts and size + len(text) > chars:
             break
@@ -83,9 +84,8 @@ def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Conversat
 
 
 def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) -> ConversationPiece | None:
-    """Return the oldest messages, each with its whole turn, of about `chars` characters, without
-    decoding any of them: for records that kill every worker that reads them. None if nothing can be
-    taken."""
+    """Return the oldest messages, each with its whole turn, of about `chars` characters, undecoded:
+    for records that kill every worker that reads them. None if nothing can be taken."""
     if not records or total <= keep:
         return None
     is_user = [record[1:].startswith(_USER) for record in records]
@@ -99,13 +99,11 @@ def unread_piece(records: Sequence[bytes], total: int, keep: int, chars: int) ->
     fitting = [at for at in borders if at <= total - keep and sizes[at - 1] <= chars]
     take = fitting[-1] if fitting else borders[0]
     each = max(LINE_LEAST_CHARS, chars // take)
-    return ConversationPiece(
-        take, middle_out("\n".join(_printable_part(record, each) for record in records[:take]), chars), 0
-    )
+    text = "\n".join(_printable_part(record, each) for record in records[:take])
+    return ConversationPiece(take, middle_out(text, chars), 0)
 
 
 def _printable_part(record: bytes, chars: int) -> str:
-    """Return the printable part of a record on one line, without the middle of a long one."""
     if len(record) > chars:
         record = record[: chars // 2] + b" ... " + record[-(chars // 2) :]
     return "".join(c if c.isprintable() else " " for c in record.decode("utf-8", "replace"))
@@ -113,14 +111,9 @@ def _printable_part(record: bytes, chars: int) -> str:
 
 def stamp(at_ms: int, timezone: str) -> str:
     """Render `YYYY-MM-DD HH:MM` in a zone with an IANA name; `?` for 0."""
-    return _render_time(at_ms, ZoneInfo(timezone))
-
-
-def _parse_entry(record: bytes) -> Entry:
-    try:
-        return decode_transcript(record)
-    except BadRecord:
-        return None
+    if not 0 < at_ms < LATEST_MS:
+        return "?"
+    return f"{datetime.fromtimestamp(at_ms / 1000, ZoneInfo(timezone)):%Y-%m-%d %H:%M}"
 
 
 def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
@@ -133,32 +126,28 @@ def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 
 def _begins(entries: Sequence[Entry], at: int) -> bool:
-    """Return whether a turn begins here: at a message that did not join the turn of the message
-    before it."""
+    """Return whether a turn begins here: at a message that did not join the one before it."""
     before, entry = entries[at - 1], entries[at]
-    joined = isinstance(before, UserEntry) and isinstance(entry, UserEntry) and before.turn == entry.turn
-    return isinstance(entry, UserEntry) and not joined
+    if not isinstance(entry, UserEntry):
+        return False
+    return not (isinstance(before, UserEntry) and before.turn == entry.turn)
 
 
-def _several_senders(entries: Sequence[Entry]) -> bool:
-    return len({entry.sender_id for entry in entries if isinstance(entry, UserEntry)}) > 1
-
-
-def _render_line(entry: Entry, zone: ZoneInfo, named: bool) -> str:
+def _render_line(entry: Entry, timezone: str, named: bool) -> str:
     match entry:
         case None:
             return "[?] UNKNOWN: (an entry that cannot be read)"
         case UserEntry():
-            role, tools, text = "USER", "", entry.content
-            if named and entry.sender_id:
-                role = f"USER {entry.sender_id}"
+            role = f"USER {entry.sender_id}" if named and entry.sender_id else "USER"
+            tools, text = "", entry.content
         case AssistantEntry():
-            role, tools, text = "ASSISTANT", ", ".join(call.name for call in entry.tool_calls), entry.content or ""
+            tools = ", ".join(call.name for call in entry.tool_calls)
+            role, text = "ASSISTANT", entry.content or ""
         case ToolEntry():
             role, tools, text = "TOOL", entry.name, entry.content
     used = f" [tools: {tools}]" if tools else ""
     # Lines of a text are set in, so that nothing in it can pass for a line of somebody else.
-    first, *others = f"[{_render_time(entry.at, zone)}] {role}{used}: {text}".rstrip().splitlines()
+    first, *others = f"[{stamp(entry.at, timezone)}] {role}{used}: {text}".rstrip().splitlines()
     return "\n    ".join([first, *others])
 
 
@@ -167,18 +156,12 @@ def _fit_lines(lines: Sequence[str], chars: int) -> str:
     if len(text) <= chars:
         return text
     each = max(LINE_LEAST_CHARS, chars // len(lines))
-    text = "\n".join(shorten(line, each) for line in lines)
-    return middle_out(text, chars)
+    return middle_out("\n".join(shorten(line, each) for line in lines), chars)
 
 
 def middle_out(text: str, chars: int) -> str:
-    """Return at most `chars` characters, plus a note in place of the middle if that was left
-    out."""
+    """Return at most `chars` characters, plus a note in place of a middle that was left out."""
     if len(text) <= chars:
         return text
     half = max(1, chars // 2)
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters are left out here]\n{text[-half:]}"
-
-
-def _render_time(at_ms: int, zone: ZoneInfo) -> str:
-    return f"{datetime.fromtimestamp(at_ms / 1000, zone):%Y-%m-%d %H:%M}" if 0 < at_ms < LATEST_MS else "?"

@@ -23,6 +23,7 @@ REPLIES: Final = 3
 ENTRY_CHARS: Final = 4000
 SHRUNK_FROM_CHARS: Final = 1000
 SHRUNK_TO: Final = 0.25
+TEMPERATURE: Final = 0.3
 TOOL_NAME: Final = "save_memory"
 
 Count = Callable[[TokenUsage], Awaitable[None]]
@@ -42,15 +43,15 @@ class _SaveMemory(msgspec.Struct):
     history_entry: Annotated[
         str,
         Meta(
-            description="2 to 5 sentences in one paragraph that tell this part of the conversation, beginning with its "
-            "time as [YYYY-MM-DD HH:MM]."
+            description="2 to 5 sentences in one paragraph that tell this part of the conversation, "
+            "beginning with its time as [YYYY-MM-DD HH:MM]."
         ),
     ]
     memory_update: Annotated[
         str,
         Meta(
-            description="The whole new MEMORY.md in Markdown: what still holds of the old one, and what is new. It "
-            "replaces the old one. Leave it out when nothing changes."
+            description="The whole new MEMORY.md in Markdown: what still holds of the old one, and what is "
+            "new. It replaces the old one. Leave it out when nothing changes."
         ),
     ] = ""
 
@@ -73,15 +74,16 @@ class SavedMemory(msgspec.Struct, frozen=True):
 class UnusableReply(ShoalError):
     """Raised when a model was asked often enough and never made a usable call."""
 
+    kind = "no_call"
+
 
 class MemoryWriter:
     """Asks one model. `limit_bytes` is the size limit of a MEMORY.md."""
 
-    def __init__(self, model: Model, *, limit_bytes: int, max_tokens: int, temperature: float) -> None:
+    def __init__(self, model: Model, *, limit_bytes: int, max_tokens: int) -> None:
         self._model = model
         self._limit_bytes = limit_bytes
         self._max_tokens = max_tokens
-        self._temperature = temperature
 
     async def ask(
         self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "", count: Count | None = None
@@ -125,9 +127,11 @@ class MemoryWriter:
             fault = _fault_of(response, call, tool)
             if call is not None and not fault:
                 return call
-            reply = clean({"role": "assistant", "content": response.content})
-            messages += [reply, {"role": "user", "content": f"{fault} Call `{TOOL_NAME}` now, and say nothing else."}]
-        raise UnusableReply(f"{self._model.name!r} gave no call of {TOOL_NAME!r} that can be used; a larger model may")
+            again = f"{fault} Call `{TOOL_NAME}` now, and say nothing else."
+            messages.append(clean({"role": "assistant", "content": response.content}))
+            messages.append({"role": "user", "content": again})
+        failed = f"{self._model.name!r} gave no call of {TOOL_NAME!r} that can be used"
+        raise UnusableReply(f"{failed}; a larger model may")
 
     def _objection(self, memory: str | None, old: str) -> str:
         if memory is None:
@@ -135,20 +139,20 @@ class MemoryWriter:
         size = len(memory.encode())
         if size > self._limit_bytes:
             return (
-                f"This MEMORY.md has {size:,} bytes; at most {self._limit_bytes:,} are allowed. Write a shorter one: "
-                "join notes, and drop what matters least."
+                f"This MEMORY.md has {size:,} bytes; at most {self._limit_bytes:,} are allowed. "
+                "Write a shorter one: join notes, and drop what matters least."
             )
         if len(old) >= SHRUNK_FROM_CHARS and len(memory) < len(old) * SHRUNK_TO:
             return (
-                f"This MEMORY.md has {len(memory):,} characters, the old one {len(old):,}. It replaces the old one: "
-                "write it whole, with every note that still holds."
+                f"This MEMORY.md has {len(memory):,} characters, the old one {len(old):,}. "
+                "It replaces the old one: write it whole, with every note that still holds."
             )
         return ""
 
     async def _call(self, messages: list[dict[str, Any]], tool: ToolSpec) -> LLMResponse:
         name, started = self._model.name, time.monotonic()
         try:
-            response = await self._model.chat(ModelRequest(messages, [tool], self._max_tokens, self._temperature))
+            response = await self._model.chat(ModelRequest(messages, [tool], self._max_tokens, TEMPERATURE))
         except ModelError as exc:
             MODEL_REQUESTS.labels(name, exc.kind).inc()
             raise
@@ -178,8 +182,9 @@ def _sent_back(call: ToolCallRequest, text: str) -> list[dict[str, Any]]:
     """Return a call, and our answer to it as a tool result."""
     id = call.id or "call_0"
     function = {"name": TOOL_NAME, "arguments": msgspec.json.encode(call.arguments).decode()}
-    reply = {"role": "assistant", "content": None, "tool_calls": [{"id": id, "type": "function", "function": function}]}
-    return [clean(reply), {"role": "tool", "tool_call_id": id, "name": TOOL_NAME, "content": f"Error: {text}"}]
+    sent = {"id": id, "type": "function", "function": function}
+    answer = {"role": "tool", "tool_call_id": id, "name": TOOL_NAME, "content": f"Error: {text}"}
+    return [clean({"role": "assistant", "tool_calls": [sent]}), answer]
 
 
 def _history_entry(call: ToolCallRequest, stamp: str) -> str:
@@ -188,19 +193,13 @@ def _history_entry(call: ToolCallRequest, stamp: str) -> str:
 
 
 def _memory_update(call: ToolCallRequest, old: str) -> str | None:
-    """Return the new text; None for one that changes nothing. An empty text is never the intended
-    memory."""
+    """Return the new text; None for one that changes nothing, such as an empty one."""
     text = _argument_text((call.arguments or {}).get("memory_update"))
     return None if not text or text == old.strip() or _UNCHANGED.fullmatch(text) else text
 
 
 def _argument_text(value: Any) -> str:
-    """Return an argument as text: models also write objects, lists and numbers where text is asked
-    for."""
-    match value:
-        case None:
-            return ""
-        case str():
-            return value.strip()
-        case _:
-            return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    """Return an argument as text: models also write objects, lists and numbers."""
+    if value is None or isinstance(value, str):
+        return (value or "").strip()
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

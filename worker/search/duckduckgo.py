@@ -1,7 +1,6 @@
-"""DuckDuckGo's HTML page for browsers without scripts. DuckDuckGo offers no API, so this parses the
-page made for people.
+"""DuckDuckGo's HTML page for browsers without scripts: it offers no API.
 
-It uses the guarded fetcher and not a scraping library: such a library is synchronous, cannot be
+This uses the guarded fetcher and not a scraping library: such a library is synchronous, cannot be
 cancelled, connects past every address check, and poses as a browser. If DuckDuckGo asks for a human
 (a CAPTCHA), the model reads that.
 """
@@ -11,11 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from html.parser import HTMLParser
+from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from shared.errors import ToolFailed
 from worker.guards.fetch import Fetcher
 from worker.search.engine import SearchHit, check_status
+
+_ADVICE: Final = "tell the user that an operator can set another one in tools.search_engine"
 
 
 class DuckDuckGo:
@@ -40,16 +42,15 @@ class DuckDuckGo:
         # The CAPTCHA page comes with 202 or 403, and sometimes with 200: its markup decides then.
         if response.status in (202, 403) or "anomaly-modal" in page:
             raise ToolFailed(
-                "the search engine 'duckduckgo' asks for a human just now; do not search again in this turn, and tell "
-                "the user that an operator can set another one in tools.search_engine"
+                "the search engine 'duckduckgo' asks for a human just now; "
+                f"do not search again in this turn, and {_ADVICE}"
             )
         check_status(response, self.name)
         results = _ResultPageParser()
         await asyncio.to_thread(results.feed, page)
         if not results.hits and "no-results" not in page:
             raise ToolFailed(
-                "the search engine 'duckduckgo' gave a page that cannot be read; go on without a search, and tell the "
-                "user that an operator can set another one in tools.search_engine"
+                f"the search engine 'duckduckgo' gave a page that cannot be read; go on without a search, and {_ADVICE}"
             )
         return results.hits[:count]
 

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -15,8 +15,6 @@ from worker.documents.untrusted import one_line
 from worker.guards.addresses import WebPolicy
 from worker.guards.fetch import Fetcher
 from worker.guards.response import WebResponse
-
-T = TypeVar("T")
 
 ENGINES: Final = {
     "duckduckgo": ("worker.search.duckduckgo:DuckDuckGo", "https://html.duckduckgo.com/html/"),
@@ -28,7 +26,6 @@ ENGINES: Final = {
 
 NEEDS_KEY: Final = frozenset({"brave", "tavily"})
 SEARCH_BYTES: Final = 1024 * 1024
-JSON_TYPES: Final = ("application/json", "*+json")
 _TAG: Final = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 
 
@@ -48,7 +45,6 @@ class SearchEngine(Protocol):
 
     async def search(self, query: str, count: int) -> Sequence[SearchHit]:
         """Return at most `count` results, best first; empty if there are none."""
-        ...
 
 
 def build_engine(name: str, *, url: str = "", key: str = "", total_s: float = 15.0) -> SearchEngine:
@@ -58,27 +54,17 @@ def build_engine(name: str, *, url: str = "", key: str = "", total_s: float = 15
     Raises SettingsError for an unknown name or a missing address or key.
     """
     if name not in ENGINES:
-        raise SettingsError(f"tools.search_engine: there is no {name!r}; use one of {', '.join(ENGINES)} or off")
+        wrong = f"tools.search_engine: there is no {name!r}"
+        raise SettingsError(f"{wrong}; use one of {', '.join(ENGINES)} or off")
     path, default_url = ENGINES[name]
     if not (address := url or default_url):
-        raise SettingsError(f"tools.search_url is missing: say where your {name} is, such as 'http://searxng:8080'")
+        where = f"say where your {name} is, such as 'http://searxng:8080'"
+        raise SettingsError(f"tools.search_url is missing: {where}")
     if name in NEEDS_KEY and not key:
         raise SettingsError(f"tools.search_key is missing: {name} needs one")
     module, _, kind = path.partition(":")
     fetcher = Fetcher(WebPolicy.for_origin(address), body_bytes=SEARCH_BYTES, total_s=total_s)
     return cast(SearchEngine, getattr(import_module(module), kind)(fetcher, address, key))
-
-
-def decode_response(response: WebResponse, type: type[T], engine: str) -> T:
-    """Decode the JSON of a response into a Struct. Raises ToolFailed."""
-    check_status(response, engine)
-    try:
-        return msgspec.json.decode(response.body, type=type)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        raise ToolFailed(
-            f"the search engine {engine!r} gave an answer of another shape than it should; go on without a search, "
-            "or open a page that you know"
-        ) from None
 
 
 def check_status(response: WebResponse, engine: str) -> None:

@@ -7,17 +7,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 import msgspec
 
 from shared.errors import ToolFailed
 from worker.guards.fetch import Fetcher
-from worker.search.engine import JSON_TYPES, SearchHit, decode_response
-
-_TAVILY_PLAN_SPENT: Final = (432, 433)
+from worker.search.engine import SearchHit, check_status
 
 
 class _FoundPage(msgspec.Struct):
@@ -30,77 +28,78 @@ class _FoundPage(msgspec.Struct):
 
 
 class _FoundPages(msgspec.Struct):
+    """A response: Brave has its results in `web`."""
+
     results: list[_FoundPage] = []
-
-
-class _BraveReply(msgspec.Struct):
     web: _FoundPages | None = None
 
 
-class Brave:
+class JsonEngine:
+    """An engine that answers one request in JSON. `refusals` are its own statuses and their text."""
+
+    name: ClassVar[str]
+    refusals: ClassVar[Mapping[int, str]]
+
+    def __init__(self, fetcher: Fetcher, url: str, key: str = "") -> None:
+        self._fetcher = fetcher
+        self._url = url
+        self._key = key
+
+    async def _ask(self, url: str, count: int, **request: Any) -> Sequence[SearchHit]:
+        types = ("application/json", "*+json")
+        response = await self._fetcher.fetch_url(url, types=types, redirects=0, **request)
+        if refusal := self.refusals.get(response.status):
+            raise ToolFailed(f"the search engine {self.name!r} {refusal}")
+        check_status(response, self.name)
+        try:
+            found = msgspec.json.decode(response.body, type=_FoundPages)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            raise ToolFailed(
+                f"the search engine {self.name!r} gave an answer of another shape than it should; "
+                "go on without a search, or open a page that you know"
+            ) from None
+        pages = (found.web or found).results[:count]
+        return [SearchHit(page.title, page.url, page.content or page.description or "") for page in pages]
+
+
+class Brave(JsonEngine):
     """Brave Search. Needs a key."""
 
     name = "brave"
-
-    def __init__(self, fetcher: Fetcher, url: str, key: str = "") -> None:
-        self._fetcher = fetcher
-        self._url = url
-        self._headers = {"X-Subscription-Token": key, "Accept": "application/json"}
+    refusals: ClassVar = {  # its status for a wrong key as well as for a wrong query
+        422: "refused the query or the key; try plain words, and if that fails too tell the user that an "
+        "operator has to check tools.search_key"
+    }
 
     async def search(self, query: str, count: int) -> Sequence[SearchHit]:
-        url = f"{self._url}?{urlencode({'q': query, 'count': count, 'text_decorations': 'false'})}"
-        response = await self._fetcher.fetch_url(url, types=JSON_TYPES, headers=self._headers, redirects=0)
-        if response.status == 422:  # Brave's status for a wrong key as well as for a wrong query
-            raise ToolFailed(
-                "the search engine 'brave' refused the query or the key; try plain words, and if that fails too tell "
-                "the user that an operator has to check tools.search_key"
-            )
-        web = decode_response(response, _BraveReply, self.name).web
-        return [
-            SearchHit(page.title, page.url, page.description or "") for page in (web.results if web else [])[:count]
-        ]
+        asked = urlencode({"q": query, "count": count, "text_decorations": "false"})
+        headers = {"X-Subscription-Token": self._key, "Accept": "application/json"}
+        return await self._ask(f"{self._url}?{asked}", count, headers=headers)
 
 
-class SearXNG:
+class SearXNG(JsonEngine):
     """SearXNG, an engine that the operator runs. Needs `json` in its `search.formats`."""
 
     name = "searxng"
-
-    def __init__(self, fetcher: Fetcher, url: str, key: str = "") -> None:
-        self._fetcher = fetcher
-        self._url = url.rstrip("/").removesuffix("/search") + "/search"
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+    refusals: ClassVar = {  # its status for a format that is switched off
+        403: "gives no JSON; tell the user that an operator has to add 'json' to search.formats in its settings"
+    }
 
     async def search(self, query: str, count: int) -> Sequence[SearchHit]:
-        url = f"{self._url}?{urlencode({'q': query, 'format': 'json'})}"
-        response = await self._fetcher.fetch_url(url, types=JSON_TYPES, headers=self._headers, redirects=0)
-        if response.status == 403:  # SearXNG's status for a format that is switched off
-            raise ToolFailed(
-                "the search engine 'searxng' gives no JSON; tell the user that an operator has to add 'json' to "
-                "search.formats in its settings"
-            )
-        found = decode_response(response, _FoundPages, self.name)
-        return [SearchHit(page.title, page.url, page.content or "") for page in found.results[:count]]
+        url = self._url.rstrip("/").removesuffix("/search") + "/search"
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        return await self._ask(f"{url}?{urlencode({'q': query, 'format': 'json'})}", count, headers=headers)
 
 
-class Tavily:
+class Tavily(JsonEngine):
     """Tavily. Needs a key."""
 
     name = "tavily"
-
-    def __init__(self, fetcher: Fetcher, url: str, key: str = "") -> None:
-        self._fetcher = fetcher
-        self._url = url
-        self._headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    refusals: ClassVar = dict.fromkeys(
+        (432, 433), "has no searches left on its plan; tell the user, and go on without a search"
+    )
 
     async def search(self, query: str, count: int) -> Sequence[SearchHit]:
         body = msgspec.json.encode({"query": query, "max_results": count, "search_depth": "basic"})
-        response = await self._fetcher.fetch_url(
-            self._url, types=JSON_TYPES, method="POST", headers=self._headers, body=body, redirects=0
-        )
-        if response.status in _TAVILY_PLAN_SPENT:
-            raise ToolFailed(
-                "the search engine 'tavily' has no searches left on its plan; tell the user, and go on without a search"
-            )
-        found = decode_response(response, _FoundPages, self.name)
-        return [SearchHit(page.title, page.url, page.content or "") for page in found.results[:count]]
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        return await self._ask(self._url, count, method="POST", headers=headers, body=body)

@@ -17,7 +17,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 
 
 def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> str:
-    """Return the text of the file `path` (relative, with `/`) below `folder`. Blocking; never waits
+    """Return the text of the file `path` (relative, with `/`) below `folder`. Blocking, though not
     for a FIFO or a device.
 
     With `links`, symbolic links are followed as long as they end inside the folder, as in a mounted
@@ -59,7 +59,8 @@ def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
     while waiting and left > 0 and len(found) < _FILES:
         deeper = waiting.pop()
         try:
-            for name, is_folder in entries_below(folder, f"{inside}{deeper}", links=links, limit=left):
+            inner = entries_below(folder, f"{inside}{deeper}", links=links, limit=left)
+            for name, is_folder in inner:
                 left -= 1
                 path = f"{deeper}{name}"
                 if not is_folder:
@@ -82,7 +83,8 @@ def entries_below(folder: Path, inside: str = "", *, links: bool, limit: int = _
                 if entry.name.startswith("."):
                     continue
                 try:
-                    if (is_folder := entry.is_dir(follow_symlinks=links)) or entry.is_file(follow_symlinks=links):
+                    is_folder = entry.is_dir(follow_symlinks=links)
+                    if is_folder or entry.is_file(follow_symlinks=links):
                         yield entry.name, is_folder
                 except OSError:
                     continue  # a link to itself
@@ -91,7 +93,6 @@ def entries_below(folder: Path, inside: str = "", *, links: bool, limit: int = _
 
 
 def _open_below(folder: Path, parts: tuple[str, ...]) -> int:
-    """Return a descriptor of a file, reached without following any link."""
     at = _open_folder(folder, parts[:-1])
     try:
         return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
@@ -100,8 +101,7 @@ def _open_below(folder: Path, parts: tuple[str, ...]) -> int:
 
 
 def _open_folder(folder: Path, parts: tuple[str, ...]) -> int:
-    """Return a descriptor of a folder below another one, reached from folder to folder without
-    following any link."""
+    """Return a descriptor of a folder, reached from folder to folder without following any link."""
     at = os.open(folder, _FOLDER)
     for part in parts:
         try:

@@ -1,11 +1,11 @@
-"""The available skills: built-in ones, the operator's, and those that an agent wrote into its
-workspace."""
+"""The available skills: built-in ones, the operator's, and those of an agent's workspace."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
@@ -26,8 +26,7 @@ OWN_LIMIT: Final = 50
 """The most skills of a workspace that are listed."""
 
 PROGRAM_KEPT_S: Final = 30.0
-"""Seconds for which a look-up of a program counts, because each one walks through every folder of
-PATH."""
+"""Seconds for which a look-up of a program counts: it walks through every folder of PATH."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOGGED_LIMIT: Final = 256
@@ -72,8 +71,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class SkillCatalogue:
-    """The skills of a worker. `environment` holds the names of the variables that are set; `find`
-    finds programs."""
+    """The skills of a worker. `environment` are the names of set variables; `find` finds programs."""
 
     def __init__(
         self,
@@ -92,13 +90,22 @@ class SkillCatalogue:
         self._logged: set[tuple[str, str]] = set()
 
     def skills(self) -> tuple[Skill, ...]:
-        """Return built-in skills and the operator's, by name; the operator's override built-in
-        ones. The same object as long as nothing changed. Checks the files at most once a second,
-        and reads only those that changed."""
+        """Return built-in skills and the operator's, by name; the operator's override built-in ones.
+        The same object until one changes. Checks the files at most once a second, and reads only
+        those that changed."""
         if self._check_interval.due():
             found: dict[str, Skill] = {}
             for shelf in self._shelves:
-                found.update((name, self._skill(name, shelf, *parsed)) for name, parsed in shelf.read_changed().items())
+                for name, (head, text) in shelf.read_changed().items():
+                    found[name] = Skill(
+                        name,
+                        head.description,
+                        text,
+                        shelf.root / name,
+                        origin=shelf.origin,
+                        always=head.always,
+                        missing=self._missing(head),
+                    )
             skills = tuple(found[name] for name in sorted(found))
             if skills != self._skills:
                 self._skills = skills
@@ -110,7 +117,11 @@ class SkillCatalogue:
         last. Blocking, for use in a thread; broken ones are skipped."""
         used_names = {skill.name.lower() for skill in self._skills}
         found: list[Skill] = []
-        for name in self._own_names(workspace):
+        try:
+            names = _folders(workspace, OWN, links=False)
+        except OSError:
+            names = []  # a link where the folder should be
+        for name in names:
             if name.lower() in used_names or len(found) == OWN_LIMIT:
                 continue
             prefix = f"{OWN}/{name}/"
@@ -124,23 +135,6 @@ class SkillCatalogue:
             missing = self._missing(head)
             found.append(Skill(name, head.description, "", workspace, prefix, "agent", missing=missing))
         return tuple(found)
-
-    def _own_names(self, workspace: Path) -> list[str]:
-        try:
-            return _folders(workspace, OWN, links=False)
-        except OSError:
-            return []  # a link where the folder should be
-
-    def _skill(self, name: str, shelf: _SkillFolder, head: Head, text: str) -> Skill:
-        return Skill(
-            name,
-            head.description,
-            text,
-            shelf.root / name,
-            origin=shelf.origin,
-            always=head.always,
-            missing=self._missing(head),
-        )
 
     def _missing(self, head: Head) -> tuple[str, ...]:
         programs = tuple(f"CLI: {name}" for name in head.bins if not self._programs.has(name))
@@ -187,30 +181,24 @@ class _SkillFolder:
         except OSError as exc:
             names = set(self._files)  # the last ones that could be seen stay
             if not self._away:
-                log.warning("skills unreadable", origin=self.origin, why=_reason(exc), doing="keeping those known")
+                why = _reason(exc)
+                log.warning("skills unreadable", origin=self.origin, why=why, doing="keeping those known")
             self._away = True
         for name in names - self._files.keys():
-            self._files[name] = WatchedFile(self.root / name / SKILL, self._load, self._reporter(name))
+            report = partial(self._report, name)
+            self._files[name] = WatchedFile(self.root / name / SKILL, _load, report)
         for name in self._files.keys() - names:
             del self._files[name]
         looked = {name: file.read_if_changed() for name, file in self._files.items()}
         return {name: parsed for name, parsed in looked.items() if parsed is not None}
 
-    @staticmethod
-    def _load(path: Path) -> tuple[Head, str]:
-        return parse_skill(read_below(path.parent, path.name, links=True))
+    def _report(self, name: str, exc: Exception) -> None:
+        path, doing = f"skills/{name}/{SKILL}", "keeping its last good text, if any"
+        log.warning("skill skipped", path=path, origin=self.origin, why=_reason(exc), doing=doing)
 
-    def _reporter(self, name: str) -> Callable[[Exception], None]:
-        def report(exc: Exception) -> None:
-            log.warning(
-                "skill skipped",
-                path=f"skills/{name}/{SKILL}",
-                origin=self.origin,
-                why=_reason(exc),
-                doing="keeping its last good text, if any",
-            )
 
-        return report
+def _load(path: Path) -> tuple[Head, str]:
+    return parse_skill(read_below(path.parent, path.name, links=True))
 
 
 def _folders(root: Path, inside: str = "", *, links: bool) -> list[str]:

@@ -1,5 +1,4 @@
-"""The head of a SKILL.md: YAML between two lines of `---`, restricted to the fields that a skill
-may set."""
+"""The head of a SKILL.md: YAML between two lines of `---`, with the fields that a skill may set."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ def parse_skill(text: str) -> tuple[Head, str]:
 
 @lru_cache(maxsize=256)
 def _parse_head(text: str) -> Head | str:
-    """Return a head, or what is wrong with it. Cached: skills of workspaces are read in every turn,
-    and YAML is slow."""
+    """Return a head, or what is wrong with it. Cached: skills of workspaces are read in every turn."""
     import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
 
     if len(text.encode()) > HEAD_LIMIT_BYTES:
@@ -82,7 +80,7 @@ def _parse_head(text: str) -> Head | str:
         return f"its head is not YAML (line {mark.line + 2})" if mark else "its head is not YAML"
     except msgspec.MsgspecError as exc:
         return f"its head does not fit: {exc}"
-    except (ValueError, OverflowError, RecursionError) as exc:  # a date such as 2026-99-99, a number without end
+    except (ValueError, OverflowError, RecursionError) as exc:  # a date such as 2026-99-99
         return f"its head cannot be read ({type(exc).__name__})"
     description = " ".join(written.description.split())
     if not description:
@@ -93,8 +91,7 @@ def _parse_head(text: str) -> Head | str:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Raise BadSkill for references, with which a few bytes become many, and for deep nesting.
-    Events are read without recursion."""
+    """Raise BadSkill for references, with which a few bytes become many, and for deep nesting."""
     import yaml
 
     depth = 0

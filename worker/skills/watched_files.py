@@ -1,5 +1,4 @@
-"""Files of the operator that are kept in memory and read again when they change, without a
-restart."""
+"""Files of the operator, kept in memory and read again when they change, without a restart."""
 
 from __future__ import annotations
 
@@ -11,8 +10,7 @@ from typing import Final, Generic, TypeVar
 from shared.clock import Clock
 
 LOOK_EVERY_S: Final = 1.0
-"""Shortest time between two checks of the files. A check is one `stat` a file, however many turns
-run."""
+"""Shortest time between two checks of the files, of one `stat` a file, however many turns run."""
 
 T = TypeVar("T")
 
@@ -33,12 +31,9 @@ class CheckInterval:
 
 
 class WatchedFile(Generic[T]):
-    """The content of a file. A file that breaks or becomes unreadable keeps its last good content;
-    a deleted one has none.
-
-    `load` reads it and raises OSError or ValueError; `report` is called once for either, until
-    something changes.
-    """
+    """The content of a file. One that breaks or becomes unreadable keeps its last good content; a
+    deleted one has none. `load` reads it and raises OSError or ValueError; `report` is called once
+    for either, until something changes."""
 
     def __init__(self, path: Path, load: Callable[[Path], T], report: Callable[[Exception], None]) -> None:
         self._path = path
@@ -49,8 +44,7 @@ class WatchedFile(Generic[T]):
         self._content: T | None = None
 
     def read_if_changed(self) -> T | None:
-        """Return the present content; read the file only if its times, its size or its inode
-        changed."""
+        """Return the content; the file is read only if its times, its size or its inode changed."""
         try:
             info = os.stat(self._path)
             mark = (info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino)

@@ -20,8 +20,7 @@ from worker.agent.model.compact import make_compact
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import ApprovalPolicy
-from worker.hooks.logging import LoggingHook
-from worker.hooks.metrics import MetricsHook
+from worker.hooks.reporting import LoggingHook, MetricsHook
 from worker.llm.registry import Models
 from worker.tools.plugins import plugin_hooks
 from worker.turn.budget import BackgroundSpending, ChatBudget

@@ -10,7 +10,7 @@ from worker.agent.hook import CompositeHook
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import TurnConsent
 from worker.hooks.subagent_progress import SubagentProgress
-from worker.prompts.sections import subagent_system, subagent_task
+from worker.prompts.system import subagent_system, subagent_task
 from worker.turn.agent_runner import report_fault
 from worker.turn.files import LeasedOutside, TurnFiles
 from worker.turn.journal import LeaseJournal

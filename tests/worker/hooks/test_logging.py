@@ -10,7 +10,7 @@ from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
-from worker.hooks.logging import LoggingHook
+from worker.hooks.reporting import LoggingHook
 
 
 async def test_rounds_and_tools_are_logged_without_text() -> None:

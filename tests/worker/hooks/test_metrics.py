@@ -17,7 +17,7 @@ from worker.agent.loop import run_agent
 from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentRunSpec
-from worker.hooks.metrics import MetricsHook
+from worker.hooks.reporting import MetricsHook
 
 
 def values() -> dict[tuple[str, ...], float]:

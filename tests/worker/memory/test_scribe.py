@@ -22,7 +22,7 @@ def save(entry: Any = "[2026-06-21 11:59] They talked.", **arguments: Any) -> LL
 
 async def ask(replies: Replies, *, old: str = "- old") -> tuple[SavedMemory, ScriptedModel]:
     model = ScriptedModel(replies)
-    scribe = MemoryWriter(model, limit_bytes=LIMIT_BYTES, max_tokens=500, temperature=0.3)
+    scribe = MemoryWriter(model, limit_bytes=LIMIT_BYTES, max_tokens=500)
     return await scribe.ask("system", "text", CONSOLIDATE, old=old, stamp=STAMP), model
 
 
@@ -170,5 +170,5 @@ async def test_a_model_that_is_away_is_somebody_elses_business() -> None:
 async def test_a_rework_needs_no_entry() -> None:
     """Its tool has one argument."""
     model = ScriptedModel([calls(call("save_memory", {"memory_update": "- new"}))])
-    scribe = MemoryWriter(model, limit_bytes=LIMIT_BYTES, max_tokens=500, temperature=0.3)
+    scribe = MemoryWriter(model, limit_bytes=LIMIT_BYTES, max_tokens=500)
     assert await scribe.ask("s", "t", REWORK, old="- old") == SavedMemory("", "- new")

@@ -36,8 +36,7 @@ from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.documents.images import entry_text
 from worker.guards.workspace import Workspaces
-from worker.hooks.logging import LoggingHook
-from worker.hooks.metrics import MetricsHook
+from worker.hooks.reporting import LoggingHook, MetricsHook
 from worker.llm.clients.direct_client import DirectModel
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.prompts.system import SystemPrompt
