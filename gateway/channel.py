@@ -6,7 +6,6 @@ import asyncio
 from typing import Protocol
 
 from gateway.ingress.ingest import Ingress
-from shared.store.delivery.outbox import NumberedLine
 
 
 class Channel(Protocol):
@@ -20,11 +19,6 @@ class Channel(Protocol):
     async def listen(self, ingress: Ingress, draining: asyncio.Event) -> None:
         """Take messages until `draining` is set; then finish what is under way, within a few
         seconds, and return. Raises SettingsError at once when it cannot start."""
-        ...
-
-    def send(self, session: str, entry: NumberedLine) -> None:
-        """Show a new line of a chat's log to the people who read the chat through this process
-        now."""
         ...
 
     def facts(self) -> dict[str, str]:

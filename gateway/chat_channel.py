@@ -22,7 +22,6 @@ from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
-from shared.store.delivery.outbox import NumberedLine
 from shared.store.fleet.presence import channel_state, channel_why
 from shared.tasks import cancel_all
 
@@ -33,7 +32,7 @@ class ChatChannel:
     """One channel of a process, with the settings `[channels.<name>]`. Making it connects to
     nothing, and raises SettingsError, one line a problem, when they do not fit.
 
-    Its lines go out by delivery, under a lease, whichever replica has the chat: see `send`.
+    Its lines go out by delivery, under a lease, whichever replica has the chat.
     """
 
     def __init__(
@@ -72,10 +71,6 @@ class ChatChannel:
     def why_off(self) -> str:
         """The reason why the channel does not work now; '' when it does."""
         return self._state.why
-
-    def send(self, session: str, entry: NumberedLine) -> None:
-        """Do nothing: lines of this channel go through the outbox in Redis, which settles that each
-        is delivered once, and `gateway.delivery.egress` delivers them."""
 
     def facts(self) -> dict[str, str]:
         listens = (

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Literal
 
+from shared.chatlog.follower import ChatFollower
+from shared.chatlog.turn_reader import TurnReader
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput, RedisAway, ShoalError
 from shared.ids import session_id, split_session
 from shared.messages.inbound import InboundMessage
-from shared.messages.live import DeltaEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, UserLine
+from shared.messages.live import DeltaEvent, LiveEvent
+from shared.messages.outbound import UserLine
 from shared.settings import Settings, load, redis_url
-from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.fanout import ChatNews, Fanout
-from shared.store.delivery.outbox import NumberedLine, Outbox
-from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.delivery.fanout import Fanout
+from shared.store.delivery.outbox import Outbox
+from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.tasks import cancel_all
 
 SENDER: Final = "user"
@@ -32,9 +33,6 @@ LOOK_EVERY_S: Final = 5.0
 
 STORE_PATIENCE_S: Final = 10.0
 """A message that cannot be stored is retried for this time."""
-
-LOG_LINES: Final = 2000
-"""More lines than the log of a chat ever has."""
 
 OnDelta = Callable[[DeltaEvent], object]
 
@@ -91,10 +89,10 @@ async def process_direct(
     message = _message(content, session_key, channel, chat_id)
     settings = settings or load()
     if client is not None:
-        return await _DirectRequest(client, message, settings, on_delta).ask(timeout_s)
+        return await _ask(client, message, settings, on_delta, timeout_s)
     own = RedisClient(redis_url(settings), name="shoal-direct")
     try:
-        return await _DirectRequest(own, message, settings, on_delta).ask(timeout_s)
+        return await _ask(own, message, settings, on_delta, timeout_s)
     finally:
         await own.close()
 
@@ -122,103 +120,71 @@ def _message(content: str, session_key: str, channel: str, chat_id: str) -> Inbo
     )
 
 
-class _DirectRequest:
-    """One message on its way to its answer."""
+class _DirectReader(TurnReader):
+    """Hands the deltas of its turn over, also those that came before the turn was known."""
 
-    def __init__(
-        self, client: RedisClient, message: InboundMessage, settings: Settings, on_delta: OnDelta | None
-    ) -> None:
-        self._client = client
-        self._message = message
-        self._inbox = Inbox(client, InboxLimits.of(settings))
+    def __init__(self, id: str, after: int, on_delta: OnDelta | None) -> None:
+        super().__init__(id, after)
         self._on_delta = on_delta
-        self._events: asyncio.Queue[ChatNews | None] = asyncio.Queue()
-        self._subscribed = asyncio.Event()
+        self._deltas: list[DeltaEvent] = []
 
-    async def ask(self, timeout_s: float) -> str:
-        fanout = Fanout(self._client, on_gap=self._on_gap)
-        # Subscribed before the message exists, so that none of its events is missed.
-        await fanout.follow_chat(self._message.session, self._events.put_nowait)
-        listening = asyncio.create_task(fanout.run(), name="direct")
-        try:
-            accepted = await self._ingest()
-            try:
-                async with asyncio.timeout(timeout_s) as limit:
-                    return await self._wait_for_answer(accepted)
-            except TimeoutError:
-                if not limit.expired():
-                    raise
-                raise AnswerLate(self._message.id, timeout_s) from None
-        finally:
-            await cancel_all([listening])
+    def on_event(self, event: LiveEvent) -> None:
+        super().on_event(event)
+        if isinstance(event, DeltaEvent) and self._on_delta is not None:
+            self._deltas.append(event)
 
-    async def _ingest(self) -> Accepted:
+    def hand_over(self) -> None:
+        deltas, self._deltas = self._deltas, []
+        for delta in deltas:
+            if delta.turn == self.number and self._on_delta is not None:
+                self._on_delta(delta)
+
+
+async def _ask(
+    client: RedisClient, message: InboundMessage, settings: Settings, on_delta: OnDelta | None, timeout_s: float
+) -> str:
+    inbox, outbox, after = Inbox(client, InboxLimits.of(settings)), Outbox(client), 0
+    follower = ChatFollower(outbox, lambda on_gap: Fanout(client, on_gap=on_gap), silence_s=LOOK_EVERY_S)
+    following = asyncio.create_task(follower.run(), name="direct")
+    try:
+        with contextlib.suppress(RedisAway):  # then the whole log is read
+            after = (await outbox.position(message.session)).last_seq
+        reader = _DirectReader(message.id, after, on_delta)
         with contextlib.suppress(TimeoutError):  # then the inbox raises what is wrong
             async with asyncio.timeout(LOOK_EVERY_S):
-                await self._subscribed.wait()
-        message = self._message
-        return await self._inbox.ingest(
+                # Followed before the message exists, so that none of its events is missed.
+                await follower.follow(message.session, reader)
+        accepted = await inbox.ingest(
             message,
             log_line=UserLine(id=message.id, text=message.content, at=message.timestamp),
             internal=True,
             retry_for_s=STORE_PATIENCE_S,
         )
-
-    async def _on_gap(self) -> None:
-        self._subscribed.set()
-        self._events.put_nowait(None)
-
-    async def _wait_for_answer(self, accepted: Accepted) -> str:
-        while True:
-            news = await self._next_event()
-            if isinstance(news, DeltaEvent) and news.turn == accepted.turn and self._on_delta is not None:
-                self._on_delta(news)
-            if _may_end_turn(news, accepted.turn):
-                with contextlib.suppress(RedisAway):  # a new connection wakes this loop again
-                    if (lines := await self._turn_lines(accepted)) is not None:
-                        return self._answer_text(lines)
-
-    async def _next_event(self) -> ChatNews | None:
+        reader.number = accepted.turn
         try:
-            async with asyncio.timeout(LOOK_EVERY_S):
-                return await self._events.get()
+            async with asyncio.timeout(timeout_s) as limit:
+                while True:
+                    reader.hand_over()
+                    if reader.end is not None or reader.lost:
+                        return _answer_text(reader, message.id)
+                    reader.changed.clear()
+                    await reader.changed.wait()
         except TimeoutError:
-            return None
-
-    async def _turn_lines(self, accepted: Accepted) -> list[OutboundMessage] | None:
-        """Return the lines of the turn once it is over, else None. A turn leaves the inbox and
-        writes its answer in one step."""
-        session, place = self._message.session, f"{accepted.turn}-0"
-        if await self._client.command("XRANGE", keys.inbox(session), place, place):
-            return None
-        rows = await Outbox(self._client).read_after(session, after=accepted.seq, limit=LOG_LINES)
-        lines = [row.line for row in rows if isinstance(row.line, OutboundMessage)]
-        return [line for line in lines if line.turn == accepted.turn and (line.sent_by_tool or line.kind in _ENDS)]
-
-    def _answer_text(self, lines: Sequence[OutboundMessage]) -> str:
-        """The line that answers the message. One without a word ends a turn in which the agent spoke by its message
-        tool: then it is what was said. An apology for a record that cannot be read knows only its turn: then it is the
-        last line of the turn."""
-        sent_texts = [line.content for line in lines if line.sent_by_tool]
-        ends = [line for line in lines if not line.sent_by_tool]
-        answers = [line for line in ends if self._message.id in line.in_reply_to] or ends
-        if not answers:
-            raise NotAnswered("dropped", "", self._message.id)
-        answer = answers[-1]
-        if answer.kind in ("apology", "stopped"):
-            raise NotAnswered(answer.kind, answer.content, self._message.id)
-        return answer.content or "\n\n".join(filter(None, sent_texts))
+            if not limit.expired():
+                raise
+            raise AnswerLate(message.id, timeout_s) from None
+    finally:
+        await cancel_all([following])
 
 
-def _may_end_turn(news: ChatNews | None, turn: int) -> bool:
-    """Return whether the turn may have ended. Silence, a new connection and the end of another turn
-    count too: `/new` drops the turns that wait."""
-    match news:
-        case None:
-            return True
-        case TurnEvent(state=state):
-            return state != "started"
-        case NumberedLine(line=OutboundMessage() as line):
-            return line.turn >= turn
-        case _:
-            return False
+def _answer_text(reader: TurnReader, message_id: str) -> str:
+    """Return the text of the line that answers the message. One without a word ends a turn in which
+    the agent spoke by its message tool: then it is what was said. An apology for a record that
+    cannot be read knows only its turn: then it is the last line of the turn."""
+    ends = [line for line in [*reader.lines, reader.end] if line and line.kind in _ENDS and not line.sent_by_tool]
+    if not ends or (reader.end is not None and reader.end is not ends[-1]):
+        raise NotAnswered("dropped", "", message_id)
+    answer = ends[-1]
+    if answer.kind in ("apology", "stopped"):
+        raise NotAnswered(answer.kind, answer.content, message_id)
+    return answer.content or "\n\n".join(line.content for line in reader.lines if line.sent_by_tool and line.content)

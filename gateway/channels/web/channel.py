@@ -11,26 +11,25 @@ from starlette.websockets import WebSocket
 
 from gateway.channels.web.api.completion import ApiLimits, ApiServices
 from gateway.channels.web.api.router import ApiRouter
-from gateway.channels.web.api.turn_follower import FollowerHub
 from gateway.channels.web.http.app import make_app
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.http.responses import read_static_files
 from gateway.channels.web.http.server import WebServer, bind
 from gateway.channels.web.markdown import MarkdownRenderer
-from gateway.channels.web.socket.chat_view import Subscriber
 from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, FrameLimits
 from gateway.channels.web.socket.frames import LineRenderer
-from gateway.channels.web.socket.hub import Hub
+from gateway.channels.web.socket.page_reader import NewsEncoder, Subscriber
 from gateway.channels.web.socket.socket import RESTARTING, MakeHandler, PageSocket, SocketLimits
 from gateway.ingress.ingest import Ingress
+from shared.chatlog.follower import ChatFollower
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.process.listening import address_of
 from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
-from shared.store.delivery.outbox import NumberedLine, Outbox
+from shared.store.delivery.outbox import Outbox
 from shared.store.sessions.ephemeral import EphemeralSessions
 from shared.store.sessions.requests import Requests
 
@@ -76,17 +75,15 @@ class WebChannel:
         self._api: ApiRouter | None = None
         self._outbox = Outbox(client)
         self._markdown = MarkdownRenderer()
-        self._lines = LineRenderer(self._markdown)
-        self._hub = Hub(
-            self._outbox, self._lines, lambda on_gap: Fanout(client, on_gap=on_gap), progress=settings.progress
-        )
+        self._encoder = NewsEncoder(LineRenderer(self._markdown), progress=settings.progress)
+        self._follower = self._make_follower()
         self._sockets: dict[PageSocket, asyncio.Task[None]] = {}
         self._address = ""
 
     async def listen(self, sink: Ingress, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
-        followers = FollowerHub(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
-        api = self._api = self._make_api(sink, followers)
+        followers = {"page": self._follower, "api": self._make_follower()}
+        api = self._api = self._make_api(sink, followers["api"])
         app = make_app(
             read_static_files(),
             partial(self._serve, partial(self._make_handler, sink)),
@@ -99,11 +96,8 @@ class WebChannel:
         server = WebServer(app, on_started=lambda: log.info("web listening", address=self._address))
         try:
             async with asyncio.TaskGroup() as group:
-                chores = [
-                    group.create_task(self._hub.run(), name="hub"),
-                    group.create_task(followers.run(), name="api answers"),
-                    group.create_task(self._watch_tokens(), name="tokens"),
-                ]
+                chores = [group.create_task(one.run(), name=f"follower {name}") for name, one in followers.items()]
+                chores.append(group.create_task(self._watch_tokens(), name="tokens"))
                 serving = group.create_task(server.serve(sockets=[listener]), name="web server")
                 await draining.wait()
                 await asyncio.gather(self._close_sockets(), api.close())
@@ -115,22 +109,22 @@ class WebChannel:
             listener.close()
             self._markdown.close()
 
-    def send(self, session: str, entry: NumberedLine) -> None:
-        self._hub.on_event(session, entry)
-
     def facts(self) -> dict[str, str]:
         return {
             "web.address": self._address,
             "web.sockets": str(len(self._sockets)),
-            "web.chats": str(self._hub.open_chats),
+            "web.chats": str(self._follower.chats),
             "web.requests": str(self._api.requests if self._api else 0),
         }
 
-    def _make_api(self, sink: Ingress, followers: FollowerHub) -> ApiRouter:
+    def _make_follower(self) -> ChatFollower:
+        return ChatFollower(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
+
+    def _make_api(self, sink: Ingress, follower: ChatFollower) -> ApiRouter:
         services = ApiServices(
             sink=sink,
             principals=self._principals,
-            followers=followers,
+            follower=follower,
             requests=Requests(self._client),
             sessions=EphemeralSessions(self._client),
             media=self._store,
@@ -145,8 +139,8 @@ class WebChannel:
             principal,
             sink=sink,
             outbox=self._outbox,
-            hub=self._hub,
-            lines=self._lines,
+            follower=self._follower,
+            encoder=self._encoder,
             media=self._media,
             limits=self._answer_limits,
         )

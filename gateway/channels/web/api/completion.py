@@ -12,14 +12,16 @@ import msgspec
 
 from gateway.channels.web.api.errors import ApiError, draining_error, store_unavailable
 from gateway.channels.web.api.request import CompletionRequest, store_files
-from gateway.channels.web.api.turn_follower import FollowerHub, TurnFollower
 from gateway.channels.web.http.auth import Login, Principals
 from gateway.ingress.ingest import Ingress
+from shared.chatlog.follower import ChatFollower
+from shared.chatlog.turn_reader import TurnReader
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ephemeral import API, ephemeral_chat
 from shared.errors import BadInput, RedisAway, Refused
 from shared.ids import log_id, session_id
 from shared.log import logger
+from shared.media.reference import read_reference
 from shared.media.store import MediaStore
 from shared.messages.answer import RequestFailed, StoredAnswer, decode_answer
 from shared.messages.codec import encode
@@ -29,9 +31,7 @@ from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUS
 from shared.store.sessions.ephemeral import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
-
-SILENCE_S: Final = 2.0
-"""The log is read after this time without an event."""
+from shared.tasks import event_within
 
 TICK_S: Final = 1.0
 CLOSE_S: Final = 5.0
@@ -77,7 +77,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
 
     sink: Ingress
     principals: Principals
-    followers: FollowerHub
+    follower: ChatFollower
     requests: Requests
     sessions: EphemeralSessions
     media: MediaStore
@@ -98,7 +98,7 @@ class Completion:
         self.begun: ApiRequest
         """The stored request; set by `begin`."""
 
-        self.follower: TurnFollower | None = None
+        self.reader: TurnReader | None = None
         """The turn as far as it is known; None when the answer was stored before."""
 
         self._services = services
@@ -127,9 +127,9 @@ class Completion:
         if begun.answer is not None:
             self.answer = decode_answer(begun.answer)
             return
-        self.follower = TurnFollower(begun.ticket, begun.after, services.clock.monotonic())
+        reader = self.reader = TurnReader(begun.ticket, begun.after)
         try:
-            accepted = await self._ingest(begun, self.follower, traceparent)
+            accepted = await self._ingest(begun, reader, traceparent)
         except (ApiError, BadInput) as exc:
             if isinstance(exc, BadInput) or exc.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                 # This message will never be accepted: the key is free for a corrected one.
@@ -143,11 +143,13 @@ class Completion:
             raise session_busy()
         (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(API).inc()
         self._counted = accepted.duplicate
-        self.follower.number = accepted.turn
-        # A duplicate, or a command, may have its answer in the log already.
-        self.follower.stale = self.follower.stale or accepted.duplicate or accepted.turn == 0
+        reader.number = accepted.turn
+        if accepted.duplicate or accepted.turn == 0:
+            # A duplicate, or a command, may have its answer in the log already.
+            reader.stale = True
+            await services.follower.follow(begun.session, reader)
 
-    async def _ingest(self, begun: ApiRequest, follower: TurnFollower, traceparent: str | None) -> Accepted:
+    async def _ingest(self, begun: ApiRequest, reader: TurnReader, traceparent: str | None) -> Accepted:
         services, request, principal = self._services, self.request, self._login.principal
         files = await store_files(services.media, begun.session, request.prompt.files, limit=services.limits.files)
         message = InboundMessage(
@@ -163,66 +165,75 @@ class Completion:
             traceparent=traceparent,
         )
         # Before the message exists, so that none of its events is missed.
-        await services.followers.follow(begun.session, follower)
+        await services.follower.follow(begun.session, reader)
         try:
             return await services.sink.ingest(message, retry_for_s=services.limits.retry_s)
         except (BadInput, Refused) as exc:
             MESSAGES_REFUSED.labels(API, exc.code).inc()
             raise
 
+    def asides(self, reader: TurnReader) -> list[str]:
+        """Return the texts of the turn outside its reply, to be shown while it runs."""
+        # In an ephemeral session requests to run a tool are declined, so they are not shown.
+        named = self.request.name is not None
+        return [
+            text_sent(line) if line.approval is None else line.content
+            for line in reader.lines
+            if _is_sent(line) or (named and line.approval is not None and line.approval.state == "open")
+        ]
+
     async def changes(self) -> AsyncGenerator[None]:
-        """Yield whenever the follower may have changed, at least every second, until the answer is
+        """Yield whenever the reader may have changed, at least every second, until the answer is
         known. Raises ApiError when it cannot be waited for any longer."""
-        services, follower = self._services, self.follower
+        services, reader = self._services, self.reader
         give_up_at = services.clock.monotonic() + services.limits.wait_s
         while self.answer is None:
-            assert follower is not None
+            assert reader is not None
             self._check_may_wait(give_up_at)
             # Cleared before the check: an event that comes during it wakes the wait below.
-            follower.changed.clear()
+            reader.changed.clear()
             try:
-                await self._check_answer(follower)
-                self._unavailable_since = None
+                await self._check_answer(reader)
+                if not reader.away:
+                    self._unavailable_since = None
             except RedisAway:
-                follower.stale = True
+                reader.away = reader.stale = True
+            if reader.away:
                 self._check_unavailable()
             yield
             if self.answer is None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TICK_S):
-                        await follower.changed.wait()
+                await event_within(reader.changed, TICK_S)
 
     async def close(self) -> None:
         """Stop following. An ephemeral session ends with its request, and with it a turn that runs
         there, unless a request with the same key can still come for the answer."""
-        if self.follower is None:
+        if self.reader is None:
             return
         services, session = self._services, self.begun.session
-        with contextlib.suppress(RedisAway, Refused, TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await services.followers.unfollow(session, self.follower)
-                if self.request.name is None and (self._stored or self._key is None):
+        services.follower.unfollow(session, self.reader)
+        if self.request.name is None and (self._stored or self._key is None):
+            with contextlib.suppress(RedisAway, Refused, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
                     await services.sessions.end(session)
 
-    async def _check_answer(self, follower: TurnFollower) -> None:
+    async def _check_answer(self, reader: TurnReader) -> None:
         services, begun = self._services, self.begun
         if not self._counted:
             await services.requests.mark_accepted(begun, ephemeral=self.request.name is None)
             self._counted = True
-        silent = services.clock.monotonic() - follower.last_event_at >= SILENCE_S
-        if follower.end is None and (follower.stale or silent):
-            await services.followers.read_log(begun.session, follower)
-        if follower.question is not None and self.request.name is None:
-            await self._decline_approval(follower.question.id)
-        if follower.end is not None:
-            await self._store_answer(follower, follower.end)
-        elif follower.lost:
+        if reader.failed:
+            raise RuntimeError("the log of a chat could not be followed")
+        if reader.question is not None and self.request.name is None:
+            await self._decline_approval(reader.question.id)
+        if reader.end is not None:
+            await self._store_answer(reader, reader.end)
+        elif reader.lost:
             # Another gateway may have stored the answer and ended the session.
             stored = await services.requests.read_answer(begun)
             self.answer = decode_answer(stored) if stored else DROPPED
 
-    async def _store_answer(self, follower: TurnFollower, end: OutboundMessage) -> None:
-        sent_texts = [aside.text for aside in follower.asides if not aside.is_question]
+    async def _store_answer(self, reader: TurnReader, end: OutboundMessage) -> None:
+        sent_texts = [text_sent(line) for line in reader.lines if _is_sent(line)]
         try:
             answer = stored_answer(end, sent_texts, self.begun.ticket)
         except ApiError:
@@ -255,6 +266,24 @@ class Completion:
             self._unavailable_since = now
         if now - self._unavailable_since >= self._services.limits.away_s:
             raise store_unavailable(again=self.again)
+
+
+def _is_sent(line: OutboundMessage) -> bool:
+    return line.sent_by_tool and line.approval is None
+
+
+def text_sent(line: OutboundMessage) -> str:
+    """Return a text that the agent sent, with its buttons and the names of its files, which this
+    API cannot transfer."""
+    marks = [f"[file: {_file_name(one)}]" for one in line.media] + [f"[{label}]" for label in line.buttons]
+    return "\n".join(filter(None, [line.content, " ".join(marks)]))
+
+
+def _file_name(reference: str) -> str:
+    try:
+        return read_reference(reference).name
+    except BadInput:
+        return "file"
 
 
 def stored_answer(line: OutboundMessage, sent_texts: Sequence[str], ticket: str) -> StoredAnswer:

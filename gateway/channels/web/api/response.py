@@ -158,13 +158,10 @@ class CompletionResponse(Response):
         yield encoder.encode_first()
         async with aclosing(completion.changes()) as changes:
             async for _ in changes:
-                if (follower := completion.follower) is None:
+                if (reader := completion.reader) is None:
                     continue
-                # In an ephemeral session requests to run a tool are declined, so they are not
-                # shown.
-                named = completion.request.name is not None
-                asides = [one.text for one in follower.asides if named or not one.is_question]
-                more = "".join([*map(buffer.insert, asides[asides_sent:]), buffer.update(follower.text)])
+                asides = completion.asides(reader)
+                more = "".join([*map(buffer.insert, asides[asides_sent:]), buffer.update(reader.text)])
                 asides_sent = max(asides_sent, len(asides))
                 if more:
                     yield encoder.encode_text(more)
@@ -174,9 +171,8 @@ class CompletionResponse(Response):
                     continue
                 sent_at = self._clock.monotonic()
         answer = await self._wait_for_answer()
-        rest = answer.text
-        if completion.follower is not None and completion.follower.end is not None:
-            rest = completion.follower.end.content  # the asides were sent before
+        reader = completion.reader
+        rest = answer.text if reader is None or reader.end is None else reader.end.content  # without the asides
         if more := buffer.finish(rest):
             yield encoder.encode_text(more)
         yield encoder.encode_last(answer.finish, answer.usage)

@@ -203,7 +203,7 @@ class ApiRouter:
         self._draining = True
         await self._until_empty(FINISH_S)
         self._services.closing.set()
-        self._services.followers.wake_all()
+        await self._services.follower.recheck()
         await self._until_empty(LEAVE_S)
 
     async def _until_empty(self, within_s: float) -> None:

@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.socket.chat_view import Subscriber
-from gateway.channels.web.socket.frames import LineRenderer, ServerFrame, encode_frame
-from gateway.channels.web.socket.hub import Hub
+from gateway.channels.web.socket.frames import ServerFrame, encode_frame
+from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader, Subscriber
 from gateway.ingress.ingest import Ingress
+from shared.chatlog.follower import ChatFollower
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
@@ -69,8 +69,8 @@ class FrameHandler:
         *,
         sink: Ingress,
         outbox: Outbox,
-        hub: Hub,
-        lines: LineRenderer,
+        follower: ChatFollower,
+        encoder: NewsEncoder,
         media: MediaRouter,
         limits: FrameLimits,
         clock: Clock = SYSTEM_CLOCK,
@@ -79,12 +79,12 @@ class FrameHandler:
         self._principal = principal
         self._sink = sink
         self._outbox = outbox
-        self._hub = hub
-        self._lines = lines
+        self._follower = follower
+        self._encoder = encoder
         self._media = media
         self._limits = limits
         self._clock = clock
-        self._subscribed: dict[str, None] = {}
+        self._readers: dict[str, PageReader] = {}
         self._closed = False
 
     @property
@@ -123,9 +123,9 @@ class FrameHandler:
     def unsubscribe_all(self) -> None:
         """Stop showing chats to this client."""
         self._closed = True
-        for session in self._subscribed:
-            self._hub.leave(self._subscriber, session)
-        self._subscribed.clear()
+        for session, reader in self._readers.items():
+            self._follower.unfollow(session, reader)
+        self._readers.clear()
 
     async def _handle_message(self, frame: SendFrame, came_at: float) -> None:
         session = self._session(frame.chat)
@@ -153,15 +153,16 @@ class FrameHandler:
             (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
         log.debug("message accepted", session=log_id(session), turn=accepted.turn, duplicate=accepted.duplicate)
         self._send(AcceptedFrame(frame.id, frame.chat, accepted.ahead, accepted.turn))
-        if accepted.turn:
-            self._hub.on_message_accepted(session, frame.id)
-        if not self._hub.follows(self._subscriber, session):
+        if (reader := self._readers.get(session)) is not None:
+            if accepted.turn:
+                reader.add_message(frame.id)
+        else:
             self._subscribe(frame.chat, max(0, accepted.seq - 1), announce=False)
 
     async def _handle_withdraw(self, id: str, chat: str | None) -> None:
         """Withdraw a message. Every socket of the chat, this one too, gets the line about it."""
         prefix = session_id(NAME, self._chat_id(""))
-        chats = [session.removeprefix(prefix) for session in self._subscribed] if chat is None else [chat]
+        chats = [session.removeprefix(prefix) for session in self._readers] if chat is None else [chat]
         for one in chats:
             match await self._sink.withdraw(NAME, self._chat_id(one), id):
                 case "withdrawn":
@@ -197,7 +198,7 @@ class FrameHandler:
             chars += _text_chars(numbered)
             if len(kept) == HISTORY_LINES or (kept and chars > HISTORY_CHARS):
                 break
-            kept.append(await self._lines.render_soon(chat, numbered))
+            kept.append(await self._encoder.lines.render_soon(chat, numbered))
         self._send(HistoryFrame(chat, kept[::-1], more=len(kept) < len(found)))
 
     async def _store_ack(self, chat: str, seq: int) -> None:
@@ -210,13 +211,15 @@ class FrameHandler:
         if self._closed:
             return
         session = self._session(chat)
-        self._subscribed.pop(session, None)
-        self._subscribed[session] = None
-        if len(self._subscribed) > self._limits.chats:
-            eldest = next(iter(self._subscribed))
-            del self._subscribed[eldest]
-            self._hub.leave(self._subscriber, eldest)
-        self._hub.follow(self._subscriber, session, chat, after, announce=announce)
+        old = self._readers.pop(session, None)
+        if old is None and len(self._readers) >= self._limits.chats:
+            eldest = next(iter(self._readers))
+            self._follower.unfollow(eldest, self._readers.pop(eldest))
+        elif old is not None:
+            self._follower.unfollow(session, old)
+        reader = PageReader(self._subscriber, self._encoder, session, chat, after, announce=announce)
+        self._readers[session] = reader
+        self._follower.follow(session, reader)
 
     def _chat_id(self, chat: str) -> str:
         return f"{self._principal}/{chat}"

@@ -11,10 +11,10 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.channels.web.http.auth import Login, Principals, TokenBucket
-from gateway.channels.web.socket.chat_view import Subscriber
 from gateway.channels.web.socket.connection import SendQueue, connection_of
 from gateway.channels.web.socket.frame_handler import NAME, FrameHandler
 from gateway.channels.web.socket.frames import decode_frame, decode_ids, encode_frame
+from gateway.channels.web.socket.page_reader import Subscriber
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger

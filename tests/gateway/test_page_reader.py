@@ -11,98 +11,15 @@ from hypothesis import strategies as st
 
 from gateway.channels.web.markdown import MarkdownRenderer
 from gateway.channels.web.socket.frames import LineRenderer
-from gateway.channels.web.socket.hub import PAGE, Hub
-from shared.errors import RedisAway
+from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader
+from shared.chatlog.follower import PAGE, ChatFollower
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, UserLine
-from shared.store.delivery.fanout import Listener
 from shared.store.delivery.outbox import LogPosition, NumberedLine
+from tests.helpers.chat_log import LogByHand, NewsByHand
 from tests.helpers.clock import HandClock
 
 S = "web:owner/a"
-
-
-class NewsByHand:
-    """Live news that the test hands over itself."""
-
-    def __init__(self) -> None:
-        self.listeners: dict[str, Listener] = {}
-        self.on_gap: Callable[[], Awaitable[None]]
-        self.confirmed = asyncio.Event()
-        self.confirmed.set()
-
-    async def follow_chat(self, session: str, listener: Listener) -> None:
-        self.listeners[session] = listener
-        await self.confirmed.wait()
-
-    async def unfollow_chat(self, session: str) -> None:
-        del self.listeners[session]
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
-
-
-class Question:
-    """A question to the log that is on its way: the server answers, later the answer arrives."""
-
-    def __init__(self, compute: Callable[[], Any]) -> None:
-        self.compute = compute
-        self.computed: list[Any] = []
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def serve(self) -> None:
-        if not self.computed:
-            self.computed.append(self.compute())
-
-    def arrive(self) -> None:
-        self.serve()
-        if not self.answer.done():
-            self.answer.set_result(self.computed[0])
-
-    def fail(self) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(RedisAway("away"))
-
-
-class LogByHand:
-    """A chat's log. With `by_hand`, answers wait until the test lets them through."""
-
-    def __init__(self, *, by_hand: bool = False) -> None:
-        self.lines: dict[int, LogLine] = {}
-        self.last = 0
-        self.running: int | None = None
-        self.by_hand = by_hand
-        self.questions: list[Question] = []
-        self.reads = 0
-
-    def append(self, line: LogLine) -> NumberedLine:
-        self.last += 1
-        self.lines[self.last] = line
-        return NumberedLine(self.last, line)
-
-    async def _ask(self, compute: Callable[[], Any]) -> Any:
-        if not self.by_hand:
-            return compute()
-        question = Question(compute)
-        self.questions.append(question)
-        try:
-            return await question.answer
-        finally:
-            self.questions.remove(question)
-
-    async def position(self, session: str) -> LogPosition:
-        answer: LogPosition = await self._ask(lambda: LogPosition(self.last, self.running))
-        return answer
-
-    async def read_after(self, session: str, *, after: int, limit: int) -> list[NumberedLine]:
-        self.reads += 1
-
-        def page() -> list[NumberedLine]:
-            found = [NumberedLine(seq, line) for seq, line in sorted(self.lines.items()) if seq > after]
-            return found[:limit]
-
-        answer: list[NumberedLine] = await self._ask(page)
-        return answer
 
 
 class SlowWhenAsked(MarkdownRenderer):
@@ -148,7 +65,7 @@ MARKDOWN = SlowWhenAsked()
 
 
 class World:
-    """A hub over a log and news by hand."""
+    """A follower over a log and news by hand."""
 
     def __init__(self, *, by_hand: bool = False) -> None:
         self.log = LogByHand(by_hand=by_hand)
@@ -159,7 +76,20 @@ class World:
             self.news.on_gap = on_gap
             return self.news
 
-        self.hub = Hub(self.log, LineRenderer(MARKDOWN), make_news, self.clock)
+        self.follower = ChatFollower(self.log, make_news, self.clock)
+        self.encoder = NewsEncoder(LineRenderer(MARKDOWN))
+        self.readers: dict[tuple[Screen, str], PageReader] = {}
+
+    def follow(self, screen: Screen, session: str, chat: str, after: int, *, announce: bool) -> None:
+        self.leave(screen, session)
+        reader = self.readers[screen, session] = PageReader(
+            screen, self.encoder, session, chat, after, announce=announce
+        )
+        self.follower.follow(session, reader)
+
+    def leave(self, screen: Screen, session: str) -> None:
+        if (reader := self.readers.pop((screen, session), None)) is not None:
+            self.follower.unfollow(session, reader)
 
     def hear(self, numbered: NumberedLine) -> None:
         if S in self.news.listeners:
@@ -194,7 +124,7 @@ async def test_a_resume_sends_what_was_missed_in_order_and_then_says_where_it_st
             w.log.append(sent(n))
         w.log.running = 5
         screen = Screen()
-        w.hub.follow(screen, S, "a", 2, announce=True)
+        w.follow(screen, S, "a", 2, announce=True)
         await w.settle()
         assert screen.seqs() == [3, 4, 5]
         assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 5, "running": 5}
@@ -207,8 +137,8 @@ async def test_a_long_log_is_sent_page_by_page_while_the_socket_has_room() -> No
             w.log.append(sent(n))
         slow, quick = Screen(), Screen()
         slow.has_room.clear()
-        w.hub.follow(slow, S, "a", 0, announce=True)
-        w.hub.follow(quick, S, "a", 0, announce=True)
+        w.follow(slow, S, "a", 0, announce=True)
+        w.follow(quick, S, "a", 0, announce=True)
         await w.settle()
         assert slow.seqs() == [1]
         assert quick.seqs() == list(range(1, 2 * PAGE + 11))
@@ -221,7 +151,7 @@ async def test_the_log_is_read_only_after_the_subscription_is_confirmed() -> Non
     """Else a line between the two would be in neither."""
     async with world() as w:
         w.news.confirmed.clear()
-        w.hub.follow(Screen(), S, "a", 0, announce=True)
+        w.follow(Screen(), S, "a", 0, announce=True)
         await w.settle()
         assert w.log.reads == 0
         w.news.confirmed.set()
@@ -233,7 +163,7 @@ async def test_news_that_is_next_is_sent_without_asking_the_log() -> None:
     """The usual way costs no command."""
     async with world() as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         before = w.log.reads
         w.hear(w.log.append(sent(1)))
@@ -247,7 +177,7 @@ async def test_a_reply_that_takes_long_to_render_comes_in_its_place() -> None:
     """Later lines do not overtake it."""
     async with world() as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.hear(w.log.append(reply(1, "slow text")))
         w.hear(w.log.append(sent(2)))
@@ -259,24 +189,24 @@ async def test_a_silent_chat_that_waits_for_a_reply_asks_the_log_every_two_secon
     """A reply whose news was lost is shown all the same; a chat that waits for nothing asks nothing."""
     async with world() as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.hear(w.log.append(sent(1)))
         w.log.running = 1
         w.log.append(reply(1))  # its news is lost
         w.clock.at += 1.9
-        await w.hub.tick()
+        await w.follower.tick()
         await w.settle()
         assert screen.seqs() == [1]
         w.clock.at += 0.2
-        await w.hub.tick()
+        await w.follower.tick()
         w.log.running = None
         await w.settle()
         assert screen.seqs() == [1, 2]
         reads = w.log.reads
         for _ in range(5):
             w.clock.at += 2.1
-            await w.hub.tick()
+            await w.follower.tick()
             await w.settle()
         assert w.log.reads == reads
 
@@ -285,13 +215,13 @@ async def test_an_accepted_message_whose_news_never_comes_is_asked_for() -> None
     """The gateway that took the message knows that a reply is due, though it heard nothing at all."""
     async with world() as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.log.append(sent(1))
-        w.hub.on_message_accepted(S, "m1")
+        w.readers[screen, S].add_message("m1")
         w.log.running = 1
         w.clock.at += 2.1
-        await w.hub.tick()
+        await w.follower.tick()
         await w.settle()
         assert screen.seqs() == [1]
 
@@ -299,12 +229,12 @@ async def test_an_accepted_message_whose_news_never_comes_is_asked_for() -> None
 async def test_a_chat_whose_messages_ended_without_a_reply_is_left_alone() -> None:
     """The store says that nothing runs: waiting ends."""
     async with world() as w:
-        w.hub.follow(Screen(), S, "a", 0, announce=True)
+        w.follow(Screen(), S, "a", 0, announce=True)
         await w.settle()
         w.hear(w.log.append(sent(1)))
         for _ in range(4):
             w.clock.at += 2.1
-            await w.hub.tick()
+            await w.follower.tick()
             await w.settle()
         assert w.log.reads == 2
 
@@ -315,7 +245,7 @@ async def test_a_client_ahead_of_the_log_is_reset_and_gets_everything() -> None:
         w.log.append(sent(1))
         w.log.append(sent(2))
         screen = Screen()
-        w.hub.follow(screen, S, "a", 7, announce=True)
+        w.follow(screen, S, "a", 7, announce=True)
         await w.settle()
         assert screen.seqs() == [1, 2]
         assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 2, "running": None, "reset": True}
@@ -327,7 +257,7 @@ async def test_an_open_socket_is_reset_too_when_the_log_went_back() -> None:
         for n in range(1, 4):
             w.log.append(sent(n))
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         del w.log.lines[3]
         w.log.last = 2
@@ -344,7 +274,7 @@ async def test_an_open_socket_is_shown_the_log_that_began_anew() -> None:
     """A session that was erased counts from 1 again: its lines are new, not those that were sent before."""
     async with world() as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         for n in range(1, 4):
             w.hear(w.log.append(sent(n)))
         await w.settle()
@@ -362,7 +292,7 @@ async def test_a_line_that_comes_while_the_log_answers_is_no_reason_for_a_reset(
     """The answer is older than the line: the log did not go back."""
     async with world(by_hand=True) as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.log.questions[0].serve()
         w.hear(w.log.append(sent(1)))
@@ -381,7 +311,7 @@ async def test_lines_that_were_trimmed_are_skipped_and_the_next_news_is_next() -
         for n in range(1, 10):
             del w.log.lines[n]
         screen = Screen()
-        w.hub.follow(screen, S, "a", 2, announce=True)
+        w.follow(screen, S, "a", 2, announce=True)
         await w.settle()
         assert screen.frames[-1]["seq"] == 9
         reads = w.log.reads
@@ -396,14 +326,14 @@ async def test_while_redis_is_away_the_client_hears_it_once_and_is_brought_up_la
     async with world(by_hand=True) as w:
         w.log.append(sent(1))
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         for _ in range(3):
             for question in list(w.log.questions):
                 question.fail()
             await w.settle()
             w.clock.at += 1.1
-            await w.hub.tick()
+            await w.follower.tick()
             await w.settle()
         assert [frame["code"] for frame in screen.of("error")] == ["unavailable"]
         w.log.by_hand = False
@@ -418,9 +348,9 @@ async def test_live_events_go_to_every_socket_of_the_chat_and_to_no_other() -> N
     """Chats are apart."""
     async with world() as w:
         one, two, other = Screen(), Screen(), Screen()
-        w.hub.follow(one, S, "a", 0, announce=True)
-        w.hub.follow(two, S, "a", 0, announce=True)
-        w.hub.follow(other, "web:owner/b", "b", 0, announce=True)
+        w.follow(one, S, "a", 0, announce=True)
+        w.follow(two, S, "a", 0, announce=True)
+        w.follow(other, "web:owner/b", "b", 0, announce=True)
         await w.settle()
         w.news.listeners[S](TurnEvent(1, "started"))
         w.news.listeners[S](DeltaEvent(1, 1, 0, "he", full=True))
@@ -437,11 +367,11 @@ async def test_a_chat_that_nobody_shows_is_forgotten() -> None:
     """A gateway does not grow with the chats it once showed."""
     async with world() as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
-        w.hub.leave(screen, S)
-        await w.hub.tick()
-        assert w.hub.open_chats == 0
+        w.leave(screen, S)
+        await w.follower.tick()
+        assert w.follower.chats == 0
         assert not w.news.listeners
 
 
@@ -449,11 +379,38 @@ async def test_a_bug_in_showing_a_chat_ends_that_socket() -> None:
     """A bug is visible; it does not leave a socket that shows nothing for ever."""
     async with world(by_hand=True) as w:
         screen = Screen()
-        w.hub.follow(screen, S, "a", 0, announce=True)
+        w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.log.questions[0].answer.set_exception(KeyError("bug"))
         await w.settle()
         assert screen.is_broken
+
+
+def waits_for(*lines: LogLine) -> bool:
+    """Whether a chat waits for a reply in which the first of two messages is answered now, after these lines."""
+    log = LogByHand()
+    reader = PageReader(Screen(), NewsEncoder(LineRenderer(MARKDOWN)), S, "a", 0, announce=False)
+    for one in (sent(1), sent(2)):
+        assert reader.on_line(log.append(one))
+    reader.on_caught_up(LogPosition(log.last, running=1))
+    for line in lines:
+        assert reader.on_line(log.append(line))
+    return reader.waiting
+
+
+def test_a_command_beside_a_turn_leaves_it_awaited() -> None:
+    """`/status` is answered; the turns are not."""
+    assert waits_for(
+        UserLine(id="c1", text="/status"),
+        OutboundMessage(content="x", turn=0, in_reply_to=("c1",), kind="command"),
+        reply(1),
+    )
+
+
+def test_after_a_new_conversation_nothing_is_awaited() -> None:
+    """Its answer names all that is over, and every turn up to its own."""
+    over = OutboundMessage(content="x", turn=2, in_reply_to=("c1", "m1", "m2"), kind="command")
+    assert not waits_for(UserLine(id="c1", text="/new"), over)
 
 
 # Every interleaving
@@ -500,10 +457,10 @@ class Story:
             case ("resume", i, after):
                 after = min(after, w.log.last)
                 self.from_[i] = (after, len(self.screens[i].frames))
-                w.hub.follow(self.screens[i], S, "a", after, announce=True)
+                w.follow(self.screens[i], S, "a", after, announce=True)
             case ("leave", i):
                 self.from_.pop(i, None)
-                w.hub.leave(self.screens[i], S)
+                w.leave(self.screens[i], S)
             case ("gap",):
                 await w.news.on_gap()
             case ("trim", many):
@@ -513,7 +470,7 @@ class Story:
                 self.trimmed.update(gone)
             case ("tick", seconds):
                 w.clock.at += seconds
-                await w.hub.tick()
+                await w.follower.tick()
             case ("room", i, has):
                 event = self.screens[i].has_room
                 event.set() if has else event.clear()

@@ -1,0 +1,109 @@
+"""Reads a chat's log for a caller who waits for the answer to one message. No I/O."""
+
+from __future__ import annotations
+
+import asyncio
+
+from shared.chatlog.live_text import LiveText
+from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, TurnEvent
+from shared.messages.outbound import Approval, LogLine, OutboundMessage
+from shared.store.delivery.outbox import LogPosition, NumberedLine
+
+
+class TurnReader:
+    """Waits for the line that answers message `id`, from the line after number `after` on.
+
+    `number` is that of the message, once it is accepted; 0 for a command. `end` is the line; `lost` means that none
+    will come. `away` is true while the log cannot be read.
+    """
+
+    def __init__(self, id: str, after: int) -> None:
+        self.seq = after
+        self.stale = False
+        self.reading: asyncio.Task[None] | None = None
+        self.number: int | None = None
+        self.end: OutboundMessage | None = None
+        self.lost = False
+        self.away = False
+        self.failed = False
+        self.question: Approval | None = None
+        self.changed = asyncio.Event()
+        self._id = id
+        self._was_accepted = False
+        self._joined: dict[int, int] = {}
+        self._lines: list[OutboundMessage] = []
+        self._live = LiveText()
+
+    @property
+    def waiting(self) -> bool:
+        return self.end is None
+
+    @property
+    def turn(self) -> int:
+        """The turn that answers the message: its own, unless the message joined another turn."""
+        number = self.number or 0
+        return self._joined.get(number, number)
+
+    @property
+    def text(self) -> str:
+        """The running reply, as far as it is known."""
+        return self._live.text if self.number and self._live.turn == self.turn else ""
+
+    @property
+    def lines(self) -> list[OutboundMessage]:
+        """The lines of the turn that do not name the message, such as what the agent sent by its
+        message tool, and requests to run a tool."""
+        return [line for line in self._lines if self.number and line.turn == self.turn]
+
+    def on_event(self, event: LiveEvent) -> None:
+        match event:
+            case DeltaEvent():
+                self._live.add(event)
+            case JoinedEvent(turn=turn, messages=messages):
+                self._joined.update(dict.fromkeys(messages, turn))
+            case TurnEvent(turn=turn, state=state) if state != "started" and (turn >= self.turn or state != "done"):
+                # The last line comes before this. `/new` ends a turn, and drops those that wait.
+                self.stale = self.stale or self.end is None
+            case _:
+                pass
+        self.changed.set()
+
+    def on_line(self, numbered: NumberedLine) -> bool:
+        self._add_line(numbered.line)
+        self.changed.set()
+        return True
+
+    def on_reading(self) -> None:
+        self._was_accepted = self.number is not None
+
+    async def read_line(self, numbered: NumberedLine) -> None:
+        if numbered.seq > self.seq:
+            self.seq = numbered.seq
+            self._add_line(numbered.line)
+
+    def on_log_lost(self) -> None:
+        self._lines.clear()
+
+    def on_caught_up(self, position: LogPosition) -> None:
+        if self._was_accepted and self.end is None:
+            self.lost = position.running is None or 0 < (self.number or 0) < position.running
+        self.away = False
+        self.changed.set()
+
+    def on_away(self) -> None:
+        self.away = True
+        self.changed.set()
+
+    def fail(self) -> None:
+        self.failed = True
+        self.changed.set()
+
+    def _add_line(self, line: LogLine) -> None:
+        if not isinstance(line, OutboundMessage):
+            return
+        if self._id in line.in_reply_to:
+            self.end = self.end or line
+            return
+        if line.approval is not None:
+            self.question = line.approval if line.approval.state == "open" else None
+        self._lines.append(line)
