@@ -16,7 +16,7 @@ PRODUCT = ("console", "gateway", "shared", "shoal", "worker")
 # One library, one door: who may import it, as module prefixes.
 DOORS = {
     "hiredis": ("shared.store.client.connection",),
-    "redis": ("worker.arq.pool",),
+    "redis": ("worker.arq.lease_worker",),
     "structlog": ("shared.log",),
     "prometheus_client": ("shared.metrics",),
     "arq": ("worker.arq.settings", "worker.jobs.table", "worker.arq.lease_worker"),
@@ -72,7 +72,7 @@ DOORS = {
         "console.top.view",
     ),
     "websockets": ("console.chat.client",),
-    "uvloop": ("shared.process.service", "worker.process.worker_process"),
+    "uvloop": ("shared.process.service",),
     "cronsim": ("shared.store.schedules.times",),
     "docx": ("worker.documents.child",),
     "openpyxl": ("worker.documents.child",),

@@ -23,7 +23,7 @@ from proof.bench.children import Children, cpu_s
 from shared import log
 from shared.ids import nonce
 from shared.messages.transcript import AssistantEntry
-from shared.process.heap import freeze_heap
+from shared.process.service import freeze_heap
 from shared.settings import LogSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits

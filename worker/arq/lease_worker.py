@@ -9,24 +9,24 @@ an entry whose score is its lease.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from arq import worker as arq_worker
 from arq.connections import ArqRedis
 from arq.constants import abort_jobs_ss, job_key_prefix, result_key_prefix, retry_key_prefix
 from arq.jobs import Job
 from arq.utils import timestamp_ms
+from redis.asyncio import BlockingConnectionPool
 
 from shared.errors import LeaseLost, RedisAway, SettingsError
 from shared.log import logger
 from shared.metrics import QUEUE_WAIT_SECONDS
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
-from worker.arq.pool import make_pool
+from shared.store.client.redis_client import SOCKET_TIMEOUT_S, RedisClient
+from shared.tasks import event_within
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
 from worker.process.loop_group import LoopGroup
@@ -34,7 +34,9 @@ from worker.process.loop_group import LoopGroup
 HEART_BEAT_S: Final = 0.5
 TICK_KEPT_S: Final = 60.0
 
-LoopFactory = Callable[[Runner], list[LeaseLoop]]
+_NO_CLIENT_INFO: Final[dict[str, Any]] = {"lib_name": None, "lib_version": None}
+"""A connection does not introduce itself as redis-py: two commands fewer after each reconnect, and
+no right to use them is needed."""
 
 log = logger("worker")
 
@@ -66,16 +68,22 @@ class LeaseWorker(arq_worker.Worker):
 
     @cached_property
     def _loop_group(self) -> LoopGroup:
-        return LoopGroup(drain_s=lambda: self.ctx.get("drain_s", 0), give_up=self._give_up)
+        def give_up() -> None:
+            if self.main_task is not None:
+                self.main_task.cancel()
+
+        return LoopGroup(drain_s=lambda: self.ctx.get("drain_s", 0), give_up=give_up)
 
     async def main(self) -> None:
         """Start, and run until drained."""
         if self.burst:
-            raise SettingsError("burst mode is not supported: a chat worker has no end; run it without --burst")
+            hint = "a chat worker has no end; run it without --burst"
+            raise SettingsError(f"burst mode is not supported: {hint}")
         if self.on_startup:
             await self.on_startup(self.ctx)
         self.open()
-        loops = cast(LoopFactory, self.ctx["lease_loops"])(self.run_leased)
+        make_loops: Callable[[Runner], list[LeaseLoop]] = self.ctx["lease_loops"]
+        loops = make_loops(self.run_leased)
         ending = asyncio.Event()
         beating = asyncio.create_task(self.queue_timed_jobs(ending))
         try:
@@ -92,7 +100,14 @@ class LeaseWorker(arq_worker.Worker):
             # kept result does that.
             job.keep_result_s = job.keep_result_s or TICK_KEPT_S
         if self._pool is None:
-            self._pool = self._connect(self.ctx["client"], self.ctx["redis_url"])
+            self._pool = pool = WakingRedis(
+                _make_pool(self.ctx["redis_url"]),
+                job_serializer=self.job_serializer,
+                job_deserializer=self.job_deserializer,
+                default_queue_name=self.queue_name,
+                expires_extra_ms=self.expires_extra_ms,
+            )
+            pool.waker = self.ctx["client"]
         self.ctx["redis"] = self._pool
         self.ctx["leases"] = self._claims
 
@@ -137,44 +152,29 @@ class LeaseWorker(arq_worker.Worker):
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
         job_id, score = lease.claim.member, timestamp_ms()
         self._claims[job_id], self._scores[job_id] = lease, score
+
+        def cancel() -> None:
+            if (task := self.job_tasks.get(job_id)) is not None:
+                task.cancel()
+
         try:
             # Only the job itself may be cancelled. arq then writes its end, still under the lease,
             # and must finish that.
-            with lease.cancelled_by(lambda: self._cancel_job(job_id)):
+            with lease.cancelled_by(cancel):
                 await self.run_job(job_id, score)
         finally:
             self._claims.pop(job_id, None)
             self._scores.pop(job_id, None)
 
-    def _cancel_job(self, job_id: str) -> None:
-        if (task := self.job_tasks.get(job_id)) is not None:
-            task.cancel()
-
     async def _finish(self, job_id: str, finish: bool, delay_ms: int, result: bytes | None, keep_ms: int) -> None:
-        lease = self._claims[job_id]
-        name = lease.queue.name
-        done = await self.ctx["client"].run(
-            "jobs/finish",
-            [
-                keys.queue(name), keys.leases(name), keys.wake(name),
-                result_key_prefix + job_id, retry_key_prefix + job_id, job_key_prefix + job_id, abort_jobs_ss,
-            ],
-            [job_id, lease.claim.lease_id, int(finish), delay_ms, result or b"", keep_ms],
-            retry_for_s=self.ctx["drain_s"],
-        )  # fmt: skip
-        if done != 1:
+        lease, client = self._claims[job_id], self.ctx["client"]
+        name, prefixes = lease.queue.name, (result_key_prefix, retry_key_prefix, job_key_prefix)
+        names = [keys.queue(name), keys.leases(name), keys.wake(name)]
+        names += [*(prefix + job_id for prefix in prefixes), abort_jobs_ss]
+        args = [job_id, lease.claim.lease_id, int(finish), delay_ms, result or b"", keep_ms]
+        patience_s = self.ctx["drain_s"]
+        if await client.run("jobs/finish", names, args, retry_for_s=patience_s) != 1:
             raise LeaseLost(f"the lease on {job_id!r} is lost")
-
-    def _connect(self, client: RedisClient, url: str) -> ArqRedis:
-        pool = WakingRedis(
-            make_pool(url),
-            job_serializer=self.job_serializer,
-            job_deserializer=self.job_deserializer,
-            default_queue_name=self.queue_name,
-            expires_extra_ms=self.expires_extra_ms,
-        )
-        pool.waker = client
-        return pool
 
     async def queue_timed_jobs(self, ending: asyncio.Event) -> None:
         """Queue jobs at their times until `ending`."""
@@ -185,10 +185,20 @@ class LeaseWorker(arq_worker.Worker):
                 pass
             except Exception as exc:
                 log.warning("cron not queued", error=type(exc).__name__)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEART_BEAT_S):
-                    await ending.wait()
+            await event_within(ending, HEART_BEAT_S)
 
-    def _give_up(self) -> None:
-        if self.main_task is not None:
-            self.main_task.cancel()
+
+def _make_pool(url: str) -> BlockingConnectionPool:
+    """Return a pool that connects when it is first used."""
+    # Check that the certificate is for this host: redis-py would accept any one of the same
+    # authority.
+    tls: dict[str, Any] = {"ssl_check_hostname": True} if url.startswith("rediss://") else {}
+    return BlockingConnectionPool.from_url(
+        url,
+        socket_timeout=SOCKET_TIMEOUT_S,
+        socket_connect_timeout=SOCKET_TIMEOUT_S,
+        max_connections=8,
+        timeout=None,
+        **_NO_CLIENT_INFO,
+        **tls,
+    )

@@ -17,7 +17,7 @@ from shared.settings import load, redis_url
 from worker.arq.lease_worker import LeaseWorker
 from worker.jobs.table import CRON, FUNCTIONS, probe
 from worker.process.guardian_link import GuardianLink
-from worker.process.worker_deps import QUEUES, WorkerDeps
+from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_handle import guardian_config
 from worker.process.worker_process import configure_process
 
@@ -30,9 +30,10 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=repr)
 async def startup(ctx: dict[str, Any]) -> None:
     """Build the parts of the worker and put them into arq's context."""
     settings, owner = configure_process(load()), nonce()
-    link = _start_guardian(owner)
-    guardian_config(settings, redis_url(settings)).send(link)
-    deps = WorkerDeps(settings, queues=QUEUES, owner=owner, link=GuardianLink(link, lease_s=settings.worker.lease_s))
+    mine = _start_guardian(owner)
+    guardian_config(settings, redis_url(settings)).send(mine)
+    link = GuardianLink(mine, lease_s=settings.worker.lease_s)
+    deps = WorkerDeps(settings, queues=(), owner=owner, link=link)
     ctx.update(deps.context(), lease_loops=deps.make_loops)
     await deps.start()
 
@@ -65,10 +66,10 @@ def make_jobs_worker(context: dict[str, Any]) -> LeaseWorker:
 
 
 def _start_guardian(owner: str) -> socket.socket:
-    """Start a guardian as our child, for a worker that no guardian started. Return our end of the
-    link to it."""
+    """Start a guardian as our child, because no guardian started us. Return our end of its link."""
     mine, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "worker.process.guardian", owner, str(theirs.fileno()), str(os.getpid())]
-        subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        fd = theirs.fileno()
+        arguments = ["worker.process.guardian", owner, str(fd), str(os.getpid())]
+        subprocess.Popen([sys.executable, "-m", *arguments], pass_fds=[fd])
     return mine

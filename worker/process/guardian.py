@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from worker.process.worker_handle import GuardianConfig, LeaseReturn, WorkerHandle
+from worker.process.worker_handle import RETURN_EVERY_S, GuardianConfig, WorkerHandle
 
 RESTART_FIRST_S: Final = 0.1
 RESTART_CAP_S: Final = 10.0
@@ -33,6 +33,7 @@ class SpawnedWorker(NamedTuple):
     child: subprocess.Popen[bytes]
     owner: str
     link: socket.socket
+    slot: int
 
 
 class Guardian:
@@ -43,10 +44,9 @@ class Guardian:
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
-        self._workers: dict[int, WorkerHandle] = {}
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._slots: dict[int, int] = {}
-        self._lease_returns: list[LeaseReturn] = []
+        self._workers: dict[SpawnedWorker, WorkerHandle] = {}
+        self._returning: list[WorkerHandle] = []
+        """Dead workers whose leases are not all given back."""
         self._restart_at: dict[int, float] = {}
         self._waits: dict[int, float] = {}
         self._signals_received = self._signals_handled = 0
@@ -76,10 +76,10 @@ class Guardian:
             return 0 if self._signals_received and code == -signal.SIGTERM else abs(code)
         self._config = config
         self._waits = dict.fromkeys(range(config.processes), RESTART_FIRST_S)
-        self._adopt(0, first)
+        self._adopt(first)
         for slot in range(1, config.processes):
-            self._adopt(slot, self._spawn(slot))
-        while self._children or self._restart_at or self._lease_returns:
+            self._adopt(self._spawn(slot))
+        while self._workers or self._restart_at or self._returning:
             self._run_once()
         return self._code
 
@@ -104,11 +104,12 @@ class Guardian:
             self._stopping = True
             self._restart_at.clear()
             self._kill_at = time.monotonic() + self._config.drain_s + 5
-        for child in self._children.values():
-            child.send_signal(signal.SIGKILL if received > 1 else signal.SIGTERM)
+        for started in self._workers:
+            started.child.send_signal(signal.SIGKILL if received > 1 else signal.SIGTERM)
 
     def _run_once(self) -> None:
-        wanted = [self._wakeup, *(worker.link for worker in self._workers.values() if not worker.dead)]
+        alive = [worker for worker in self._workers.values() if not worker.dead]
+        wanted = [self._wakeup, *(worker.link for worker in alive)]
         ready, _, _ = select.select(wanted, [], [], self._select_timeout_s())
         if self._wakeup in ready:
             self._wakeup.recv(4096)
@@ -118,42 +119,42 @@ class Guardian:
         if (received := self._signals_received) > self._signals_handled:
             self._stop(received)
         self._reap()
-        self._lease_returns = [one for one in self._lease_returns if not one.run_once(shutting_down=self._stopping)]
+        stopping = self._stopping
+        self._returning = [one for one in self._returning if not one.return_leases(stopping)]
         for worker in list(self._workers.values()):
             if not worker.dead:
                 worker.supervise()
         now = time.monotonic()
-        if self._stopping and now > self._kill_at:
-            for child in self._children.values():
-                child.kill()
+        if stopping and now > self._kill_at:
+            for started in self._workers:
+                started.child.kill()
         for slot, at in list(self._restart_at.items()):
             if now >= at:
                 del self._restart_at[slot]
-                self._adopt(slot, self._spawn(slot))
+                self._adopt(self._spawn(slot))
 
     def _select_timeout_s(self) -> float:
-        pauses = [self._config.check_every_s]
-        if self._lease_returns:
-            pauses.append(LeaseReturn.INTERVAL_S)
-        pauses += [at - time.monotonic() for at in self._restart_at.values()]
-        return max(0.0, min(pauses))
+        pauses = [at - time.monotonic() for at in self._restart_at.values()]
+        if self._returning:
+            pauses.append(RETURN_EVERY_S)
+        return max(0.0, min([self._config.check_every_s, *pauses]))
 
     def _reap(self) -> None:
-        for pid, child in list(self._children.items()):
-            code = child.poll()
+        for started, worker in list(self._workers.items()):
+            slot, code = started.slot, started.child.poll()
             if code is None:
                 continue
-            worker, slot = self._workers.pop(pid), self._slots.pop(pid)
-            del self._children[pid]
-            self._config.log_event("worker ended", pid=pid, code=code)
-            self._lease_returns.append(worker.return_leases(crashed=code != 0))
+            del self._workers[started]
+            self._config.log_event("worker ended", pid=worker.pid, code=code)
+            worker.end(crashed=code != 0)
+            self._returning.append(worker)
             if self._stopping:
                 # A worker that was stopped before it was ready had nothing to drain.
                 early = code == -signal.SIGTERM and not worker.ticked
                 self._code = max(self._code, 0 if early else abs(code))
                 continue
             if code == EXIT_SETTINGS and not worker.ticked:
-                self._config.log_event("worker cannot start", pid=pid, doing="ending")
+                self._config.log_event("worker cannot start", pid=worker.pid, doing="ending")
                 self._code = code
                 self._stop(max(1, self._signals_received))
                 continue
@@ -168,44 +169,38 @@ class Guardian:
         mine, theirs = socket.socketpair()
         owner = os.urandom(16).hex()
         with theirs:
-            child = subprocess.Popen(
-                [*self._command, "--guard", f"{theirs.fileno()},{owner}", "--slot", str(slot), *more],
-                pass_fds=[theirs.fileno()],
-            )
-        return SpawnedWorker(child, owner, mine)
+            fd = theirs.fileno()
+            arguments = ["--guard", f"{fd},{owner}", "--slot", str(slot), *more]
+            child = subprocess.Popen([*self._command, *arguments], pass_fds=[fd])
+        return SpawnedWorker(child, owner, mine, slot)
 
-    def _adopt(self, slot: int, started: SpawnedWorker) -> None:
-        child, owner, link = started
-        self._children[child.pid] = child
-        self._slots[child.pid] = slot
-        self._workers[child.pid] = WorkerHandle(self._config, owner, link, child.pid)
-        self._config.log_event("worker started", pid=child.pid)
+    def _adopt(self, started: SpawnedWorker) -> None:
+        pid = started.child.pid
+        self._workers[started] = WorkerHandle(self._config, started.owner, started.link, pid)
+        self._config.log_event("worker started", pid=pid)
 
 
-def guard_process(owner: str, link: socket.socket, pid: int) -> int:
-    """Guard a worker that is not our child (arq's own command started it) until it ends."""
+def main() -> int:
+    """Guard a worker that is not our child (arq's own command started it) until it ends: `python -m
+    worker.process.guardian <owner> <link fd> <pid>`."""
+    owner, fd, pid = sys.argv[1:4]
+    link = socket.socket(fileno=int(fd))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     config = GuardianConfig.receive(link)
     if config is None:
         return 0
-    worker = WorkerHandle(config, owner, link, pid)
+    worker = WorkerHandle(config, owner, link, int(pid))
     while not worker.dead:
         ready, _, _ = select.select([link], [], [], config.check_every_s)
         if ready:
             worker.read_ticks()
         if not worker.dead:
             worker.supervise()
-    lease_return = worker.return_leases(crashed=True)
-    while not lease_return.run_once():
-        time.sleep(LeaseReturn.INTERVAL_S)
+    worker.end(crashed=True)
+    while not worker.return_leases():
+        time.sleep(RETURN_EVERY_S)
     return 0
-
-
-def main() -> int:
-    """Guard a running worker: `python -m worker.process.guardian <owner> <link fd> <pid>`."""
-    owner, link, pid = sys.argv[1:4]
-    return guard_process(owner, socket.socket(fileno=int(link)), int(pid))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The lease loops of a process, and the signals that end them."""
+"""The lease loops of a process, and what ends them or their work: signals and stop requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from shared.errors import TurnStopped
 from shared.log import logger
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.fanout import Fanout
 from worker.lease.lease_loop import LeaseLoop
 
 CUT_BEFORE_END_S: Final = 5.0
@@ -36,9 +40,8 @@ class LoopGroup:
         if self._draining is not None:
             for loop in loops:
                 loop.drain()
-        running = [asyncio.create_task(loop.run()) for loop in loops]
         try:
-            await asyncio.gather(*running)
+            await asyncio.gather(*[asyncio.create_task(loop.run()) for loop in loops])
         finally:
             if self._draining is not None:
                 self._draining.cancel()
@@ -67,3 +70,32 @@ class LoopGroup:
 
     def _running(self) -> int:
         return sum(loop.running for loop in self._loops)
+
+
+class StopListener:
+    """Ends work in `loops` (a list that may still grow) when its chat sends a stop."""
+
+    def __init__(self, client: RedisClient, loops: Sequence[LeaseLoop]) -> None:
+        self._loops = loops
+        self._control = Fanout(client, on_gap=self._renew_now)
+        self.run = self._control.run
+
+    async def subscribe(self) -> None:
+        """Subscribe to the control channel. `run` then reads it until cancelled."""
+        await self._control.subscribe(keys.CONTROL, self._on_stop)
+
+    def _on_stop(self, data: bytes) -> None:
+        """Interrupt the work that `data` names: `<member> <turn>`. A subagent has no turn number of
+        its own, so its second word is ignored."""
+        member, _, turn = data.decode().rpartition(" ")
+        for loop in self._loops:
+            for lease in loop.find(member):
+                claim = lease.claim
+                if claim.subagent or (claim.turn and claim.turn.n == int(turn)):
+                    lease.interrupt(TurnStopped())
+
+    async def _renew_now(self) -> None:
+        """Renew every lease: the answers carry the stops that were published while we were not
+        subscribed."""
+        for loop in self._loops:
+            await loop.renew_once()

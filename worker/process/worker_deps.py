@@ -30,7 +30,7 @@ from shared.store.sessions.memory import MemoryLimits, MemoryStore
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue, SubagentCaps
 from shared.store.turns.turn_writes import Turns
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, event_within
 from shared.tracing import process as tracing
 from shared.version import VERSION
 from worker.attempt.quarantine import Quarantine
@@ -42,29 +42,27 @@ from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
 from worker.memory.consolidator import Consolidator
 from worker.process.guardian_link import GuardianLink
-from worker.process.stops import StopListener
+from worker.process.loop_group import StopListener
+from worker.process.worker_handle import QUEUES
 from worker.sandbox.probe import SandboxFinder
 from worker.turn.subagent import SubagentAgent
 from worker.turn.turn_agent import TurnAgent
 
-QUEUES: Final = ("turns", "jobs")
 LONG_TURN_ENTRIES: Final = 500
 """Entries that are loaded beyond the memory window: a long turn may fill the window without the
 message that it answered."""
 
 SANDBOX_CHECK_S: Final = 10.0
-"""Longest wait of a turn for the first check for a sandbox, which may still run when the worker is
-ready."""
+"""Longest wait of a turn for the first check for a sandbox, which may run on in a ready worker."""
 
-CONNECT_PATIENCE_S: Final = 2.0
-"""Longest wait of background work for the worker to be connected."""
+CONNECT_PATIENCE_S: Final = 2.0  # longest wait of background work for a connected worker
 
 log = logger("worker")
 
 
 class WorkerDeps:
-    """The parts of one worker process. It serves `queues`; `owner` is the nonce on its leases.
-    `isolated` is for the child of a quarantine, which isolates nothing itself."""
+    """The parts of one worker process. It serves `queues`, all when none is named; `owner` is the
+    nonce on its leases. `isolated` is for the child of a quarantine, which isolates nothing."""
 
     def __init__(
         self,
@@ -80,8 +78,8 @@ class WorkerDeps:
         self.link = link
         self.redis_url = redis_url(settings)
         self.client = RedisClient(self.redis_url, name="shoal-worker")
-        self.queues: Final = tuple(queues)
-        self.started = False  # whether there is something to close
+        self.queues: Final = tuple(queues or QUEUES)
+        self.started = False
         self._settings = settings
         self._loops: list[LeaseLoop] = []
         self._loops_made = asyncio.Event()
@@ -89,34 +87,34 @@ class WorkerDeps:
         self._stops = StopListener(self.client, self._loops)
         self.memory = MemoryStore(self.client, MemoryLimits(log_bytes=settings.memory.log_bytes))
         self._memory_jobs = MemoryJobs(Jobs(self.client))
-        self._turn_agent = TurnAgent(settings, self.client, self.memory)
-        self.media = self._turn_agent.media
-        self.workspaces = self._turn_agent.workspaces
-        self.sweep = MemorySweep(self.memory, self._memory_jobs, settings.memory, self._turn_agent.children)
-        self._sandbox = SandboxFinder(settings, self._turn_agent.offer_exec)
+        self._turn_agent = turn_agent = TurnAgent(settings, self.client, self.memory)
+        self._models: Final = turn_agent.runner.models
+        self.media = turn_agent.media
+        self.workspaces = turn_agent.workspaces
+        children = turn_agent.children
+        self.sweep = MemorySweep(self.memory, self._memory_jobs, settings.memory, children)
+        self._sandbox = SandboxFinder(settings, turn_agent.offer_exec)
         self._ticker = Ticker(
-            self._turn_agent.schedules,
+            turn_agent.schedules,
             settings.cron,
             heartbeat_s=settings.heartbeat.every_min * 60,
-            read_heartbeat=self._turn_agent.read_heartbeat,
+            read_heartbeat=turn_agent.read_heartbeat,
         )
         self._run_turn = RunTurn(
             self.client,
             Turns(self.client, InboxLimits.of(settings)),
-            self._turn_agent,
+            turn_agent,
             settings=settings.agent,
             on_commit=self._on_commit,
             quarantine=None if isolated else Quarantine(),
         )
         self._run_subagent = RunSubagent(
-            self._turn_agent.children,
-            SubagentAgent(self._turn_agent),
+            children,
+            SubagentAgent(turn_agent),
             settings=settings.agent,
             quarantine=None if isolated else Quarantine(),
         )
-        self.consolidator: Consolidator
-        """Set once the worker has started."""
-
+        self.consolidator: Consolidator  # set once the worker has started
         port = settings.metrics.port_of("worker")
         self._health = HealthServer(
             settings.metrics.host,
@@ -134,51 +132,44 @@ class WorkerDeps:
             version=VERSION,
             slots=settings.worker.turns if "turns" in self.queues else 0,
             details={"model": settings.model.name, "queues": ",".join(self.queues)},
-            provider_routes=self._turn_agent.runner.models.provider_routes,
+            provider_routes=self._models.provider_routes,
         )
         self._process_stats = StatsReader()
 
     def context(self) -> dict[str, Any]:
         """Return the context of arq's jobs, which LeaseWorker uses as well."""
+        drain_s = self._settings.worker.drain_s
         return {
             "deps": self,
             "client": self.client,
             "redis_url": self.redis_url,
-            "drain_s": self._settings.worker.drain_s,
+            "drain_s": drain_s,
         }
 
     def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
         """Make one lease loop for each queue that this worker serves."""
         worker, agent = self._settings.worker, self._settings.agent
 
-        async def run_turn(lease: Lease) -> None:
-            await self._until_sandbox_checked()
-            await self._run_turn(lease)
-
-        async def run_any(lease: Lease) -> None:
-            if lease.claim.subagent is None:
+        async def run(lease: Lease) -> None:
+            claim = lease.claim
+            if claim.turn is None and claim.subagent is None:
                 await run_job(lease)
             else:
                 await self._until_sandbox_checked()
-                await self._run_subagent(lease)
+                await (self._run_turn if claim.turn else self._run_subagent)(lease)
 
-        plans: dict[str, tuple[int, Runner]] = {
-            "turns": (worker.turns, run_turn),
-            "jobs": (worker.jobs, run_any),
-        }
         for name in self.queues:
-            slots, runner = plans[name]
-            window = agent.memory_window + LONG_TURN_ENTRIES
             queue = LeaseQueue(
                 self.client,
                 name,
                 owner=self.owner,
                 lease_s=worker.lease_s,
-                history_window=window,
+                history_window=agent.memory_window + LONG_TURN_ENTRIES,
                 subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
                 person_share=worker.share,
             )
-            self._loops.append(LeaseLoop(queue, slots=slots, run=runner, proxy=self.link))
+            slots = worker.turns if name == "turns" else worker.jobs
+            self._loops.append(LeaseLoop(queue, slots=slots, run=run, proxy=self.link))
         self._loops_made.set()
         return self._loops
 
@@ -186,17 +177,17 @@ class WorkerDeps:
         """Open the health port, subscribe to stops and start the background tasks. Raises
         SettingsError when the port is in use."""
         await self._health.start()
-        limits = await self._turn_agent.runner.models.limits_of()
+        limits = await self._models.limits_of()
         self.consolidator = Consolidator(
             self.memory,
-            self._turn_agent.runner.models.get(),
+            self._models.get(),
             self._settings.memory,
             timezone=self._turn_agent.runner.timezone,
             max_tokens=limits.max_tokens,
             context_tokens=limits.context_tokens,
             spending=Spending(self.client),
         )
-        await self.listen_for_stops()
+        await self._listen_for_stops()
         if "turns" in self.queues:
             self._turn_agent.mcp.start()
         self.start_background("sandbox", self._sandbox.keep_trying())
@@ -207,12 +198,8 @@ class WorkerDeps:
         if self.link is not None:
             self.start_background("guard link", self.link.run(self._orphaned))
         self.started = True
-        log.info(
-            "worker started",
-            model=self._turn_agent.runner.models.name,
-            queues=self.queues,
-            health_port=self._health.port,
-        )
+        model, port = self._models.name, self._health.port
+        log.info("worker started", model=model, queues=self.queues, health_port=port)
 
     async def until_connected(self) -> None:
         """Return when every loop is connected, or after 2 s: a worker that waits for Redis has time
@@ -224,8 +211,7 @@ class WorkerDeps:
                     await loop.connected.wait()
 
     def start_background(self, name: str, work: Coroutine[None, None, None]) -> None:
-        """Run `work` in the background until the worker is closed. If it fails, the worker
-        drains."""
+        """Run `work` in the background until the worker is closed. If it fails, it drains."""
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(self._on_background_done)
         self._tasks.append(task)
@@ -237,7 +223,9 @@ class WorkerDeps:
         await self._sandbox.close()
         await self._turn_agent.close()
         try:
-            await remove_presence(self.client, self._presence)
+            # An isolated process never started: the presence of this owner is that of its parent.
+            if self.started:
+                await remove_presence(self.client, self._presence)
         except RedisAway:
             log.warning("redis away", doing="leaving")
         await self.client.close()
@@ -249,18 +237,13 @@ class WorkerDeps:
         [loop] = self.make_loops(self._run_turn)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
         try:
-            await self.listen_for_stops()
+            await self._listen_for_stops()
             await self._sandbox.find()
             await loop.run_claimed(claim)
         finally:
-            await cancel_all(self._tasks)
-            await self._sandbox.close()
-            await self._turn_agent.close()
-            await self.client.close()
-            await tracing.stop()
+            await self.close()
 
-    async def listen_for_stops(self) -> None:
-        """Subscribe to stop requests and follow them in the background."""
+    async def _listen_for_stops(self) -> None:
         await self._stops.subscribe()
         self.start_background("control", self._stops.run())
 
@@ -272,7 +255,8 @@ class WorkerDeps:
         """Drain when a background task fails: that is a bug, and a restart is better than a worker
         that only half works."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("background task failed", task=task.get_name(), doing="draining", exc_info=error)
+            name = task.get_name()
+            log.error("background task failed", task=name, doing="draining", exc_info=error)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _orphaned(self) -> None:
@@ -289,18 +273,18 @@ class WorkerDeps:
 
     async def _until_sandbox_checked(self) -> None:
         if not self._sandbox.first_try_done.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SANDBOX_CHECK_S):
-                    await self._sandbox.first_try_done.wait()
+            await event_within(self._sandbox.first_try_done, SANDBOX_CHECK_S)
 
     async def _keep_announcing(self) -> None:
         await self._until_sandbox_checked()  # its result is part of the presence
         while True:
-            running = sum(loop.running for loop in self._loops)
-            draining = any(loop.draining for loop in self._loops)
-            details = self._presence.details | self._turn_agent.mcp.details() | self._sandbox.details()
+            tools = self._turn_agent.mcp.details() | self._sandbox.details()
             presence = msgspec.structs.replace(
-                self._presence, running=running, draining=draining, details=details, stats=self._process_stats.read()
+                self._presence,
+                running=sum(loop.running for loop in self._loops),
+                draining=any(loop.draining for loop in self._loops),
+                details=self._presence.details | tools,
+                stats=self._process_stats.read(),
             )
             with contextlib.suppress(RedisAway):  # the lease loops say so
                 await announce(self.client, presence)

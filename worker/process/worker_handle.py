@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 QUEUES: Final = ("turns", "jobs")
 LATE_PERIODS: Final = 2
+RETURN_ROUNDS: Final = 2
+RETURN_EVERY_S: Final = 0.1
+RETRY_CAP_S: Final = 1.0
+SHUTDOWN_LIMIT_S: Final = 2.0
 
 
 class GuardianConfig(NamedTuple):
@@ -51,9 +55,9 @@ class GuardianConfig(NamedTuple):
             line = f"{time.strftime('%H:%M:%S')} [info     ] {event:<24} [guardian] {fields}"
         else:
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            line = json.dumps({"timestamp": now, "level": "info", "process": "guardian", "event": event, **values})
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+            head = {"timestamp": now, "level": "info", "process": "guardian", "event": event}
+            line = json.dumps({**head, **values})
+        sys.stderr.write(f"{line}\n")
 
     def send(self, link: socket.socket) -> None:
         """Send this to the guardian. It goes over the link because it holds a password, which must
@@ -87,7 +91,7 @@ def guardian_config(settings: Settings, redis_url: str) -> GuardianConfig:
 
 
 class WorkerLeases:
-    """The leases of one worker, found by its owner nonce."""
+    """The leases of one worker, found by its owner nonce. Calls raise OSError."""
 
     def __init__(self, redis_url: str, lease_s: float, owner: str) -> None:
         self._url = redis_url
@@ -96,11 +100,10 @@ class WorkerLeases:
         self._connection: RespConnection | None = None
 
     def renew(self) -> int:
-        """Renew all of them. Return how many there were. Raises OSError."""
+        """Renew all of them. Return how many there were."""
         count = 0
         for queue in QUEUES:
-            pairs = self._owned(queue)
-            if pairs:
+            if pairs := self._owned(queue):
                 flat = [word for pair in pairs for word in pair]
                 names = [keys.queue(queue), keys.leases(queue)]
                 self._run_script(load("turns/renew"), names, [self._owner, self._lease_ms, *flat])
@@ -108,14 +111,14 @@ class WorkerLeases:
         return count
 
     def release_all(self, *, crashed: bool) -> int:
-        """Release all of them and return how many there were. After a crash, count one for each.
-        Raises OSError."""
+        """Release all of them and return how many there were. After a crash, count one for each."""
         count = 0
         for queue in QUEUES:
+            names = [keys.queue(queue), keys.leases(queue), keys.wake(queue)]
             for member, token in self._owned(queue):
-                names = [keys.queue(queue), keys.leases(queue), keys.wake(queue), keys.attempts(member)]
                 args = [member, f"{self._owner}:{token}", "0", "crashes" if crashed else ""]
-                count += self._run_script(load("turns/release"), names, args) == 1
+                release, attempts = load("turns/release"), keys.attempts(member)
+                count += self._run_script(release, [*names, attempts], args) == 1
         return count
 
     def close(self) -> None:
@@ -161,15 +164,18 @@ class WorkerHandle:
     def __init__(self, config: GuardianConfig, owner: str, link: socket.socket, pid: int) -> None:
         self.pid = pid
         self.link = link
-        self.leases = WorkerLeases(config.redis_url, config.lease_s, owner)
         self.started_at = self.last_tick_at = time.monotonic()
         self.dead = False
         self.ticked = False
         """True once it has run: its settings are valid, its ports were free, its event loop
         turns."""
+        self._leases = WorkerLeases(config.redis_url, config.lease_s, owner)
         self._config = config
         self._proxy_renewed_at = 0.0
-        self._late_after_s = LATE_PERIODS * renewal_period_s(config.lease_s)
+        self._crashed = False
+        self._ended_at = self._return_at = 0.0
+        self._return_wait_s = RETURN_EVERY_S
+        self._rounds = self._returned = 0
         link.setblocking(False)
 
     def read_ticks(self) -> None:
@@ -187,76 +193,57 @@ class WorkerHandle:
     def supervise(self) -> None:
         """Renew the leases of a worker that is late; kill one that made no progress for
         `stuck_s`."""
-        now = time.monotonic()
-        silent_s = now - self.last_tick_at
-        if silent_s > self._config.stuck_s:
-            self._config.log_event("worker stuck", pid=self.pid, silent_s=round(silent_s, 1), doing="killing it")
-            os.kill(self.pid, signal.SIGKILL)
+        config, pid, now = self._config, self.pid, time.monotonic()
+        silent_s, period_s = now - self.last_tick_at, renewal_period_s(config.lease_s)
+        rounded_s = round(silent_s, 1)
+        if silent_s > config.stuck_s:
+            config.log_event("worker stuck", pid=pid, silent_s=rounded_s, doing="killing it")
+            os.kill(pid, signal.SIGKILL)
             # The kill takes a moment: do not send it again in every round.
             self.last_tick_at = now
-        elif silent_s > self._late_after_s and now - self._proxy_renewed_at > renewal_period_s(self._config.lease_s):
+        elif silent_s > LATE_PERIODS * period_s and now - self._proxy_renewed_at > period_s:
             self._proxy_renewed_at = now
             try:
-                count = self.leases.renew()
+                leases = self._leases.renew()
                 # The time before the renewal was sent: the lease runs from there.
                 self.link.send(b"renewed %f\n" % now)
-                self._config.log_event(
-                    "leases renewed for worker", pid=self.pid, silent_s=round(silent_s, 1), leases=count
-                )
+                event = "leases renewed for worker"
+                config.log_event(event, pid=pid, silent_s=rounded_s, leases=leases)
             except (OSError, RespError) as exc:
-                self._config.log_event("cannot renew for worker", pid=self.pid, error=str(exc))
+                config.log_event("cannot renew for worker", pid=pid, error=str(exc))
 
-    def return_leases(self, *, crashed: bool) -> LeaseReturn:
-        """Mark the worker dead; return the work that gives its leases back."""
-        self.dead = True
+    def end(self, *, crashed: bool) -> None:
+        """Mark the worker dead; its leases are to be given back."""
+        self.dead, self._crashed, self._ended_at = True, crashed, time.monotonic()
         self.link.close()
-        return LeaseReturn(self._config, self.pid, self.leases, crashed=crashed)
 
+    def return_leases(self, shutting_down: bool = False) -> bool:
+        """Give back the leases of the dead worker if that is due now. Return whether nothing is
+        left to do.
 
-class LeaseReturn:
-    """The return of a dead worker's leases, in two rounds: a claim that the worker had sent just
-    before it died may reach Redis after the first one."""
-
-    ROUNDS: Final = 2
-    INTERVAL_S: Final = 0.1
-    RETRY_CAP_S: Final = 1.0
-    SHUTDOWN_LIMIT_S: Final = 2.0
-
-    def __init__(self, config: GuardianConfig, pid: int, leases: WorkerLeases, *, crashed: bool) -> None:
-        self._config = config
-        self._pid = pid
-        self._leases = leases
-        self._crashed = crashed
-        self._began = time.monotonic()
-        self._next_at = 0.0
-        self._rounds = 0
-        self._count = 0
-        self._wait_s = self.INTERVAL_S
-
-    def run_once(self, *, shutting_down: bool = False) -> bool:
-        """Do what is due now. Return whether nothing is left to do.
-
-        While Redis is unavailable it is tried until the leases lapse anyway, or for 2 s when the
-        guardian is `shutting_down`.
+        There are two rounds: a claim that the worker had sent just before it died may reach Redis
+        after the first one. While Redis is unavailable it is tried until the leases lapse anyway,
+        or for 2 s when the guardian is `shutting_down`.
         """
-        now = time.monotonic()
-        if now < self._next_at:
+        config, pid, now = self._config, self.pid, time.monotonic()
+        if now < self._return_at:
             return False
         try:
-            self._count += self._leases.release_all(crashed=self._crashed)
+            self._returned += self._leases.release_all(crashed=self._crashed)
             self._rounds += 1
         except (OSError, RespError) as exc:
-            if self._wait_s == self.INTERVAL_S:
-                self._config.log_event("cannot give leases back", pid=self._pid, error=str(exc), doing="trying again")
-            self._wait_s = min(self._wait_s * 2, self.RETRY_CAP_S)
-        self._next_at = now + self._wait_s
-        limit_s = min(self._config.lease_s, self.SHUTDOWN_LIMIT_S) if shutting_down else self._config.lease_s
-        if self._rounds < self.ROUNDS and now - self._began < limit_s:
+            if self._return_wait_s == RETURN_EVERY_S:
+                event, error = "cannot give leases back", str(exc)
+                config.log_event(event, pid=pid, error=error, doing="trying again")
+            self._return_wait_s = min(self._return_wait_s * 2, RETRY_CAP_S)
+        self._return_at = now + self._return_wait_s
+        limit_s = min(config.lease_s, SHUTDOWN_LIMIT_S) if shutting_down else config.lease_s
+        passed_s = now - self._ended_at
+        if self._rounds < RETURN_ROUNDS and passed_s < limit_s:
             return False
         self._leases.close()
-        self._config.log_event(
-            "leases given back", pid=self._pid, leases=self._count, seconds=round(now - self._began, 3)
-        )
+        seconds = round(passed_s, 3)
+        config.log_event("leases given back", pid=pid, leases=self._returned, seconds=seconds)
         return True
 
 

@@ -1,6 +1,7 @@
 """A worker process under its guardian: built, run until it is drained, closed.
 
-arq is not imported here. It is loaded once the worker is ready, see `worker.process.late_jobs`.
+arq is imported once the worker is ready. It imports redis-py: a third of all that a worker imports,
+and no turn needs it.
 """
 
 from __future__ import annotations
@@ -9,14 +10,56 @@ import asyncio
 import signal
 import socket
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
 from shared import log as shared_log
+from shared.process.service import freeze_heap, loop_factory
 from shared.settings import Settings, secrets_of
 from shared.tracing import process as tracing
+from worker.lease.lease import Lease
 from worker.process.guardian_link import GuardianLink
-from worker.process.late_jobs import LateJobs
 from worker.process.loop_group import LoopGroup
-from worker.process.worker_deps import QUEUES, WorkerDeps
+from worker.process.worker_deps import WorkerDeps
+
+
+class LateJobs:
+    """Runs plain jobs, and queues those that have a time, in a worker that is ready before arq is
+    imported."""
+
+    def __init__(self, deps: WorkerDeps) -> None:
+        self._deps = deps
+        # A LeaseWorker. Any, because its module imports arq.
+        self._worker: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._ending = asyncio.Event()
+        self._ended = asyncio.Event()
+
+    async def __call__(self, lease: Lease) -> None:
+        """Run a plain job. One that is claimed before arq is imported waits for it."""
+        worker = await asyncio.shield(self._worker)
+        await worker.run_leased(lease)
+
+    async def run(self) -> None:
+        """Import arq in a thread, then queue jobs at their times until `close`."""
+        try:
+            await self._deps.until_connected()
+            arq_settings = await asyncio.to_thread(import_module, "worker.arq.settings")
+            worker = arq_settings.make_jobs_worker(self._deps.context())
+            freeze_heap()
+            worker.open()
+            # From here on the jobs that wait in `__call__` run.
+            self._worker.set_result(worker)
+            await worker.queue_timed_jobs(self._ending)
+        finally:
+            self._worker.cancel()
+            self._ended.set()
+
+    async def close(self) -> None:
+        """Return when nothing more is queued, and the connections are closed."""
+        self._ending.set()
+        if self._worker.done() and not self._worker.cancelled():
+            await self._ended.wait()
+            await self._worker.result().close()
 
 
 def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int) -> None:
@@ -24,14 +67,11 @@ def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.s
     SettingsError."""
     loop = event_loop()
     asyncio.set_event_loop(loop)
-    deps = WorkerDeps(
-        configure_process(settings),
-        queues=queues or QUEUES,
-        owner=owner,
-        link=GuardianLink(link, lease_s=settings.worker.lease_s),
-        slot=slot,
-    )
-    loop_group = LoopGroup(drain_s=lambda: settings.worker.drain_s, give_up=lambda: working.cancel())
+    configure_process(settings)
+    guardian = GuardianLink(link, lease_s=settings.worker.lease_s)
+    deps = WorkerDeps(settings, queues=queues, owner=owner, link=guardian, slot=slot)
+    drain_s = settings.worker.drain_s
+    loop_group = LoopGroup(drain_s=lambda: drain_s, give_up=lambda: working.cancel())
     loop.add_signal_handler(signal.SIGTERM, loop_group.on_signal, signal.SIGTERM)
     # Ctrl-C in a terminal reaches the whole process group; the guardian decides what happens. The
     # signal has a handler and is not ignored: every process started here would inherit the latter.
@@ -48,10 +88,10 @@ def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.s
 
 async def _serve(deps: WorkerDeps, loop_group: LoopGroup) -> None:
     await deps.start()
-    jobs = LateJobs(deps.context())
+    jobs = LateJobs(deps)
     loops = deps.make_loops(jobs)
     if "jobs" in deps.queues:  # a worker for turns alone would never run what it queues
-        deps.start_background("arq", jobs.run(deps.until_connected))
+        deps.start_background("arq", jobs.run())
     try:
         await loop_group.run(loops)
     finally:
@@ -70,8 +110,4 @@ def configure_process(settings: Settings) -> Settings:
 
 def event_loop() -> asyncio.AbstractEventLoop:
     """Return a new event loop: uvloop's where it is installed."""
-    try:
-        import uvloop
-    except ImportError:  # no wheel for this platform
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    return (loop_factory() or asyncio.new_event_loop)()

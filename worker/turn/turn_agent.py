@@ -13,7 +13,7 @@ from shared.errors import ToolFailed
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import PRESET
-from shared.process.heap import freeze_heap
+from shared.process.service import freeze_heap
 from shared.settings import Settings, ToolsSettings, child_environment
 from shared.store.access.audit import Audit
 from shared.store.client.redis_client import RedisClient
