@@ -18,8 +18,7 @@ T = TypeVar("T")
 
 CALL_LIMIT_S: Final = 1.0
 MUTE_S: Final = 60.0
-"""Seconds for which a hook that was too slow for a delta gets none: a reply has hundreds, and each
-would wait for it."""
+"""Seconds for which a hook that was too slow for a delta gets none: a reply has hundreds."""
 
 
 class Iteration(msgspec.Struct):
@@ -39,13 +38,10 @@ class ToolRun(msgspec.Struct, frozen=True):
 
 
 class IterationDone(msgspec.Struct, frozen=True, kw_only=True):
-    """A round that has ended. `results` is empty when the model asked for no tool.
-
-    `usage` covers all model calls of the round, `seconds` is the time until the reply was complete.
-    `runs` has the tool calls that this worker ran, by their ids. With `resumed` the reply is one
-    that an earlier worker had stored: no model was asked, and some of the calls may have run
-    before.
-    """
+    """A round that has ended. `results` is empty when the model asked for no tool. `usage` covers
+    all model calls of the round, `seconds` is the time until the reply was complete. `runs` has the
+    tool calls that this worker ran, by their ids. With `resumed` the reply is one that an earlier
+    worker had stored: no model was asked, and some of the calls may have run before."""
 
     session: str
     turn: int
@@ -67,8 +63,7 @@ class AgentHook:
     """True if the hook wants on_stream; then the model is asked to stream even without a viewer."""
 
     changes_messages: bool = True
-    """False in a hook whose before_iteration only reads the messages: then a long conversation is
-    not copied for it."""
+    """False in a hook whose before_iteration only reads the messages: then they are not copied."""
 
     async def before_iteration(self, context: Iteration) -> None:
         """Called when a round begins."""
@@ -80,11 +75,8 @@ class AgentHook:
         """Called when the running reply is complete, or taken back."""
 
     async def before_execute_tools(self, calls: Sequence[ToolCallRequest]) -> Mapping[str, str]:
-        """Return {call id: reason} for the calls that must not run.
-
-        This is advice: a hook that fails refuses nothing, so a security boundary does not belong
-        here.
-        """
+        """Return {call id: reason} for the calls that must not run. This is advice: a hook that
+        fails refuses nothing, so a security boundary does not belong here."""
         return {}
 
     async def after_iteration(self, result: IterationDone) -> None:
@@ -159,8 +151,7 @@ class CompositeHook(AgentHook):
         return text
 
     async def _guard(self, hook: AgentHook, event: str, *arguments: Any, check: Callable[[Any], Any] = bool) -> Any:
-        """Return the hook's answer as `check` returns it; None if the hook fails or is too slow, or
-        the check fails."""
+        """Return the hook's answer as `check` returns it; None if either fails or is too slow."""
         try:
             return check(await within(self._call_limit_s, getattr(hook, event)(*arguments)))
         except asyncio.CancelledError as exc:
@@ -181,10 +172,7 @@ def _hooks_with(method: str, hooks: Iterable[AgentHook]) -> tuple[AgentHook, ...
 
 
 def _messages_are_valid(context: Iteration, kept: Sequence[Mapping[str, Any]], _answer: Any) -> bool:
-    """Return True if the messages that a hook left can be sent at all; raise otherwise.
-
-    The hook is responsible for a provider accepting them.
-    """
+    """Return True if the messages that a hook left can be sent at all; raise otherwise."""
     if context.messages == kept:
         return True
     for message in context.messages:
@@ -214,10 +202,8 @@ def _checked_text(answer: Any) -> str | None:
 
 async def within(limit_s: float, call: Awaitable[T]) -> T:
     """Await a call and return its result. Raises TimeoutError after more than `limit_s` of waiting.
-
     Most calls of hooks never wait, and the timer of `asyncio.timeout` costs several times what they
-    do. So a coroutine makes its first step without one. A timer could not stop that step anyway.
-    """
+    do. So a coroutine makes its first step without one. A timer could not stop that step anyway."""
     if not isinstance(call, types.CoroutineType):
         async with asyncio.timeout(limit_s):
             return await call
@@ -233,8 +219,7 @@ async def within(limit_s: float, call: Awaitable[T]) -> T:
 
 @types.coroutine
 def _resume(call: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """Continue a coroutine that has already begun and waits for something, as `await` does with a
-    new one."""
+    """Continue a coroutine that has begun and waits, as `await` does with a new one."""
     while True:
         try:
             came = yield waits_for

@@ -11,16 +11,13 @@ from worker.agent.model.model import TokenUsage, ToolSpec
 from worker.agent.ports import NULL_PORTS, Allowance
 
 CHARS_PER_TOKEN: Final = 4
-MESSAGE_TOKENS: Final = 4
-"""Tokens of the frame of one message (role, separators)."""
-
+MESSAGE_TOKENS: Final = 4  # tokens of the frame of one message (role, separators)
 IMAGE_TOKENS: Final = 1600
 """Tokens of one image of any size: about the most that a large provider counts for one."""
 
 
 class Meter:
-    """Adds up the usage of one run, and charges the allowance after each call: a run that fails
-    later has used it all the same."""
+    """Adds up the usage of one run, and charges each call at once: the run may fail later."""
 
     def __init__(self, allowance: Allowance = NULL_PORTS) -> None:
         self.used = TokenUsage()
@@ -50,12 +47,10 @@ class Meter:
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """The token limits of a model: `context_tokens` in all (0: unknown, nothing is checked).
-
-    A prompt may use the share `compact_at` of them, and must leave space for the reply and a
-    buffer. A reply limit close to a small context still leaves an eighth of it for the prompt,
-    because a prompt limit near zero would make every call impossible.
-    """
+    """The token limits of a model: `context_tokens` in all (0: unknown, nothing is checked). A
+    prompt may use the share `compact_at` of them, and must leave space for the reply and a buffer.
+    A reply limit close to a small context still leaves an eighth of it for the prompt, because a
+    prompt limit near zero would make every call impossible."""
 
     context_tokens: int = 0
     max_output_tokens: int = 4096
@@ -71,10 +66,8 @@ class Budget(msgspec.Struct, frozen=True):
 
 def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()) -> int:
     """Estimate the tokens of a prompt: one for four bytes of text, a fixed number for an image.
-
     That is a little high for English and about right for scripts of three bytes a character. An
-    estimate needs no tokenizer; the share that `Budget` leaves free covers its error.
-    """
+    estimate needs no tokenizer; the share that `Budget` leaves free covers its error."""
     size = 0
     for message in messages:
         for value in message.values():

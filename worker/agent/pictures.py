@@ -1,8 +1,6 @@
 """Pictures of files that tools opened: shown to the model during the turn, not kept in history.
-
 Many providers accept pictures only in messages of the user, so the pictures of all tools of one
-reply share one user message after the results. A successor of the turn loads the files again.
-"""
+reply share one user message after the results. A successor of the turn loads the files again."""
 
 from __future__ import annotations
 
@@ -15,9 +13,7 @@ from worker.agent.ports import Pictures
 
 Message = dict[str, Any]
 
-TURN_PICTURES: Final = 4
-"""The most pictures of files that are shown in one turn."""
-
+TURN_PICTURES: Final = 4  # the most pictures of files that are shown in one turn
 MARK: Final = "[Pictures of files that your tools looked at; nobody wrote this]"
 REFUSED: Final = "they cannot be shown: this model takes no pictures, or not these"
 _PATH_CHARS: Final = 200

@@ -1,10 +1,7 @@
 """The agent's ports: everything a turn needs from outside the core, as Protocols. All of them are
-in this one long file, so that the whole border of the agent can be read at once.
-
-The worker implements them (`worker/turn`, `worker/guards`), tests implement
-them in memory. Their own bodies are the answers of `NULL_PORTS`, which stands wherever a turn has
-nothing of the kind, so the loop needs no branches.
-"""
+in this one long file, so that the whole border of the agent can be read at once. The worker
+implements them (`worker/turn`, `worker/guards`), tests implement them in memory. Their own bodies
+are the answers of `NULL_PORTS`, which stands wherever a turn has nothing of the kind."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ from shared.messages.transcript import ApprovalEntry, LedgerEntry, UserEntry
 from worker.agent.model.model import Image, TokenUsage, ToolCallRequest
 
 Safety = Literal["read_only", "idempotent", "unsafe"]
-"""The effect of calling a tool twice: nothing, the same thing, or harm. Decides concurrency, resume
-and approval."""
+"""The effect of a second call: none, the same, or harm. For concurrency, resume, approval."""
 
 
 # --- The turn itself: its record, its chat, its budget
@@ -33,30 +29,22 @@ class Journal(Protocol):
 
     async def checkpoint(self) -> None:
         """Pass a point at which the turn may end. Called before every model call and every tool
-        batch; waits while the turn is suspended.
-
-        Raises TurnReleased, TurnStopped or LeaseLost when the turn must not go on here.
-        """
+        batch; waits while the turn is suspended. Raises TurnReleased, TurnStopped or LeaseLost."""
 
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         """Write one step, and carry out `effect` with it, both or neither; durable when this
         returns. Raises LeaseLost. Safe to call from several tasks."""
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
-        """Ask a person, or keep waiting for the answer to a question that was asked before, and
-        give the turn up until then.
-
-        Raises TurnParked; returns when `wait_s` has passed without an answer. Raises LeaseLost,
-        TurnStopped.
-        """
+        """Ask a person, or wait on for the answer to a question, and give the turn up until then.
+        Returns after `wait_s` without one. Raises TurnParked, LeaseLost, TurnStopped."""
 
     async def confirm(self) -> None:
         """Renew the lease now, before something that cannot be undone. Raises LeaseLost."""
 
 
 class TurnProgress(Protocol):
-    """Live output of a running turn. It is not durable: losing any of it loses nothing. May raise
-    TurnEnded, which ends the turn."""
+    """Live output of a running turn. Not durable: losing it loses nothing. May raise TurnEnded."""
 
     async def add_text(self, delta: str) -> None:
         """Append text to the visible reply."""
@@ -72,8 +60,7 @@ class TurnProgress(Protocol):
 
 
 class FollowupMessage(msgspec.Struct, frozen=True):
-    """A message that joined a running turn. `images` go out with it; its text only names them. The
-    sender is set in groups."""
+    """A message that joined a running turn, with its `images`. The sender is set in groups."""
 
     entry: UserEntry
     images: tuple[Image, ...] = ()
@@ -99,13 +86,11 @@ class Allowance(Protocol):
     """The budget of a chat. Checked before every round, charged after every call."""
 
     async def refusal(self) -> str | None:
-        """Return the reason why no further call may be made, as a sentence for the person; None if
-        one may."""
+        """Return why no further call may be made, as a sentence for the person; None if one may."""
         return None
 
     async def count(self, usage: TokenUsage) -> str | None:
-        """Charge the usage of one call. Return a sentence for the person when most of the budget is
-        used up now, else None."""
+        """Charge one call. Return a sentence for the person when most of the budget is used."""
         return None
 
     def count_later(self, usage: TokenUsage) -> None:
@@ -118,8 +103,7 @@ class Allowance(Protocol):
 
 
 class ApprovalNeed(NamedTuple):
-    """The verdict on one call: run it, ask a person first, or refuse it because there is no person
-    to ask. `why` is for the model."""
+    """The verdict on one call: run it, ask a person first, or refuse it. `why` is for the model."""
 
     kind: Literal["free", "ask", "refuse"]
     why: str = ""
@@ -181,8 +165,7 @@ class Files(Protocol):
         raise ToolFailed(f"{path!r} cannot be written: this agent has no files")
 
     def stamp(self) -> str:
-        """Return the version the model has seen of files that others write too; `""` if there are
-        none."""
+        """Return the version the model has seen of files that others write too; `""` for none."""
         return ""
 
     def as_of(self, stamp: str) -> Files:
@@ -208,16 +191,12 @@ class Pictures(Protocol):
 
 
 class Effects(Protocol):
-    """Effects of one tool call inside Shoal, each carried out exactly once even if the worker is
-    lost."""
+    """Effects of one tool call inside Shoal, each exactly once even if the worker is lost."""
 
     async def carry_out(self, effect: Effect) -> bool:
         """Carry out an effect in one step with its record. Return False if an earlier attempt at
-        this call has done it.
-
-        A call with several effects carries them out in the same order at each attempt. Its tool is
-        `idempotent`. Raises LeaseLost, and ToolFailed when this agent must not.
-        """
+        this call has done it. A call with several effects carries them out in the same order at
+        each attempt. Its tool is `idempotent`. Raises LeaseLost and ToolFailed."""
         raise ToolFailed("this agent can only answer; say what should be done instead")
 
     async def border(self) -> None:
@@ -262,8 +241,7 @@ class Outside(Protocol):
         return ""
 
     async def until_doubtful(self) -> None:
-        """Return when this worker may soon lose the turn: anything that runs outside must end
-        now."""
+        """Return when this worker may soon lose the turn: what runs outside must end now."""
         await asyncio.Event().wait()  # without a lease there is nothing to lose
 
     async def copies(self) -> Mapping[str, bytes]:

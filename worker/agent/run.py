@@ -26,8 +26,7 @@ NOT_FINISHED: Final = (
 
 
 class AgentRun:
-    """The model's view of the turn, the steps that are kept, and the cost of both, from one round
-    to the next."""
+    """The model's view of the turn, the kept steps, and the cost of both, from round to round."""
 
     def __init__(self, spec: AgentRunSpec, model: Model, tools: Toolbox, journal: Journal) -> None:
         self._spec = spec

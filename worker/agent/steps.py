@@ -88,8 +88,7 @@ class TurnSteps:
         )
 
     def best_text(self, text: str, note: str) -> str:
-        """Return the newest text of the model, preferably `text`, followed by a note that the turn
-        is not finished."""
+        """Return the newest text of the model, preferably `text`, with a note after it."""
         for step in reversed(self.entries):
             if not text and isinstance(step, AssistantEntry) and step.tool_calls:
                 text = step.content or ""

@@ -85,8 +85,7 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished turn. `entries` are for history; `usage` counts this attempt only, `rounds` all of
-    them."""
+    """A finished turn. `entries` are for history; `usage` counts this attempt, `rounds` all."""
 
     content: str
     entries: tuple[TranscriptEntry, ...]
@@ -96,8 +95,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalState(msgspec.Struct, frozen=True):
-    """The ledger's record of a call that needs approval. `decision` is None while the question is
-    open, and after it timed out."""
+    """The ledger's record of a call that needs approval. `decision` is None until one came."""
 
     question: ApprovalEntry
     decision: DecisionEntry | None = None
@@ -122,8 +120,7 @@ class StoredReply(msgspec.Struct, frozen=True):
 
 
 def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
-    """Return the last stored reply and the state of its calls; None for an empty ledger, and after
-    a complete answer."""
+    """Return the last stored reply and the state of its calls; None if empty or answered."""
     point: StoredReply | None = None
     for entry in ledger:
         match entry:
@@ -153,12 +150,9 @@ def saved_history(
     result_chars: int = SAVED_RESULT_CHARS,
 ) -> tuple[TranscriptEntry, ...]:
     """Return the entries that history gains from a turn: the message and those that joined it, its
-    steps, one final text. Also for a turn that was stopped.
-
-    `steps` is its ledger or its transcript. An answer that was followed by further messages is left
-    out, because the final text contains it. Tool results are cut to `result_chars`, stand in the
-    order of their calls, and none is missing.
-    """
+    steps, one final text. Also for a turn that was stopped. `steps` is its ledger or its
+    transcript. An answer that was followed by further messages is left out, because the final text
+    contains it. Results are cut to `result_chars`, in their calls' order; none is missing."""
     kept: list[TranscriptEntry] = [entry, *joined]
     kept.extend(pair_calls_with_results(step for step in steps if isinstance(step, ToolEntry) or _has_calls(step)))
     if final is not None:
@@ -168,8 +162,7 @@ def saved_history(
 
 def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
     """Return the entries with every tool call followed by exactly one result, in the calls' order.
-    Results without a call are dropped, and a missing one is replaced by a note, because providers
-    refuse both."""
+    Results without a call are dropped, a missing one becomes a note: providers refuse both."""
     fixed: list[TranscriptEntry] = []
     open_calls: tuple[ToolCall, ...] = ()
     results: dict[str, ToolEntry] = {}

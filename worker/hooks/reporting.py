@@ -1,5 +1,4 @@
-"""Rounds and tools in the log and in the metrics of the process: names, numbers and times, never
-message text."""
+"""Rounds and tools in the log and the metrics: names, numbers and times, never message text."""
 
 from __future__ import annotations
 

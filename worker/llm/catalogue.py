@@ -21,8 +21,8 @@ log = logger("models")
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Prices in USD per token, and sizes in tokens; 0 if unknown. `cached_usd` is for the cached part
-    of a prompt. `context_tokens` is the limit of a prompt."""
+    """Prices in USD per token (`cached_usd` for a cached part of a prompt), and sizes in tokens; 0
+    if unknown. `context_tokens` is the limit of a prompt."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0
@@ -31,8 +31,7 @@ class ModelFacts(msgspec.Struct, frozen=True):
     output_tokens: int = 0
 
     def cost_usd(self, usage: TokenUsage) -> float:
-        """Return the cost of these tokens, without surcharges for very long prompts or for filling a
-        cache."""
+        """Return the cost of these tokens, without surcharges for long prompts or caches."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         return (
             (usage.prompt_tokens - cached) * self.input_usd
@@ -64,11 +63,9 @@ class _CatalogueEntry(msgspec.Struct):
 
 
 class ModelCatalogue:
-    """Facts about the models of the settings. The table (3 MB) is read once, in a thread, and dropped.
-
-    `model.prices` and `model.context_tokens` override it; the latter applies to `model.name`, and
-    to a preset that the table does not list.
-    """
+    """Facts about the models of the settings. The table (3 MB) is read once, in a thread, and
+    dropped. `model.prices` and `model.context_tokens` override it; the latter applies to
+    `model.name`, and to a preset that the table does not list."""
 
     def __init__(self, settings: ModelSettings, *, table: Path | None = None) -> None:
         self._settings = settings
@@ -77,8 +74,7 @@ class ModelCatalogue:
         self._reading = asyncio.Lock()
 
     async def facts_of(self, name: str) -> ModelFacts:
-        """Return the facts about a model by its name in the settings; empty ones for an unknown
-        model."""
+        """Return the facts about a model by its name in the settings; empty ones if unknown."""
         if self._facts is None:
             # Checked again under the lock: turns that begin together read the 3 MB once.
             async with self._reading:
@@ -113,7 +109,7 @@ def configured_names(settings: ModelSettings) -> Iterable[str]:
 
 
 def _shipped() -> Path:
-    """Return the path of the table in LiteLLM's folder. Raises FileNotFoundError if not installed."""
+    """Return the path of the table in LiteLLM's folder. Raises FileNotFoundError without it."""
     spec = find_spec("litellm")
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError("litellm is not installed")

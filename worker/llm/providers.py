@@ -1,8 +1,6 @@
-"""Model providers: recognised by a name, a key or an address, and the route to each.
-
-A model's name is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol and are
-reached by the direct client; LiteLLM reaches the others. A new provider is an entry of PROVIDERS.
-"""
+"""Model providers: recognised by a name, a key or an address, and the route to each. A model's name
+is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol and are reached by the
+direct client; LiteLLM reaches the others. A new provider is an entry of PROVIDERS."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ Client = Literal["direct", "litellm"]
 
 
 class Override(Struct, frozen=True, kw_only=True):
-    """Parameters for models whose names start with one of `starts`: a value to set, or None for a
-    parameter that they refuse."""
+    """Parameters for models whose names start with one of `starts`; None removes one."""
 
     starts: tuple[str, ...]
     parameters: dict[str, Any] = {}
@@ -187,11 +184,9 @@ def detect(settings: ModelSettings) -> ProviderSpec | None:
 
 def choose(settings: ModelSettings) -> Route:
     """Return the route to the model of the settings. Raises SettingsError for a direct route that
-    does not exist, and for a key that no header can hold.
-
-    `auto` is direct if the endpoint speaks OpenAI's protocol. Without a key that the endpoint needs
-    it is LiteLLM, which knows the environment variables of every provider.
-    """
+    does not exist, and for a key that no header can hold. `auto` is direct if the endpoint speaks
+    OpenAI's protocol. Without a key that it needs it is LiteLLM, which finds keys in the
+    environment."""
     key, name, address = _key(settings), settings.name, settings.api_base
     if not (key.isascii() and key.isprintable()):
         wrong = "model.api_key has characters that no HTTP header can hold"

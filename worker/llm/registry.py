@@ -112,8 +112,7 @@ class Models:
 
 def build_model(settings: ModelSettings, limits: Limits = None) -> Model:
     """Return the model of the settings, with retries and fallbacks, importing only what it needs.
-    With `limits` it keeps to the fleet's limits. Raises SettingsError for a model that cannot be
-    reached as the settings want it."""
+    With `limits` it keeps to the fleet's limits. Raises SettingsError for one without a route."""
     return _chain([settings, *_fallbacks(settings)], limits, ModelCatalogue(settings))
 
 
@@ -137,8 +136,8 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
 
 def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
     """Return the settings of a fallback: the same endpoint and key, unless its name begins with
-    another provider. That provider's key is in `model.fallback_keys`. Without one the provider needs
-    none, or LiteLLM finds it in the environment; at a gateway it is a model of the gateway."""
+    another provider. That provider's key is in `model.fallback_keys`. Without one the provider
+    needs none, or LiteLLM finds it; at a gateway it is a model of the gateway."""
     first = name.partition("/")[0] if "/" in name else ""
     key = settings.fallback_keys.get(first)
     spec = detect(settings)

@@ -1,5 +1,4 @@
-"""Consolidation of conversations into memory, piece by piece. A piece that no model can sum up is
-kept raw: nothing is lost."""
+"""Conversations become memory, piece by piece. What no model can sum up stays raw."""
 
 from __future__ import annotations
 
@@ -81,11 +80,9 @@ class Consolidator:
                 break
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
-        """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md. Return whether it changed.
-
-        If the model cannot do it, the file stays. The usage is charged to the chat that owns the
-        memory, if one does.
-        """
+        """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md. Return whether it
+        changed. If the model cannot do it, the file stays. The usage is charged to the chat that
+        owns the memory, if one does."""
         of, _, session = scope.partition(":")
         count = partial(self._count, session) if of == "chat" else None
         for _ in range(SWAPS):
@@ -142,8 +139,7 @@ class Consolidator:
         return read
 
     async def _summarise(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
-        """Bring one piece into memory through the model, and return the outcome. Raises
-        UnusableReply, ModelError, MemoryChanged."""
+        """Bring one piece into memory through the model, and return the outcome."""
         for _ in range(SWAPS):
             old = await self._memory.read_memory(read.scope)
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
@@ -198,8 +194,8 @@ def _notes(text: str) -> str:
 
 
 def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
-    """Return how many characters of a conversation fit into one call: half of what MEMORY.md and the
-    reply leave, because an estimate by characters is too low for many languages."""
+    """Return how many characters of a conversation fit into one call: half of what MEMORY.md and
+    the reply leave, because an estimate by characters is too low for many languages."""
     if context_tokens <= 0:
         return PIECE_CHARS
     room = (context_tokens - max_tokens) * CHARS_PER_TOKEN - file_bytes
@@ -207,5 +203,5 @@ def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
 
 
 def _may_pass(exc: UnusableReply | ModelError) -> bool:
-    """Return whether the fault is the service's, not the text's. A rejected key will be replaced."""
+    """Return whether the service is at fault, not the text. A rejected key will be replaced."""
     return isinstance(exc, ModelError) and (exc.retryable or exc.kind == "auth")

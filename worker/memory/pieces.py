@@ -14,15 +14,12 @@ from shared.errors import BadRecord
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry, decode_transcript
 from worker.agent.tools.tool import shorten
 
-Entry = TranscriptEntry | None
-"""None stands for a record that this release cannot read."""
-
+Entry = TranscriptEntry | None  # None: a record that this release cannot read
 LINE_LEAST_CHARS: Final = 200
 _USER: Final = b"\xa1t\xa4user"
 """The bytes of a user message's record after its first byte: the tag comes first, see `codec`."""
 
-LATEST_MS: Final = 253_402_000_000_000
-"""Later times have a year of more than four digits."""
+LATEST_MS: Final = 253_402_000_000_000  # later times have a year of more than four digits
 
 
 class ConversationPiece(msgspec.Struct, frozen=True):
@@ -46,11 +43,9 @@ def read_entries(records: Sequence[bytes]) -> list[Entry]:
 
 def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
     """Return how many of the oldest `entries` to take, so that about `keep` of `total` stay and the
-    rest begins with a message.
-
-    A message stays together with those that joined its turn, its tool calls, their results and its
-    answer. `entries` may be only the first part of the `total`. Returns 0 if nothing can be taken.
-    """
+    rest begins with a message. A message stays together with those that joined its turn, its tool
+    calls, their results and its answer. `entries` may be the first of the `total`. Returns 0 for
+    none."""
     target = total - keep
     if target <= 0:
         return 0
@@ -63,9 +58,9 @@ def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
 
 
 def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> ConversationPiece:
-    """Return as many of the oldest messages, each with its whole turn, as fit into `chars` characters
-    of text, but at least one turn; if it alone is longer, the middle of its text is left out, and
-    the text says so. Raises ValueError if there are no entries."""
+    """Return as many of the oldest messages, each with its whole turn, as fit into `chars`
+    characters of text, but at least one turn; if it alone is longer, the middle of its text is left
+    out, and the text says so. Raises ValueError if there are no entries."""
     if not entries:
         raise ValueError("there are no entries to make a piece of; ask only when some are left")
     named = len({entry.sender_id for entry in entries if isinstance(entry, UserEntry)}) > 1

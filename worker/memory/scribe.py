@@ -88,12 +88,9 @@ class MemoryWriter:
     async def ask(
         self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "", count: Count | None = None
     ) -> SavedMemory:
-        """Return what the model saves of `text`, given that MEMORY.md is `old`.
-
-        The tool CONSOLIDATE requires an entry; one without a time gets `stamp`. A MEMORY.md that is
-        too big or has lost most of the old one is sent back once, and then refused. Raises
-        UnusableReply, ModelError.
-        """
+        """Return what the model saves of `text`, given that MEMORY.md is `old`. The tool
+        CONSOLIDATE requires an entry; one without a time gets `stamp`. A MEMORY.md that is too big
+        or has lost most of the old one is sent back once, then refused. Raises UnusableReply."""
         messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         call = await self._usable_call(messages, tool, REPLIES, count)
         entry, memory = _history_entry(call, stamp), _memory_update(call, old)

@@ -57,8 +57,8 @@ class Bootstrap:
         self._starting = False
 
     def parts(self) -> tuple[str, ...]:
-        """Return each file under its name, in a fixed order; the same object until one changes.
-        Checks the files at most once a second, and reads only those that changed."""
+        """Return each file under its name, in order; the same object until one changes. Checks the
+        files at most once a second."""
         if self._check_interval.due():
             texts = {name: file.read_if_changed() for name, file in self._files.items()}
             parts = tuple(f"## {name}\n\n{text}" for name, text in texts.items() if text)
@@ -81,11 +81,9 @@ def _read_text(path: Path) -> str:
 
 class SystemPrompt:
     """Identity, bootstrap files, memory, active skills, list of skills, in this order. As long as
-    none of them changes, the bytes are the same, so that a provider's prompt cache hits.
-
-    An operator's edit of a bootstrap file or a skill takes effect within about a second, without a
-    restart. The constructor raises SettingsError for a bootstrap file that cannot be read.
-    """
+    none of them changes, the bytes are the same, so that a provider's prompt cache hits. An
+    operator's edit of a bootstrap file or a skill takes effect within about a second, without a
+    restart. The constructor raises SettingsError for a bootstrap file that cannot be read."""
 
     def __init__(
         self,
@@ -105,8 +103,7 @@ class SystemPrompt:
         self._refresh_skills()  # now rather than in the first turn
 
     def render(self, memory: str = "", own: Sequence[Skill] = ()) -> str:
-        """Return the whole text. `memory` is the MEMORY.md of the turn, `own` are the skills of its
-        workspace."""
+        """Return the whole text. `memory` is the turn's MEMORY.md, `own` its workspace's skills."""
         skills = self._refresh_skills()
         listed = skill_list([*skills, *own]) if own else self._listed
         parts = [self._identity, *self._bootstrap.parts(), memory_section(memory)]
@@ -136,8 +133,8 @@ def _render(template: str, agent_name: str, **more: str) -> str:
 
 
 def memory_section(text: str) -> str:
-    """Return MEMORY.md as a part of the prompt, each line quoted with `> `, so that no text in it can
-    imitate a heading or a separator of the prompt."""
+    """Return MEMORY.md as a part of the prompt, each line quoted with `> `, so that no text in it
+    can imitate a heading or a separator of the prompt."""
     lines = text.strip().splitlines() or ["(nothing yet)"]
     return "\n".join([_MEMORY, "", *(f"> {line}".rstrip() for line in lines)])
 

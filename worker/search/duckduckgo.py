@@ -1,9 +1,7 @@
-"""DuckDuckGo's HTML page for browsers without scripts: it offers no API.
-
-This uses the guarded fetcher and not a scraping library: such a library is synchronous, cannot be
-cancelled, connects past every address check, and poses as a browser. If DuckDuckGo asks for a human
-(a CAPTCHA), the model reads that.
-"""
+"""DuckDuckGo's HTML page for browsers without scripts: it offers no API. This uses the guarded
+fetcher and not a scraping library: such a library is synchronous, cannot be cancelled, connects
+past every address check, and poses as a browser. If DuckDuckGo asks for a human (a CAPTCHA), the
+model reads that."""
 
 from __future__ import annotations
 

@@ -49,10 +49,8 @@ class SearchEngine(Protocol):
 
 def build_engine(name: str, *, url: str = "", key: str = "", total_s: float = 15.0) -> SearchEngine:
     """Build the engine of that name, importing only that one. It can reach its own server and
-    nothing else; that server may be private if the operator names it in `url`.
-
-    Raises SettingsError for an unknown name or a missing address or key.
-    """
+    nothing else; that server may be private if the operator names it in `url`. Raises SettingsError
+    for an unknown name or a missing address or key."""
     if name not in ENGINES:
         wrong = f"tools.search_engine: there is no {name!r}"
         raise SettingsError(f"{wrong}; use one of {', '.join(ENGINES)} or off")

@@ -35,7 +35,7 @@ class _FoundPages(msgspec.Struct):
 
 
 class JsonEngine:
-    """An engine that answers one request in JSON. `refusals` are its own statuses and their text."""
+    """An engine that answers one request in JSON. `refusals` are its own statuses in words."""
 
     name: ClassVar[str]
     refusals: ClassVar[Mapping[int, str]]

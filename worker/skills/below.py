@@ -51,9 +51,8 @@ def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_
 
 def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
     """Return the paths of the regular files below `inside`, a path below `folder` (`""`, or one
-    that ends in `/`), relative to it and sorted. Hidden files are left out; at most 100 files, four
-    folders deep. Blocking. A listed file may still be unreadable; links are followed, or left out,
-    as by `read_below`."""
+    that ends in `/`), relative to it and sorted. No hidden files; at most 100, four folders deep.
+    Blocking. A file may be unreadable; `links` as for `read_below`."""
     found: list[str] = []
     waiting, left = [""], _ENTRIES
     while waiting and left > 0 and len(found) < _FILES:

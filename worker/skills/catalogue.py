@@ -18,13 +18,9 @@ from worker.skills.front_matter import Head, parse_skill
 from worker.skills.watched_files import CheckInterval, WatchedFile
 
 SKILL: Final = "SKILL.md"
-OWN: Final = "skills"
-"""The folder of a workspace in which an agent writes its own skills."""
-
+OWN: Final = "skills"  # the folder of a workspace in which an agent writes its own skills
 BUILT_IN: Final = Path(__file__).parent
-OWN_LIMIT: Final = 50
-"""The most skills of a workspace that are listed."""
-
+OWN_LIMIT: Final = 50  # the most skills of a workspace that are listed
 PROGRAM_KEPT_S: Final = 30.0
 """Seconds for which a look-up of a program counts: it walks through every folder of PATH."""
 
@@ -71,7 +67,7 @@ class Skill(msgspec.Struct, frozen=True):
 
 
 class SkillCatalogue:
-    """The skills of a worker. `environment` are the names of set variables; `find` finds programs."""
+    """The skills of a worker. `environment` has names of set variables; `find` finds programs."""
 
     def __init__(
         self,
@@ -90,9 +86,8 @@ class SkillCatalogue:
         self._logged: set[tuple[str, str]] = set()
 
     def skills(self) -> tuple[Skill, ...]:
-        """Return built-in skills and the operator's, by name; the operator's override built-in ones.
-        The same object until one changes. Checks the files at most once a second, and reads only
-        those that changed."""
+        """Return built-in skills and the operator's, by name; the operator's override built-in
+        ones. The same object until one changes. Checks the files at most once a second."""
         if self._check_interval.due():
             found: dict[str, Skill] = {}
             for shelf in self._shelves:
@@ -202,8 +197,7 @@ def _load(path: Path) -> tuple[Head, str]:
 
 
 def _folders(root: Path, inside: str = "", *, links: bool) -> list[str]:
-    """Return the names of the folders that may hold a skill, sorted; an empty list if the root does
-    not exist. Raises other OSErrors."""
+    """Return the names of the folders that may hold a skill, sorted; none without a root."""
     try:
         entries = entries_below(root, inside, links=links)
         return sorted(name for name, is_folder in entries if is_folder and _NAME.fullmatch(name))

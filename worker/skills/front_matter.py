@@ -62,7 +62,7 @@ def parse_skill(text: str) -> tuple[Head, str]:
 
 @lru_cache(maxsize=256)
 def _parse_head(text: str) -> Head | str:
-    """Return a head, or what is wrong with it. Cached: skills of workspaces are read in every turn."""
+    """Return a head, or what is wrong with it. Cached: every turn reads skills of workspaces."""
     import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
 
     if len(text.encode()) > HEAD_LIMIT_BYTES:

@@ -31,9 +31,8 @@ class CheckInterval:
 
 
 class WatchedFile(Generic[T]):
-    """The content of a file. One that breaks or becomes unreadable keeps its last good content; a
-    deleted one has none. `load` reads it and raises OSError or ValueError; `report` is called once
-    for either, until something changes."""
+    """The content of a file. One that breaks keeps its last good content; a deleted one has none.
+    `load` raises OSError or ValueError; `report` is called once for either."""
 
     def __init__(self, path: Path, load: Callable[[Path], T], report: Callable[[Exception], None]) -> None:
         self._path = path

@@ -58,9 +58,7 @@ class Asker:
 
     async def ask(self, messages: Messages) -> ModelReply:
         """Return one reply. An empty one is asked for once more; a second empty one is returned.
-
-        Raises ModelError, and what the journal, the progress and the allowance raise.
-        """
+        Raises ModelError, and what the journal, the progress and the allowance raise."""
         reply = await self._ask_whole(messages)
         return reply if reply.text or reply.calls else await self._ask_whole(messages)
 

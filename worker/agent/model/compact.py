@@ -1,8 +1,5 @@
 """Compaction of a prompt in the middle of a turn: the newest messages stay, the rest becomes a
-summary of the task.
-
-Only the prompt becomes smaller; ledger and history keep everything.
-"""
+summary of the task. Only the prompt becomes smaller; ledger and history keep everything."""
 
 from __future__ import annotations
 
@@ -50,15 +47,13 @@ class Compact(Protocol):
     """Compacts the messages of a running turn."""
 
     async def __call__(self, messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
-        """Keep the system text, `task` (the message that is being answered) and the newest `keep`
-        messages, as far as that fits in about `aim_tokens`; a tool call keeps its results. Never
-        raises for a model that cannot help."""
+        """Keep the system text, `task` (the message to answer) and the newest `keep` messages, as
+        far as that fits in about `aim_tokens`; a call keeps its results. Raises no ModelError."""
         ...
 
 
 def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMARY_TOKENS) -> Compact:
-    """Return a Compact that makes one call to `model`. If the call fails, a note takes the place of
-    the summary."""
+    """Return a Compact that makes one call to `model`. If it fails, a note replaces the summary."""
 
     async def compact(messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
         head, rest = _without_system(messages)
@@ -94,8 +89,7 @@ def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMAR
 
 
 def shorten_results(messages: Sequence[Message], aim_tokens: int) -> list[Message]:
-    """Return the messages with the largest tool results shortened, one after the other, until all
-    of them fit."""
+    """Return the messages with the largest tool results shortened, one by one, until all fit."""
     kept = list(messages)
     too_many = estimate_tokens(kept) - aim_tokens
     while too_many > 0:
@@ -115,8 +109,7 @@ def _without_system(messages: Sequence[Message]) -> tuple[list[Message], list[Me
 
 
 def _start(messages: Sequence[Message], keep: int) -> int:
-    """Return the index of the newest `keep` messages, or an earlier one: a tool result is never
-    separated from its call."""
+    """Return the index of the newest `keep` messages, or earlier: results stay with calls."""
     start = max(0, len(messages) - keep)
     while 0 < start < len(messages) and messages[start]["role"] == "tool":
         start -= 1
@@ -138,8 +131,7 @@ def _result_chars(message: Message) -> int:
 
 
 def _render_record(messages: Sequence[Message], task: Message, room_chars: int) -> str:
-    """Return the messages as text for the summary, each cut to the same length so that all of them
-    fit."""
+    """Return the messages as text for the summary, each cut to the same length so that all fit."""
     lines = [f"{message['role'].upper()}: {_render_message(message)}" for message in messages]
     task_line = (
         f"The task that the agent is working on now:\n{shorten(_content_text(task['content']), room_chars // 4)}"

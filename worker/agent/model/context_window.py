@@ -56,8 +56,7 @@ class ContextWindow:
         self.messages.extend(clean(followup_message(message)) for message in messages)
 
     async def begin(self, round_: int) -> None:
-        """Prepare the messages for a round: load pictures, let hooks change them, and compact a
-        prompt that is over its budget."""
+        """Load pictures, let hooks change the messages, and compact a prompt over its budget."""
         await self._pictures.load()
         context = Iteration(self._spec.session, self._spec.turn, round_, self.messages)
         await self._spec.hook.before_iteration(context)
@@ -68,8 +67,7 @@ class ContextWindow:
             await self._shrink(int(limit * AIM))
 
     async def repair(self, refusal: ModelError) -> bool:
-        """Change the prompt so that the model may accept it after this refusal. Return whether it
-        changed."""
+        """Change the prompt so that the model may accept it now. Return whether it changed."""
         if refusal.kind == "context_length":
             tokens = self._tokens()
             await self._shrink(tokens // 2)

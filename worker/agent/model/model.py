@@ -12,8 +12,8 @@ OnDelta = Callable[[str], Awaitable[None]]
 
 
 class ToolCallRequest(msgspec.Struct, frozen=True):
-    """A model's request to run a tool. `raw` is its JSON text; `arguments` is None if that text
-    cannot be repaired."""
+    """A model's request to run a tool. `arguments` is None if the JSON in `raw` is beyond
+    repair."""
 
     id: str
     name: str
@@ -60,8 +60,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call of a model: `messages` in OpenAI's chat form, the tools it may ask for, and
-    limits."""
+    """One call of a model: `messages` in OpenAI's chat form, the tools on offer, and limits."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[ToolSpec] = ()
@@ -84,11 +83,8 @@ class Model(Protocol):
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         """Return one reply. With `on_delta` it is streamed: its deltas joined are the content.
-
         Raises shared.errors.ModelError. If that happens after a delta, the text so far is void and
-        the caller decides whether to ask again. An exception of `on_delta` is raised unchanged, and
-        ends the call.
-        """
+        the caller decides whether to ask again. An exception of `on_delta` ends the call."""
 
 
 class Image(msgspec.Struct, frozen=True):

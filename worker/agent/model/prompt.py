@@ -43,7 +43,7 @@ def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
 
 
 def followup_message(followup: FollowupMessage) -> Message:
-    """Return a message that joined the turn: its images, then its text, and in groups its sender."""
+    """Return a message that joined the turn: images, text, and in groups its sender."""
     text = followup.entry.content or EMPTY
     if sender := _labelled({"Sender": followup.sender_name, "Sender ID": followup.sender_id}):
         text += "\n\n" + "\n".join([RUNTIME_MARK, *sender])
@@ -56,8 +56,8 @@ def _user_message(text: str, images: Sequence[Image]) -> Message:
 
 
 def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[TranscriptEntry]:
-    """Return at most `limit` of the newest entries, starting at a message of the user. A single turn
-    longer than the window keeps its own message, so that the model knows the task."""
+    """Return at most `limit` of the newest entries, starting at a message of the user. A single
+    turn longer than the window keeps its own message, so that the model knows the task."""
     # Some providers refuse a conversation that does not begin with the user, or with a result
     # whose call is missing, so the window is moved to the next message of a person.
     newest = history[-limit:] if limit > 0 else ()
@@ -96,8 +96,7 @@ def _labelled(values: Mapping[str, str]) -> list[str]:
 
 
 def to_message(entry: TranscriptEntry) -> Message:
-    """Return one entry in the form that models accept. The result needs no `clean`: a long history
-    has hundreds of entries."""
+    """Return one entry in the form that models accept. It needs no `clean`."""
     content = entry.content
     text = content if content and not content.isspace() else None
     match entry:

@@ -12,8 +12,7 @@ from worker.agent.tools.tool import valid_text
 
 class ReplyStream:
     """The reply that is being shown. `kept` is the text of earlier calls that ended well; `unkept`
-    is that of the running call, and can be taken back. `before` is an answer that stays visible
-    before the reply."""
+    is that of the running call, and can be taken back. `before` stays visible before it."""
 
     def __init__(self, progress: TurnProgress, hook: AgentHook, before: str = "") -> None:
         self._progress = progress
@@ -49,8 +48,7 @@ class ReplyStream:
             await self._progress.add_text(self._shown[-1])
 
     def delta(self, text: str) -> Awaitable[None]:
-        """Show more of the reply. Not itself a coroutine: a turn has hundreds of deltas, and each
-        would pay for one more frame."""
+        """Show more of the reply. No coroutine: each delta would pay for a frame."""
         self._unkept.append(text)
         return self._publish(self._think.feed(valid_text(text)))
 

@@ -9,11 +9,9 @@ _CLOSE: Final = "</think>"
 
 
 class ThinkFilter:
-    """Passes on the visible part of a stream, wherever its deltas are cut.
-
-    Blocks do not nest; a block that is never closed hides the rest; a lone closing tag is dropped.
-    White space before the first visible character is dropped too.
-    """
+    """Passes on the visible part of a stream, wherever its deltas are cut. Blocks do not nest; a
+    block that is never closed hides the rest; lone closing tags and white space at the beginning
+    are dropped."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -21,8 +19,7 @@ class ThinkFilter:
         self._begun = False
 
     def feed(self, delta: str) -> str:
-        """Return the text that may be shown now. The start of a possible tag is held back until it
-        is certain."""
+        """Return the text that may be shown now. The start of a possible tag is held back."""
         rest = self._held + delta
         if self._begun and not self._inside and "<" not in rest:
             self._held = ""
@@ -62,8 +59,7 @@ def strip_think(text: str) -> str:
 
 
 def _first(text: str, tags: tuple[str, ...]) -> tuple[int, str]:
-    """Return the position of the first whole tag, or of an unfinished one at the end (then with an
-    empty tag)."""
+    """Return the position of the first whole tag, or of an unfinished one at the end (tag `""`)."""
     low = text.lower() if text.isascii() else "".join(c.lower() if c.isascii() else c for c in text)
     found = [(at, tag) for tag in tags if (at := low.find(tag)) >= 0]
     if found:

@@ -41,12 +41,10 @@ class Actor:
         self, calls: Sequence[ToolCallRequest], stored: StoredReply, *, seen: str | None = None
     ) -> tuple[ToolEntry, ...]:
         """Run the calls that have no result in `stored`. Return all results, in the calls' order.
-
         Calls run concurrently if each of them allows it, else one after the other. A call that an
         earlier worker began (it has an intent) runs again only if that does no harm. `seen` is set
         for calls that the model asked an earlier worker for: the version of the files it had seen.
-        A call that needs approval raises TurnParked until it has it.
-        """
+        A call that needs approval raises TurnParked until it has it."""
         done = dict(stored.results)
         self._stored = stored
         self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
@@ -140,8 +138,7 @@ class Actor:
         return await self._tools.call(call, context)
 
     async def _not_approved(self, call: ToolCallRequest) -> str:
-        """Return why a call must not run, as a text for the model; `""` if it may run. Raises
-        TurnParked when a person has to answer first."""
+        """Return why a call must not run, for the model; `""` if it may. Raises TurnParked."""
         consent, need = self._spec.consent, self._needs[call.id]
         asked = self._stored.approvals.get(call.id)
         # A question in the ledger beats `need`: once a person was asked, the answer is kept to, even
@@ -169,8 +166,7 @@ class Actor:
 
 
 class CallEffects:
-    """The effects of one call inside Shoal. `done` are those that an earlier attempt at the same
-    call has carried out."""
+    """The effects of one call inside Shoal. `done` are those of an earlier attempt."""
 
     def __init__(self, spec: AgentRunSpec, journal: Journal, call_id: str, done: Sequence[EffectEntry]) -> None:
         self._spec = spec

@@ -13,8 +13,7 @@ from worker.agent.tools.tool import valid_text
 
 
 def stored_call(call: ToolCallRequest) -> ToolCall:
-    """Return the call in the form of the ledger, with repaired arguments if the model's own text is
-    not a JSON object."""
+    """Return the call for the ledger, with repaired arguments if the model's are no JSON object."""
     text = call.raw
     if call.arguments is not None and not is_json_object(text):
         text = msgspec.json.encode(call.arguments).decode()
@@ -28,11 +27,8 @@ def requested_call(call: ToolCall) -> ToolCallRequest:
 
 
 def whole_calls(response: LLMResponse) -> tuple[ToolCallRequest, ...]:
-    """Return a reply's calls, safe to store and to send back.
-
-    In a reply cut by its length, arguments are not repaired: a repair would run half of the
-    intended call.
-    """
+    """Return a reply's calls, safe to store and to send back. In a reply cut by its length,
+    arguments are not repaired: a repair would run half of the intended call."""
     calls = []
     for call in response.tool_calls:
         raw = valid_text(call.raw)

@@ -9,9 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-DEPTH: Final = 20
-"""Arguments nested deeper than this are refused, whatever the schema says."""
-
+DEPTH: Final = 20  # arguments nested deeper than this are refused, whatever the schema says
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -25,12 +23,8 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 class JsonParameters:
     """The parameters of a tool, as the schema of an object. `run` gets the arguments as the model
-    wrote them.
-
-    Checked are the common mistakes of models: missing and unknown names, types and fixed choices.
-    The rest of a schema is not evaluated; a pattern, for example, is a stranger's code and would
-    run here.
-    """
+    wrote them. Checked are the common mistakes of models: missing and unknown names, types and
+    fixed choices. The rest of a schema is not evaluated; a pattern is a stranger's code."""
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
@@ -40,8 +34,7 @@ class JsonParameters:
         return tuple(self.schema.get("properties", {}))
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments. Raises msgspec.ValidationError that names the part that does not
-        fit."""
+        """Return the arguments. Raises msgspec.ValidationError that names what does not fit."""
         for problem in _problems(self.schema, arguments, "$", DEPTH):
             raise msgspec.ValidationError(problem)
         return arguments
@@ -111,8 +104,7 @@ def names_of(parameters: Parameters) -> Iterable[str]:
 
 
 def convert_arguments(arguments: dict[str, Any], parameters: Parameters) -> Any:
-    """Return the arguments in the form that `run` gets. Raises msgspec.ValidationError if they do
-    not fit."""
+    """Return the arguments as `run` gets them. Raises msgspec.ValidationError."""
     if isinstance(parameters, JsonParameters):
         return parameters.check(arguments)
     return msgspec.convert(arguments, parameters, strict=False)
@@ -121,10 +113,7 @@ def convert_arguments(arguments: dict[str, Any], parameters: Parameters) -> Any:
 @cache  # the same tools are in several boxes
 def object_schema(parameters: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the schema of a Struct with every `$ref` replaced by its target, without titles.
-
-    Raises ValueError for a Struct that contains itself: such a schema cannot be written without
-    references.
-    """
+    Raises ValueError for a Struct that contains itself."""
     (whole,), components = msgspec.json.schema_components([parameters], ref_template="{name}")
     inlined = _inline(whole, components, ())
     assert isinstance(inlined, dict)

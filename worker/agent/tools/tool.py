@@ -29,8 +29,7 @@ _FENCE_END: Final = re.compile(r"\n\[end [0-9a-f]{12}\]\Z")
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """A tool's result with pictures. `images` are the paths of files that the model is shown after
-    the text."""
+    """A tool's result. `images` are paths of files that the model is shown after the text."""
 
     text: str
     images: tuple[str, ...] = ()
@@ -54,11 +53,8 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
 class Tool(Protocol):
     """One thing an agent can do. `parameters` is a Struct whose fields carry their descriptions, or
-    JsonParameters.
-
-    `run` gets an instance of that Struct, or a dict, and returns text for the model, or a
-    ToolResult with pictures. It raises ToolFailed for a failure that the model should know about.
-    """
+    JsonParameters. `run` gets an instance of that Struct, or a dict, and returns text for the
+    model, or a ToolResult with pictures. It raises ToolFailed for a failure to tell the model."""
 
     @property
     def name(self) -> str: ...
@@ -75,8 +71,7 @@ class Tool(Protocol):
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a call. `content` is the text for the model, `images` are the paths of
-    pictures that it sees."""
+    """The outcome of a call: the text for the model, and the paths of pictures that it sees."""
 
     content: str
     outcome: Outcome = "ok"
@@ -92,12 +87,9 @@ def ignore_report(_where: str, _exc: BaseException) -> None:
 
 
 class Toolbox:
-    """The tools of one agent, in a fixed order.
-
-    A result over `result_limit_bytes` is cut for the model; the whole is stored in the turn's
-    files, if they accept it. Raises ValueError for two tools with one name, so that no tool can
-    replace a built-in one.
-    """
+    """The tools of one agent, in a fixed order. A result over `result_limit_bytes` is cut for the
+    model; the whole is stored in the turn's files, if they accept it. Raises ValueError for two
+    tools with one name, so that no tool can replace a built-in one."""
 
     def __init__(
         self,
@@ -117,8 +109,7 @@ class Toolbox:
         self._report = report
 
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools as a model is offered them; the same bytes every time, so that a
-        provider's prompt cache hits."""
+        """Return the tools as a model is offered them; the same bytes, for a provider's cache."""
         return self._specs
 
     def safety(self, name: str) -> Safety | None:
@@ -127,16 +118,14 @@ class Toolbox:
         return None if tool is None else tool.safety
 
     def can_run_concurrently(self, name: str) -> bool:
-        """Return whether a call may run at the same time as others of its reply: it changes
-        nothing, or its tool says so (`concurrent`)."""
+        """Return whether a call may run beside others: it only reads, or its tool is
+        `concurrent`."""
         tool = self._tools.get(name)
         return tool is not None and (tool.safety == "read_only" or getattr(tool, "concurrent", False) is True)
 
     async def call(self, request: ToolCallRequest, context: ToolContext) -> ToolOutcome:
-        """Call one tool. Every failure becomes a text for the model.
-
-        Raises only what ends the whole turn: cancellation, LeaseLost and TurnEnded.
-        """
+        """Call one tool. Every failure becomes a text for the model. Raises only what ends the
+        whole turn: cancellation, LeaseLost and TurnEnded."""
         tool = self._tools.get(request.name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
@@ -226,9 +215,8 @@ def shorten(text: str, chars: int) -> str:
 
 
 def cut(text: str, limit_bytes: int, *, rest: str = "ask for a smaller part") -> str:
-    """Return at most `limit_bytes` of UTF-8, followed by a note that says how much was left out,
-    and `rest`. A fence around untrusted text stays closed, so that its author's words cannot run
-    into the text after it."""
+    """Return at most `limit_bytes` of UTF-8, and a note that says how much was left out, and
+    `rest`. A fence around untrusted text stays closed: it must not run into text after it."""
     data = text.encode("utf-8")
     if len(data) <= limit_bytes:
         return text

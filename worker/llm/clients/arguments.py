@@ -12,10 +12,7 @@ LIMIT_CHARS: Final = 256 * 1024
 
 def parse_arguments(raw: str) -> dict[str, Any] | None:
     """Return the JSON object in `raw`, repaired if possible; {} for blank text; None if there is no
-    object in it.
-
-    Never raises. The result can be encoded as JSON again.
-    """
+    object in it. Never raises. The result can be encoded as JSON again."""
     text = raw.strip()
     if not text:
         return {}

@@ -25,8 +25,7 @@ Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 ERROR_LIMIT_BYTES: Final = 64 * 1024
-IDLE_S: Final = 30.0
-"""Seconds for which an unused connection is kept."""
+IDLE_S: Final = 30.0  # seconds for which an unused connection is kept
 
 
 class Connections:
@@ -144,8 +143,7 @@ class DirectModel:
 
 
 def _is_stream(response: aiohttp.ClientResponse, *, asked: bool) -> bool:
-    """Return whether the answer is a stream. Some servers never stream, some always do, and some
-    declare no content type."""
+    """Return whether the answer is a stream. Some never do, some always, some give no type."""
     kind = response.content_type
     return kind == "text/event-stream" or (asked and "json" not in kind and "html" not in kind)
 

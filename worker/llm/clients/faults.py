@@ -44,15 +44,13 @@ def kind_of_status(status: int) -> str:
 
 
 def kind_of_refusal(status: int, body: str) -> str:
-    """Return the kind of ModelError for a refusal. Its text may only say that the prompt was too
-    long."""
+    """Return the kind of ModelError for a refusal. Its text only says if a prompt was too long."""
     too_long = status not in _BY_STATUS and says_too_long(body)
     return "context_length" if too_long else kind_of_status(status)
 
 
 def kind_of_error(error: Any, otherwise: str) -> str:
-    """Return the kind for an error object inside an answer that began well; some providers put an
-    HTTP status in its `code`."""
+    """Return the kind for an error inside an answer; its `code` may be an HTTP status."""
     fields = error if isinstance(error, dict) else {"message": error}
     text = f"{fields.get('code')} {fields.get('type')} {fields.get('message')}"
     code = str(fields.get("code"))
@@ -68,8 +66,7 @@ def says_too_long(text: str) -> bool:
 
 
 def retry_after_s(headers: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> float | None:
-    """Return the seconds that the provider asks to wait: Retry-After-Ms, or Retry-After in seconds
-    or as a date; None if it is unclear."""
+    """Return the seconds of Retry-After-Ms or Retry-After; None if unclear."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name, "")
         with contextlib.suppress(ValueError):

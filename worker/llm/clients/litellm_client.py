@@ -1,11 +1,8 @@
 """A Model for every provider that LiteLLM reaches. The library is imported at the first call, which
-takes 3 s.
-
-For a provider that speaks OpenAI's protocol, the request goes through LiteLLM's own HTTP handler
-and not the openai SDK, which walks every message by type. Its stream is read here as the direct
-client reads one: LiteLLM makes several objects of each event, at ten times the cost. LiteLLM still
-decides what is sent, and where.
-"""
+takes 3 s. For a provider that speaks OpenAI's protocol, the request goes through LiteLLM's own HTTP
+handler and not the openai SDK, which walks every message by type. Its stream is read here as the
+direct client reads one: LiteLLM makes several objects of each event, at ten times the cost. LiteLLM
+still decides what is sent, and where."""
 
 from __future__ import annotations
 
@@ -169,11 +166,9 @@ class LiteLLMModel:
 
 
 def _library(model: str) -> Any:
-    """Return the module of the library, ready for a model.
-
-    A model that only the SDK reaches switches LiteLLM's own handler off for all models of the
-    process: there is one switch, and the SDK reaches the others too.
-    """
+    """Return the module of the library, ready for a model. A model that only the SDK reaches
+    switches LiteLLM's own handler off for all models: it is one switch, and the SDK does for
+    all."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     library = import_module("worker.llm.clients.litellm_library")

@@ -1,9 +1,7 @@
 """LiteLLM configured for a worker: offline, silent, and without its extra work after each call.
-
 Importing this file imports LiteLLM, which takes 3 s and reads the environment: litellm_client sets
 that first, and imports this in a thread. Modules that LiteLLM would load during its first call, in
-the event loop, are loaded here.
-"""
+the event loop, are loaded here."""
 
 from __future__ import annotations
 
@@ -67,8 +65,7 @@ _PREPARED_AT_ONCE: Final = frozenset(
     }
 )
 """Providers for which LiteLLM prepares a request without waiting. `acompletion` uses a thread for
-that, because other providers look up a token or a model first; the thread and its overhead are a
-quarter of such a call."""
+that, because other providers look up a token or a model first; that is a quarter of such a call."""
 
 _AS_OPENAI: Final = (
     OpenAIChatCompletionStreamingHandler,
@@ -82,13 +79,10 @@ _untyped: Final[Any] = litellm  # much of what it offers has no types
 
 
 class Unlogged(Logging):
-    """LiteLLM's record of a running call, with all work after the call removed.
-
-    By default LiteLLM prices each call, builds a record of it and hands that to callbacks, which is
-    nearly half of the cost of a call. We set no callbacks, and have our own prices and spans. A
-    caller that passes such an object must also do the work that LiteLLM does where it makes one:
-    `without_signatures` is that work.
-    """
+    """LiteLLM's record of a running call, with all work after the call removed. By default LiteLLM
+    prices each call, builds a record of it and hands that to callbacks, which is nearly half of the
+    cost of a call. We set no callbacks, and have our own prices and spans. Its caller must also do
+    the work that LiteLLM does where it makes one: `without_signatures`."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         super().__init__(
@@ -125,8 +119,7 @@ def set_up() -> None:
 
 
 async def send(request: Mapping[str, Any]) -> Any:
-    """Make one call and return an answer, or a stream of its pieces. Raises what LiteLLM raises;
-    returns None after some refusals."""
+    """Return an answer, or a stream of its pieces; None after some refusals. Raises as LiteLLM."""
     asked = {**request, "litellm_logging_obj": Unlogged(request)}
     provider = request["model"].partition("/")[0]
     if provider not in _PREPARED_AT_ONCE:
@@ -144,23 +137,20 @@ async def close() -> None:
 
 
 def without_signatures(messages: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
-    """Return copies of the messages without the signatures that Gemini puts into the ids of its
-    calls, unless the model is Gemini."""
+    """Return copies of the messages without Gemini's signatures in ids of calls, but for Gemini."""
     if "gemini" in model.lower():
         return [dict(message) for message in messages]
     return [_unsigned(message) for message in messages]
 
 
 def http_answer(stream: Any) -> Any:
-    """Return the HTTP answer of a stream whose events are OpenAI's own; None for a stream that
-    LiteLLM has to translate."""
+    """Return the HTTP answer of a stream of OpenAI's events; None if LiteLLM has to translate."""
     events: Any = getattr(stream, "completion_stream", None)
     return events.http_response if type(events) in _AS_OPENAI else None
 
 
 def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> TokenUsage:
-    """Estimate the tokens of a call whose provider did not report them, as LiteLLM does for its own
-    streams."""
+    """Estimate the tokens of a call whose provider did not report them, as LiteLLM does."""
     output = (reply.content or "") + (reply.reasoning_content or "")
     output += "".join(call.name + call.raw for call in reply.tool_calls)
     try:

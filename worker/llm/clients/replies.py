@@ -36,8 +36,8 @@ def parse_completion(data: bytes, model: str) -> ChatCompletion:
 
 
 async def read_whole_answer(data: bytes, model: str, on_delta: OnDelta | None) -> LLMResponse:
-    """Return the reply of an answer that was not streamed; its text goes to `on_delta` in one piece.
-    Raises ModelError, and what `on_delta` raises."""
+    """Return the reply of an answer that was not streamed; its text goes to `on_delta` in one
+    piece. Raises ModelError, and what `on_delta` raises."""
     completion = parse_completion(data, model)
     if not completion.choices or completion.choices[0].message is None:
         raise model_error(model, "bad_reply", "an answer without a message")
@@ -110,8 +110,7 @@ class ReplyAssembler:
         return bool(text or thought or pieces), text
 
     def whole(self, *, ended: bool = False) -> LLMResponse:
-        """Return the reply. Raises ModelError for one that was cut off: it has no finish reason,
-        and its sender did not say that it `ended`."""
+        """Return the reply. Raises ModelError for one that was cut off."""
         if not self._finish and not ended:
             raise ModelError("connection", "the model's stream ended before its reply did", retryable=True)
         return LLMResponse(
@@ -159,8 +158,8 @@ class _PartialCall:
         self.pieces: list[str] = []
 
     def ended_by(self, id_: str, name: str) -> bool:
-        """Return whether a piece without an index begins another call: its id or name differs, or
-        the arguments of this call are complete JSON."""
+        """Return whether a piece without an index begins another call: by id, name or complete
+        JSON."""
         if id_ and self.id:
             return id_ != self.id
         return bool(name and self.name) and (name != self.name or _is_json("".join(self.pieces)))

@@ -23,7 +23,7 @@ class EventReader:
         self._waiting_bytes = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Return the data of each event that ends here. Raises ValueError for one over the limit."""
+        """Return the data of each event that ends here. Raises ValueError over the limit."""
         *lines, rest = piece.split(b"\n")
         events = []
         for line in lines:

@@ -1,5 +1,4 @@
-"""Memory of the demo model: facts about a person as notes, and a short account of a
-conversation."""
+"""Memory of the demo model: facts about a person, and a short account of a conversation."""
 
 from __future__ import annotations
 
@@ -47,10 +46,8 @@ def save_arguments(prompt: str) -> dict[str, Any]:
 
 def rework_arguments(prompt: str) -> dict[str, Any]:
     """Return the arguments of `save_memory` that rewrite MEMORY.md from the accounts in HISTORY.md.
-
     Facts that the notes lack are added. A note beats an account, which has only the beginning and
-    the end of a conversation; of several accounts the latest wins.
-    """
+    the end of a conversation; of several accounts the latest wins."""
     parts = _REWORK_PARTS.search(prompt)
     old, history = (parts["memory"], parts["told"]) if parts else ("", "")
     known = {

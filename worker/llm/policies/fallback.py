@@ -13,12 +13,9 @@ log = logger("models")
 
 class FallbackModel:
     """Several models, tried in order when the earlier ones are unavailable; each makes its own
-    retries first.
-
-    A prompt that is too long is for the caller to shorten, and raises. So does a fault after a
-    delta, because text was shown. If no model can answer, the fault whose model can be asked again
-    soonest is raised, else the first one.
-    """
+    retries first. A prompt that is too long is for the caller to shorten, and raises. So does a
+    fault after a delta, because text was shown. If no model can answer, the fault whose model can
+    be asked again soonest is raised, else the first one."""
 
     def __init__(self, models: Sequence[Model]) -> None:
         self.name = models[0].name

@@ -17,8 +17,7 @@ from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrap
 from worker.llm.providers import Route
 
 LONGEST_WAIT_S: Final = 2.0
-"""The longest wait of a call here, because its turn holds a slot; for a longer wait the turn is
-released and waits without one."""
+"""The longest wait of a call here, because its turn holds a slot; for longer it is released."""
 
 _PROVIDER_FAULTS: Final[tuple[Ending, ...]] = ("rate_limit", "overloaded", "timeout", "connection")
 _WHY: Final = {
@@ -32,11 +31,8 @@ log = logger("models")
 
 class ThrottledModel(ModelWrapper):
     """Another model, asked only when the fleet's record of its provider allows it; faults are added
-    to that record.
-
-    Raises ModelClosed for a call that would have to wait longer than LONGEST_WAIT_S. While Redis is
-    unreachable all calls go through, because a limiter must not end a turn by itself.
-    """
+    to that record. Raises ModelClosed for a call that would have to wait longer than
+    LONGEST_WAIT_S. While Redis is unreachable all calls go through, lest a limiter end a turn."""
 
     def __init__(
         self,

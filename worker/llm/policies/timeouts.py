@@ -15,13 +15,10 @@ T = TypeVar("T")
 
 class CallTimeouts:
     """The time limits of one call: until its first token, between tokens, and in all. They run from
-    construction.
-
-    Use `with CallTimeouts(settings) as timeouts:` in the task that makes the call. An awaitable
-    that is awaited through it is cancelled when its time is over, and ModelError("timeout") is
-    raised. One timer serves all waits, and is only moved when it fires too early: a timer for each
-    token would cost a fifth of the token's own cost.
-    """
+    construction. Use `with CallTimeouts(settings) as timeouts:` in the task that makes the call. An
+    awaitable that is awaited through it is cancelled when its time is over, and
+    ModelError("timeout") is raised. One timer serves all waits, and is only moved when it fires too
+    early: a timer for each token would cost a fifth of the token's own cost."""
 
     def __init__(self, settings: ModelSettings) -> None:
         self._loop = asyncio.get_running_loop()

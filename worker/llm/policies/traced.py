@@ -52,8 +52,8 @@ def traced(model: Model, *, asked: str, provider: str, address: str | None = Non
 
 
 def trace_header(settings: ModelSettings) -> dict[str, str]:
-    """Return the header that names the trace of a request: only for the operator's own endpoint, and
-    if the settings ask for it. No provider else learns which requests make one conversation."""
+    """Return the header that names the trace of a request: only for the operator's own endpoint, if
+    the settings ask for it. No other provider learns which requests make one conversation."""
     asked = settings.traceparent and settings.api_base is not None
     traceparent = current_traceparent() if asked else None
     return {"traceparent": traceparent} if traceparent else {}
