@@ -39,8 +39,7 @@ from worker.sandbox.command import CommandLimits, Sandbox
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import MessageTool
-from worker.tools.plugins import plugin_tools
-from worker.tools.registry import TOOLS, build_tools
+from worker.tools.registry import TOOLS, build_tools, plugin_tools
 from worker.tools.spawn import SpawnTool
 from worker.tools.web import build_web_tools
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Final, cast
 
 import msgspec
 from mcp.client.session import ClientSession
@@ -33,10 +33,8 @@ from pydantic import ValidationError
 
 from shared.settings import McpServerSettings
 from shared.version import VERSION
-from worker.mcp.http import http_streams
-from worker.mcp.naming import bound_tool
-from worker.mcp.process import process_streams
-from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused
+from worker.mcp.streams import http_streams, process_streams
+from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused, bound_tool
 
 TOOLS_LISTED: Final = 500
 PAGES: Final = 50
@@ -70,36 +68,42 @@ class McpSession:
     async def _list_page(self, cursor: str | None, limit: int) -> tuple[list[ListedTool], str | None]:
         """Return one page of tools and the next cursor. Tools are cut to size here, so that a page
         of megabytes is gone before the next one is requested."""
-        try:
-            page = await self._session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
-        except MCPError as exc:
-            if exc.code == METHOD_NOT_FOUND:
+        params = PaginatedRequestParams(cursor=cursor) if cursor else None
+        with self.map_errors():
+            try:
+                page = await self._session.list_tools(params=params)
+            except MCPError as exc:
+                if exc.code != METHOD_NOT_FOUND:
+                    raise
                 return [], None  # the server offers no tools at all
-            raise self._map_error(exc) from None
-        except ValidationError as exc:
-            raise malformed_reply(exc) from None
         return [bound_tool(parse_tool(tool)) for tool in page.tools[:limit]], page.next_cursor
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
-        try:
+        with self.map_errors():
             # Not `call_tool`: it would validate the result against the server's own schema, and
             # that schema's regular expressions could block this process.
             result = await self._session.send_request(request, CallToolResult)
-        except MCPError as exc:
-            raise self._map_error(exc) from None
-        except ValidationError as exc:
-            raise malformed_reply(exc) from None
         parts = tuple(map(parse_part, result.content))
         if not parts and result.structured_content is not None:
             parts = (ResultPart(msgspec.json.encode(result.structured_content).decode()),)
         return CallResult(parts, result.is_error)
 
-    def _map_error(self, exc: MCPError) -> Exception:
-        if exc.message == _TERMINATED:
-            self._reading.end()
-            return ServerGone(unsent=True)
-        return ServerGone() if exc.code == CONNECTION_CLOSED else ServerRefused(exc.message)
+    @contextmanager
+    def map_errors(self) -> Iterator[None]:
+        """Turn errors of the library into ServerGone and ServerRefused, without a reply's text."""
+        try:
+            yield
+        except MCPError as exc:
+            if exc.message == _TERMINATED:
+                self._reading.end()
+                raise ServerGone(unsent=True) from None
+            if exc.code == CONNECTION_CLOSED:
+                raise ServerGone from None
+            raise ServerRefused(exc.message) from None
+        except ValidationError as exc:
+            why = f"its answer is not one that the protocol knows ({exc.error_count()} faults)"
+            raise ServerRefused(why) from None
 
 
 @asynccontextmanager
@@ -124,20 +128,12 @@ async def connect(
         else:
             read, write = await stack.enter_async_context(http_streams(server))
         reading = _WatchedStream(read, on_change)
-        client = ClientSession(
-            reading,
-            write,
-            message_handler=on_message,
-            client_info=Implementation(name="shoal", version=VERSION),
-        )
+        about = Implementation(name="shoal", version=VERSION)
+        client = ClientSession(cast(Any, reading), write, message_handler=on_message, client_info=about)
         library = await stack.enter_async_context(client)
         session = McpSession(library, reading)
-        try:
+        with session.map_errors():
             await _negotiate(library)
-        except MCPError as exc:
-            raise session._map_error(exc) from None
-        except ValidationError as exc:
-            raise malformed_reply(exc) from None
         yield session
 
 
@@ -165,22 +161,11 @@ class _WatchedStream:
         self.ended = True
         self._on_change()
 
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._stream, "last_context", None)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
-    async def receive(self) -> Any:
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        self.end()
-        await self._stream.aclose()
-
-    def __aiter__(self) -> _WatchedStream:
-        return self
-
-    async def __anext__(self) -> Any:
-        return await self._stream.__anext__()
+    def __aiter__(self) -> Any:
+        return aiter(self._stream)
 
     async def __aenter__(self) -> _WatchedStream:
         await self._stream.__aenter__()
@@ -220,8 +205,3 @@ def parse_part(content: object) -> ResultPart:
             return ResultPart(None, "link", str(content.uri), content.mime_type or "", content.size or 0)
         case _:
             return ResultPart(None, kind="part of an unknown kind")
-
-
-def malformed_reply(exc: ValidationError) -> ServerRefused:
-    """Return the error for a reply that does not fit the protocol, without the reply's text."""
-    return ServerRefused(f"its answer is not one that the protocol knows ({exc.error_count()} faults)")

@@ -13,10 +13,9 @@ from shared.settings import McpServerSettings
 from shared.tasks import cancel_all
 from worker.agent.tools.tool import Tool, Toolbox
 from worker.documents.untrusted import one_line
-from worker.mcp.naming import TOOLS_OFFERED, tool_name
 from worker.mcp.server import McpServer
 from worker.mcp.tool import McpTool
-from worker.mcp.wire import Connect
+from worker.mcp.wire import TOOLS_OFFERED, Connect, tool_name
 
 FIRST_LIST_S: Final = 10.0
 """Time that a turn waits for servers that are still connecting; then it goes on without their

@@ -9,9 +9,8 @@ from shared.errors import ToolFailed
 from worker.agent.tools.schema import JsonParameters
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.documents.untrusted import fence_text, one_line, strip_hidden
-from worker.mcp.naming import describe_tool, provider_schema
 from worker.mcp.server import McpServer
-from worker.mcp.wire import CallResult, ListedTool, ResultPart
+from worker.mcp.wire import CallResult, ListedTool, ResultPart, describe_tool, provider_schema
 
 PARTS: Final = 100
 FAILURE_CHARS: Final = 2000

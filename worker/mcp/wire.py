@@ -1,17 +1,37 @@
-"""Our own types for the MCP protocol: all that the rest of Shoal knows of it."""
+"""Our own types for the MCP protocol, all that the rest of Shoal knows of it; and the names and
+schemas under which the tools of a server are offered."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.settings import McpServerSettings
+from worker.documents.untrusted import strip_hidden
 
 MESSAGE_BYTES: Final = 4 * 1024 * 1024
 """Longest message that a server may send."""
+
+
+PREFIX: Final = "mcp_"
+DESCRIPTION_CHARS: Final = 1000
+NAME_CHARS: Final = 256
+SCHEMA_BYTES: Final = 8 * 1024
+SCHEMA_DEPTH: Final = 12
+TOOLS_OFFERED: Final = 64
+"""Limit for one server: a model that is offered hundreds of tools chooses badly."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_COMBINED: Final = ("anyOf", "oneOf", "allOf", "not", "enum", "$ref")
+_WORDS: Final = ("description", "title")
 
 
 class ListedTool(Struct, frozen=True):
@@ -78,3 +98,94 @@ OnLine = Callable[[str], None]
 Connect = Callable[[McpServerSettings, OnChange, OnLine], AbstractAsyncContextManager[McpConnection]]
 """Open a session with these settings. OnChange is called when the session ends or its list of
 tools changes, OnLine with each line that the server writes to its stderr."""
+
+
+def tool_name(server: str, tool: str, *, marked: bool = False) -> str:
+    """Return `mcp_<server>_<tool>`, which is stable across workers. A name that providers do not
+    accept, or that is taken (`marked`), ends in a hash of the tool's real name."""
+    plain = f"{PREFIX}{server}_{tool}"
+    if _NAME.fullmatch(plain) and not marked:
+        return plain
+    mark = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{re.sub(r'[^A-Za-z0-9_-]', '_', plain)[: 64 - len(mark) - 1]}_{mark}"
+
+
+def bound_tool(listed: ListedTool) -> ListedTool:
+    """Return the tool cut to size. A tool that cannot be offered is reduced to its name and the
+    reason, because a list may bring thousands of them in megabytes."""
+    try:
+        if len(listed.name) > NAME_CHARS:
+            raise ValueError(f"its name has {len(listed.name):,} characters; at most {NAME_CHARS} are accepted")
+        provider_schema(listed)
+    except ValueError as exc:
+        return ListedTool(listed.name[:NAME_CHARS], unfit=str(exc))
+    return replace(listed, description=listed.description[: 4 * DESCRIPTION_CHARS])
+
+
+def describe_tool(server: str, listed: ListedTool) -> str:
+    """Return the description for the model: the server's name and its own text, cut to size."""
+    text = " ".join(strip_hidden(listed.description[: 4 * DESCRIPTION_CHARS]).split())
+    text = text if len(text) <= DESCRIPTION_CHARS else text[: DESCRIPTION_CHARS - 1] + "…"
+    return f"[of the MCP server {server!r}] {text or 'without a description'}"
+
+
+def provider_schema(listed: ListedTool) -> dict[str, Any]:
+    """Return the schema of a tool in the form that providers accept. Raises ValueError with the
+    fault: a single refused tool would fail every request to the model."""
+    if listed.unfit:
+        raise ValueError(listed.unfit)
+    schema = listed.schema
+    if schema.get("type", "object") != "object":
+        raise ValueError("its parameters are not an object")
+    if _depth(schema) > SCHEMA_DEPTH:
+        raise ValueError(f"its schema is nested more than {SCHEMA_DEPTH} deep")
+    size = len(msgspec.json.encode(schema))
+    if size > SCHEMA_BYTES:
+        raise ValueError(f"its schema has {size:,} bytes; at most {SCHEMA_BYTES:,} are accepted")
+    for name in _COMBINED:
+        if name in schema:
+            raise ValueError(f"its schema has {name!r} at the top, which providers do not accept")
+    properties = schema.get("properties", {})
+    if not isinstance(properties, dict) or not all(_PROPERTY.fullmatch(name) for name in properties):
+        raise ValueError("its parameters have names that providers do not accept")
+    required = schema.get("required", [])
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise ValueError("its required parameters are not a list of names")
+    if _refers_outside(schema):
+        raise ValueError("its schema refers to another document")
+    rest = {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
+    cleaned: dict[str, Any] = _clean_descriptions({**rest, "type": "object", "properties": properties})
+    # Hidden characters in descriptions are removed. In names, choices and defaults they are a reason
+    # to refuse: changing those would break the tool.
+    text = msgspec.json.encode(cleaned).decode()
+    if strip_hidden(text) != text:
+        raise ValueError("its schema has hidden characters")
+    return cleaned
+
+
+def _depth(value: object, depth: int = 0) -> int:
+    if depth > SCHEMA_DEPTH or not isinstance(value, dict | list):
+        return depth
+    inner = value.values() if isinstance(value, dict) else value
+    return max((_depth(one, depth + 1) for one in inner), default=depth)
+
+
+def _refers_outside(value: object) -> bool:
+    if isinstance(value, list):
+        return any(map(_refers_outside, value))
+    if not isinstance(value, dict):
+        return False
+    target = value.get("$ref")
+    return (isinstance(target, str) and not target.startswith("#")) or any(map(_refers_outside, value.values()))
+
+
+def _clean_descriptions(value: Any) -> Any:
+    """Return the schema without hidden characters in its descriptions."""
+    if isinstance(value, list):
+        return [_clean_descriptions(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: strip_hidden(inner) if name in _WORDS and isinstance(inner, str) else _clean_descriptions(inner)
+        for name, inner in value.items()
+    }

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Callable
 from typing import Annotated, Final
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext, shorten
@@ -56,12 +56,12 @@ _CONSTANTS: Final = {"pi": math.pi, "e": math.e}
 _SIGNS: Final = str.maketrans({"×": "*", "÷": "/", "−": "-", "^": "**"})
 
 
-class CalculateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CalculateArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """An expression."""
 
     expression: Annotated[
         str,
-        msgspec.Meta(
+        Meta(
             description="Such as `(37 + 5) * 91` or `sqrt(2) ** 3`. Knows + - * / // % **, parentheses, pi, e, "
             "and abs, ceil, cos, exp, floor, log, log10, max, min, round, sin, sqrt, tan."
         ),

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, describe_plan, local_time
@@ -15,40 +16,40 @@ from worker.agent.tools.tool import Safety, ToolContext
 MESSAGE_CHARS: Final = 4000
 
 
-class CronArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CronArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A new schedule, or the id of one."""
 
-    action: Annotated[Literal["add", "list", "remove"], msgspec.Meta(description="What to do.")]
+    action: Annotated[Literal["add", "list", "remove"], Meta(description="What to do.")]
     message: Annotated[
         str | None,
-        msgspec.Meta(description="add: what you are to do then, complete in itself: `Remind Ann of the call`."),
+        Meta(description="add: what you are to do then, complete in itself: `Remind Ann of the call`."),
     ] = None
     at: Annotated[
         str | None,
-        msgspec.Meta(description="add: once, at a local date and time such as `2026-11-22 09:00`."),
+        Meta(description="add: once, at a local date and time such as `2026-11-22 09:00`."),
     ] = None
     every_seconds: Annotated[
-        float | None, msgspec.Meta(description="add: again and again, whenever so many seconds have passed.")
+        float | None, Meta(description="add: again and again, whenever so many seconds have passed.")
     ] = None
     cron_expr: Annotated[
         str | None,
-        msgspec.Meta(
+        Meta(
             description="add: at the times of a cron expression, minute hour day-of-month month day-of-week, such as "
             "`30 8 * * 1-5`."
         ),
     ] = None
     timezone: Annotated[
         str | None,
-        msgspec.Meta(description="add: IANA name for `at` and `cron_expr`; leave out for the user's own zone."),
+        Meta(description="add: IANA name for `at` and `cron_expr`; leave out for the user's own zone."),
     ] = None
     missed: Annotated[
         Literal["skip", "once", "all"] | None,
-        msgspec.Meta(
+        Meta(
             description="add: what becomes of runs that an outage prevents: skip them, make up for all by one, or run "
             "all. Usually left out: a single time is made up for, repeated ones are skipped."
         ),
     ] = None
-    id: Annotated[str | None, msgspec.Meta(description="remove: the schedule's id.")] = None
+    id: Annotated[str | None, Meta(description="remove: the schedule's id.")] = None
 
 
 class CronTool:

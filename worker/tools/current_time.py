@@ -6,17 +6,17 @@ from datetime import datetime
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
 
 
-class CurrentTimeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CurrentTimeArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A time zone."""
 
     timezone: Annotated[
-        str | None, msgspec.Meta(description="IANA name such as Europe/Berlin; leave out for the user's own zone.")
+        str | None, Meta(description="IANA name such as Europe/Berlin; leave out for the user's own zone.")
     ] = None
 
 

@@ -10,6 +10,7 @@ from copy import copy
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from shared.ids import folder_name
@@ -38,15 +39,13 @@ _SIGNALLED: Final = 128
 log = logger("exec")
 
 
-class ExecArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ExecArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A command, and its time limit."""
 
-    command: Annotated[
-        str, msgspec.Meta(min_length=1, max_length=32_000, description="A line, or a script, for the shell.")
-    ]
+    command: Annotated[str, Meta(min_length=1, max_length=32_000, description="A line, or a script, for the shell.")]
     timeout_s: Annotated[
-        Annotated[float, msgspec.Meta(ge=1, le=LONGEST_S)] | None,
-        msgspec.Meta(description="How many seconds it may take; leave it out for the usual time."),
+        Annotated[float, Meta(ge=1, le=LONGEST_S)] | None,
+        Meta(description="How many seconds it may take; leave it out for the usual time."),
     ] = None
 
 

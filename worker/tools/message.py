@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Final
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import BadInput, ToolFailed
 from shared.ids import log_id
@@ -25,23 +25,23 @@ BUTTONS: Final = 8
 BUTTON_CHARS: Final = 40
 FROM_ELSEWHERE: Final = "[Nobody wrote here: from another chat of the same person you said this]"
 
-Label = Annotated[str, msgspec.Meta(min_length=1, max_length=BUTTON_CHARS)]
+Label = Annotated[str, Meta(min_length=1, max_length=BUTTON_CHARS)]
 
 
-class MessageArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MessageArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A message, and its chat."""
 
-    text: Annotated[str, msgspec.Meta(max_length=TEXT_CHARS, description="What to say, in Markdown.")]
+    text: Annotated[str, Meta(max_length=TEXT_CHARS, description="What to say, in Markdown.")]
     chat: Annotated[
         str | None,
-        msgspec.Meta(description="Another chat of the same person, by its Chat ID; leave it out for this one."),
+        Meta(description="Another chat of the same person, by its Chat ID; leave it out for this one."),
     ] = None
     media: Annotated[
-        tuple[str, ...], msgspec.Meta(max_length=8, description="Paths of files in the workspace to send along.")
+        tuple[str, ...], Meta(max_length=8, description="Paths of files in the workspace to send along.")
     ] = ()
     buttons: Annotated[
         tuple[Label, ...],
-        msgspec.Meta(max_length=BUTTONS, description="Short answers that the person can give with one press."),
+        Meta(max_length=BUTTONS, description="Short answers that the person can give with one press."),
     ] = ()
 
 

@@ -1,24 +1,35 @@
-"""The built-in tools, by name."""
+"""The built-in tools by name; and tools and hooks of installed packages, checked before a worker
+takes its first turn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+import re
+from collections.abc import Collection, Iterable
 from importlib import import_module
-from typing import Final, cast
+from typing import Final, cast, get_args
 
-from worker.agent.tools.tool import Tool
+import msgspec
+
+from shared.plugins import LoadedPlugin, load_plugins
+from shared.settings.sections.agent import PluginSettings
+from worker.agent.hook import AgentHook
+from worker.agent.tools.schema import object_schema
+from worker.agent.tools.tool import Safety, Tool
 
 TOOLS: Final = {
     "calculate": "worker.tools.calculate:Calculate",
     "current_time": "worker.tools.current_time:CurrentTime",
     "roll_dice": "worker.tools.roll_dice:RollDice",
     "read_file": "worker.tools.files.read_file:ReadFile",
-    "write_file": "worker.tools.files.write_file:WriteFile",
+    "write_file": "worker.tools.files.edit_file:WriteFile",
     "edit_file": "worker.tools.files.edit_file:EditFile",
-    "list_dir": "worker.tools.files.list_dir:ListDir",
+    "list_dir": "worker.tools.files.glob:ListDir",
     "glob": "worker.tools.files.glob:Glob",
     "grep": "worker.tools.files.grep:Grep",
 }
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""The form of a function name that every provider accepts."""
 
 
 def build_tools(names: Iterable[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
@@ -30,3 +41,53 @@ def build_tools(names: Iterable[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
 def _build(path: str) -> Tool:
     module, _, name = path.partition(":")
     return cast(Tool, getattr(import_module(module), name)())
+
+
+def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
+    """Return the tools of installed packages, by name. `reserved` are the names of the worker's
+    own.
+
+    Raises SettingsError for a tool that cannot be built or offered to a model.
+    """
+    loaded = load_plugins("shoal.tools", off=plugins.off, reserved=reserved)
+    for plugin in loaded:
+        why = _wrong_tool(plugin)
+        if why is not None:
+            raise plugin.refused(why)
+    return tuple(plugin.made for plugin in loaded)
+
+
+def plugin_hooks(plugins: PluginSettings) -> tuple[AgentHook, ...]:
+    """Return the hooks of installed packages, by name. Raises SettingsError for one that cannot be
+    built or is not a hook."""
+    loaded = load_plugins("shoal.hooks", off=plugins.off)
+    for plugin in loaded:
+        if not isinstance(plugin.made, AgentHook):
+            raise plugin.refused(f"is a {type(plugin.made).__name__}; its entry point must make an AgentHook")
+    return tuple(plugin.made for plugin in loaded)
+
+
+def _wrong_tool(plugin: LoadedPlugin) -> str | None:
+    tool = plugin.made
+    missing = [name for name in ("name", "description", "parameters", "safety", "timeout_s") if not hasattr(tool, name)]
+    if missing:
+        return f"has no {missing[0]!r}; its entry point must make a Tool"
+    if not _NAME.fullmatch(plugin.name):
+        return "has a name that a model cannot call; use 1 to 64 letters, digits, dashes and underscores"
+    if tool.name != plugin.name:
+        return f"calls itself {tool.name!r}; give the tool and its entry point one name"
+    if not isinstance(tool.description, str) or not tool.description.strip():
+        return "has no description; a model would not know what it is for"
+    if tool.safety not in get_args(Safety):
+        return f"has the safety {tool.safety!r}; it is one of {', '.join(get_args(Safety))}"
+    if not isinstance(tool.timeout_s, int | float) or not tool.timeout_s > 0:
+        return f"has timeout_s {tool.timeout_s!r}; give it seconds, more than 0"
+    if not inspect.iscoroutinefunction(getattr(tool, "run", None)):
+        return "has no `async def run(arguments, context)`"
+    if not (isinstance(tool.parameters, type) and issubclass(tool.parameters, msgspec.Struct)):
+        return "has parameters that are not a msgspec.Struct"
+    try:
+        object_schema(tool.parameters)
+    except (TypeError, ValueError) as exc:
+        return f"has parameters that no schema can be written of: {' '.join(str(exc).split())}"
+    return None

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 from typing import Annotated
 
-import msgspec
+from msgspec import Meta, Struct
 
 from worker.agent.tools.tool import Safety, ToolContext
 
 
-class RollDiceArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RollDiceArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """The number of dice, and their sides."""
 
-    count: Annotated[int, msgspec.Meta(ge=1, le=20, description="How many dice.")] = 1
-    sides: Annotated[int, msgspec.Meta(ge=2, le=1000, description="How many sides each has.")] = 6
+    count: Annotated[int, Meta(ge=1, le=20, description="How many dice.")] = 1
+    sides: Annotated[int, Meta(ge=2, le=1000, description="How many sides each has.")] = 6
 
 
 class RollDice:

@@ -7,7 +7,7 @@ import base64
 import hashlib
 from typing import Annotated, Final, Protocol
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import BadInput, RedisAway, ToolFailed
 from shared.messages.effects import SpawnEffect
@@ -32,26 +32,24 @@ class AwaitedSubagents(Protocol):
     async def detach(self, id: str) -> bool: ...
 
 
-class SpawnArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SpawnArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A task, and the facts it needs."""
 
     task: Annotated[
         str,
-        msgspec.Meta(
+        Meta(
             min_length=1,
             max_length=TASK_CHARS,
             description="What to do, complete in itself: a subagent sees nothing of this conversation.",
         ),
     ]
-    label: Annotated[str, msgspec.Meta(max_length=100, description="A few words to call it by.")] = ""
+    label: Annotated[str, Meta(max_length=100, description="A few words to call it by.")] = ""
     context: Annotated[
-        str, msgspec.Meta(max_length=TASK_CHARS, description="Facts that it needs, such as paths, names or numbers.")
+        str, Meta(max_length=TASK_CHARS, description="Facts that it needs, such as paths, names or numbers.")
     ] = ""
     wait: Annotated[
         bool,
-        msgspec.Meta(
-            description="For short tasks: wait, and get the result as the answer. Several in one reply run at once."
-        ),
+        Meta(description="For short tasks: wait, and get the result as the answer. Several in one reply run at once."),
     ] = False
 
 

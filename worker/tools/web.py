@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, Tool, ToolContext
@@ -21,11 +21,11 @@ _HIT_URL_CHARS: Final = 400
 _TEXT_CHARS: Final = 400
 
 
-class WebSearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WebSearchArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A query."""
 
-    query: Annotated[str, msgspec.Meta(max_length=400, description="A few words, such as `python 3.14 release date`.")]
-    count: Annotated[int, msgspec.Meta(ge=1, le=10, description="How many results.")] = 5
+    query: Annotated[str, Meta(max_length=400, description="A few words, such as `python 3.14 release date`.")]
+    count: Annotated[int, Meta(ge=1, le=10, description="How many results.")] = 5
 
 
 class WebSearch:
@@ -63,12 +63,12 @@ _URL_CHARS: Final = 1000
 _WAIT_S: Final = 20.0  # for a turn among those who fetch or parse at the same time
 
 
-class WebFetchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WebFetchArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A page, and a range of its text."""
 
-    url: Annotated[str, msgspec.Meta(description="Such as `https://example.org/news`.")]
-    max_chars: Annotated[int, msgspec.Meta(ge=100, le=PAGE_BYTES, description="How much to show at most.")] = PAGE_BYTES
-    offset: Annotated[int, msgspec.Meta(ge=0, description="How many characters of the text to leave out.")] = 0
+    url: Annotated[str, Meta(description="Such as `https://example.org/news`.")]
+    max_chars: Annotated[int, Meta(ge=100, le=PAGE_BYTES, description="How much to show at most.")] = PAGE_BYTES
+    offset: Annotated[int, Meta(ge=0, description="How many characters of the text to leave out.")] = 0
 
 
 class WebFetch:

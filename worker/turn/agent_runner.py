@@ -22,7 +22,7 @@ from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import ApprovalPolicy
 from worker.hooks.reporting import LoggingHook, MetricsHook
 from worker.llm.registry import Models
-from worker.tools.plugins import plugin_hooks
+from worker.tools.registry import plugin_hooks
 from worker.turn.budget import BackgroundSpending, ChatBudget
 from worker.turn.journal import LeaseJournal
 from worker.turn.traces import agent_span, set_agent_result

@@ -37,8 +37,7 @@ from worker.skills.catalogue import OWN, Skill, SkillCatalogue
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import MessageTool
-from worker.tools.plugins import plugin_tools
-from worker.tools.registry import build_tools
+from worker.tools.registry import build_tools, plugin_tools
 from worker.tools.spawn import WAIT_S, SpawnTool
 from worker.turn.agent_runner import AgentRunner, report_fault
 from worker.turn.attachments import Attachments, TurnAttachments

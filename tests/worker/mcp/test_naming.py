@@ -16,16 +16,16 @@ from structlog.testing import capture_logs
 from shared.settings import McpServerSettings
 from tests.worker.mcp.peers import peer, working
 from worker.mcp.connection import TOOLS_LISTED, McpSession
-from worker.mcp.naming import (
+from worker.mcp.wire import (
     DESCRIPTION_CHARS,
     SCHEMA_BYTES,
     TOOLS_OFFERED,
+    ListedTool,
     bound_tool,
     describe_tool,
     provider_schema,
     tool_name,
 )
-from worker.mcp.wire import ListedTool
 
 DEEP: dict[str, Any] = {}
 for _ in range(20):

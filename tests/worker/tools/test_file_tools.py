@@ -13,7 +13,7 @@ from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
 from worker.agent.tools.tool import Toolbox, ToolContext
 from worker.documents.images import IMAGE_LIMIT_BYTES
-from worker.tools.files.list_dir import SHOWN
+from worker.tools.files.glob import LISTED
 from worker.tools.files.read_file import PAGE_BYTES
 from worker.tools.registry import build_tools
 
@@ -147,10 +147,10 @@ async def test_a_folder_is_listed_one_level_deep() -> None:
 
 async def test_a_big_folder_is_listed_up_to_a_number() -> None:
     """The rest is counted."""
-    files = TextFiles({f"{n:04}": "é" for n in range(SHOWN + 5)})
+    files = TextFiles({f"{n:04}": "é" for n in range(LISTED + 5)})
     got = await did(files, "list_dir")
     assert got.startswith("0000 (2 bytes)\n0001 (2 bytes)\n")
-    assert got.endswith(f"{SHOWN - 1:04} (2 bytes)\n\n[5 more; use glob to narrow it]")
+    assert got.endswith(f"{LISTED - 1:04} (2 bytes)\n\n[5 more; use glob to narrow it]")
 
 
 async def test_the_line_ends_of_windows_stay_as_they_are() -> None:

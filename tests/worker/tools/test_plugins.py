@@ -25,8 +25,7 @@ from tests.helpers.wait import eventually
 from worker.agent.hook import CompositeHook
 from worker.agent.tools.schema import convert_arguments
 from worker.agent.tools.tool import Toolbox, ToolContext
-from worker.tools.plugins import plugin_hooks, plugin_tools
-from worker.tools.registry import TOOLS
+from worker.tools.registry import TOOLS, plugin_hooks, plugin_tools
 
 __all__ = ["model", "model_server", "spawn"]
 
@@ -153,7 +152,7 @@ def test_a_hook_that_is_none_stops_the_start(site: Site) -> None:
 def test_an_installed_package_is_found_by_a_process_of_its_own() -> None:
     """Really by its metadata on the path: nothing here imported it."""
     script = (
-        "from shared.settings import PluginSettings as P; from worker.tools.plugins import *; "
+        "from shared.settings import PluginSettings as P; from worker.tools.registry import *; "
         "print([t.name for t in plugin_tools(P())], [type(h).__name__ for h in plugin_hooks(P())], "
         "plugin_tools(P(off=('count_letters',))))"
     )

@@ -1,23 +1,47 @@
-"""Editing a part of a file."""
+"""Writing a whole file, and editing a part of one."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext, shorten
 
 
-class EditFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WriteFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file, and its new text."""
+
+    path: Annotated[str, Meta(description="Such as `MEMORY.md` or `notes/todo.md`.")]
+    content: Annotated[str, Meta(description="The whole new text of the file.")]
+
+
+class WriteFile:
+    """Returns `MEMORY.md now has 3 lines`."""
+
+    name = "write_file"
+    description = (
+        "Write a whole file; what it held before is gone. To change a part of one, use edit_file: it keeps the rest."
+    )
+    parameters = WriteFileArguments
+    safety: Safety = "idempotent"
+    timeout_s = 20.0
+
+    async def run(self, arguments: WriteFileArguments, context: ToolContext) -> str:
+        await context.files.replace(arguments.path, arguments.content, was=None)
+        lines = len(arguments.content.splitlines())
+        return f"{arguments.path} now has {lines} line{'' if lines == 1 else 's'}."
+
+
+class EditFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A file, and the text to replace."""
 
-    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `notes/todo.md`.")]
+    path: Annotated[str, Meta(description="Such as `MEMORY.md` or `notes/todo.md`.")]
     old_text: Annotated[
-        str, msgspec.Meta(description="Text that stands in the file exactly once, copied character by character.")
+        str, Meta(description="Text that stands in the file exactly once, copied character by character.")
     ]
-    new_text: Annotated[str, msgspec.Meta(description="What shall stand there instead; empty to remove it.")]
+    new_text: Annotated[str, Meta(description="What shall stand there instead; empty to remove it.")]
 
 
 class EditFile:

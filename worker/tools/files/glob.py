@@ -1,5 +1,5 @@
-"""Finding files by name. Patterns have three signs, and matching takes at most length of name times
-length of pattern."""
+"""Listing a folder, and finding files by name. Patterns have three signs, and matching takes at
+most length of name times length of pattern."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-import msgspec
+from msgspec import Meta, Struct
 
+from shared.errors import ToolFailed
 from worker.agent.tools.tool import FileEntry, Safety, ToolContext
 
 SHOWN: Final = 200
+LISTED: Final = 300
+_FOLDERS: Final = 30
 _PARTS: Final = 32
 
 
-class GlobArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GlobArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A pattern."""
 
     pattern: Annotated[
         str,
-        msgspec.Meta(
+        Meta(
             max_length=200,
             description="Such as `notes/*.md` or `**/*.csv`: `*` is any text in one name, `?` one character, `**` any "
             "folders. There are no other signs. A pattern without `/` is looked for in every folder.",
@@ -94,3 +97,43 @@ def _name_fits(name: str, part: str) -> bool:
         else:
             return False
     return all(rest == "*" for rest in part[sign:])
+
+
+class ListDirArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    """A folder."""
+
+    path: Annotated[str, Meta(description="A folder such as `skills/recap`; leave out for the whole.")] = ""
+
+
+class ListDir:
+    """Returns one name a line, files with their size, folders with a trailing `/`."""
+
+    name = "list_dir"
+    description = "List the files, with their sizes, and the folders in a folder of your workspace."
+    parameters = ListDirArguments
+    safety: Safety = "read_only"
+    timeout_s = 20.0
+
+    async def run(self, arguments: ListDirArguments, context: ToolContext) -> str:
+        entries = await context.files.entries()
+        folder = "".join(f"{part}/" for part in arguments.path.strip().split("/") if part not in ("", "."))
+        inside = [entry for entry in entries if entry.path.startswith(folder)]
+        if not inside:
+            raise ToolFailed(_no_folder(arguments.path, [entry.path for entry in entries]))
+        lines: set[str] = set()
+        for entry in inside:
+            name, deeper, _ = entry.path.removeprefix(folder).partition("/")
+            size = "" if entry.size_bytes is None else f" ({entry.size_bytes:,} bytes)"
+            if name:
+                lines.add(f"{name}/" if deeper else f"{name}{size}")
+        if not lines:
+            return f"({arguments.path!r} is an empty folder)"
+        more = f"\n\n[{len(lines) - LISTED} more; use glob to narrow it]" if len(lines) > LISTED else ""
+        return "\n".join(sorted(lines)[:LISTED]) + more
+
+
+def _no_folder(path: str, paths: list[str]) -> str:
+    folders = sorted({path.rpartition("/")[0] for path in paths if "/" in path})
+    more = f" and {len(folders) - _FOLDERS} more" if len(folders) > _FOLDERS else ""
+    known = f"Folders: {', '.join(folders[:_FOLDERS])}{more}" if folders else "There are no folders"
+    return f"there is no folder {path!r}. {known}"

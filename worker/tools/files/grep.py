@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Annotated, Final
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
@@ -27,12 +27,12 @@ _BEFORE_CHARS: Final = 300
 _LOG: Final = "HISTORY.md"
 
 
-class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class GrepArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """Words, and the files to search."""
 
     words: Annotated[
         str,
-        msgspec.Meta(
+        Meta(
             max_length=200,
             description="Words, parts of words or dates that must all stand in one line (in HISTORY.md: in one entry), "
             'in any order and case, such as `2026-11 dentist`. A phrase goes in double quotes: `"blue car"`.',
@@ -40,12 +40,12 @@ class GrepArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ]
     path: Annotated[
         str | None,
-        msgspec.Meta(description="The file or folder to look in, such as `HISTORY.md` or `notes`; leave out for all."),
+        Meta(description="The file or folder to look in, such as `HISTORY.md` or `notes`; leave out for all."),
     ] = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many places to show at most.")] = 20
+    limit: Annotated[int, Meta(ge=1, le=100, description="How many places to show at most.")] = 20
 
 
-class GrepHit(msgspec.Struct, frozen=True):
+class GrepHit(Struct, frozen=True):
     """One match: its file, its line (0 for an entry of HISTORY.md), and its text."""
 
     path: str

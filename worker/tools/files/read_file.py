@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated, Final
 
-import msgspec
+from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext, ToolResult
@@ -17,12 +17,12 @@ PAGE_BYTES: Final = 8 * 1024
 """Size of a page: less than the limit of a tool's result, so that the note after it is not cut."""
 
 
-class ReadFileArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReadFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A file, and a range of lines."""
 
-    path: Annotated[str, msgspec.Meta(description="Such as `MEMORY.md` or `skills/recap/SKILL.md`.")]
-    offset: Annotated[int, msgspec.Meta(ge=1, description="The first line to read, counted from 1.")] = 1
-    limit: Annotated[int, msgspec.Meta(ge=1, description="How many lines to read at most.")] = 1000
+    path: Annotated[str, Meta(description="Such as `MEMORY.md` or `skills/recap/SKILL.md`.")]
+    offset: Annotated[int, Meta(ge=1, description="The first line to read, counted from 1.")] = 1
+    limit: Annotated[int, Meta(ge=1, description="How many lines to read at most.")] = 1000
 
 
 class ReadFile:
