@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from console.output import as_json, examples, print_json, table, utc
+from console.output import as_json, examples, print_json, print_table, utc
 from console.redis_call import redis_command
 from shared.settings import Settings
 from shared.store.access.audit import LINES, Audit, AuditLine
@@ -29,7 +29,7 @@ async def audit(client: RedisClient, settings: Settings, limit: int, kind: str, 
     if as_json:
         print_json({"lines": facts})
     elif facts:
-        click.echo(table(COLUMNS, [[one[name] or "" for name in COLUMNS] for one in facts]))
+        print_table(COLUMNS, [[one[name] or "" for name in COLUMNS] for one in facts])
     else:
         click.echo("Nothing is in the record.")
 

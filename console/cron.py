@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, table, without_asking
+from console.output import as_json, examples, print_facts, print_json, print_table, without_asking
 from console.redis_call import redis_command, with_redis
 from shared.errors import BadInput
 from shared.ids import log_id
@@ -47,7 +47,7 @@ async def list_(client: RedisClient, settings: Settings, chat: str, limit: int, 
         click.echo("Nothing is planned.")
         return
     header = ["id", "session", "in logs", "plan", "next", "runs", "missed"]
-    click.echo(table(header, [_row(one) for one in found[:limit]]))
+    print_table(header, [_row(one) for one in found[:limit]])
     if len(found) > limit:
         click.echo(f"\n{len(found):,} in all; a higher --limit shows others")
 

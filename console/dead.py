@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, show_chats, table, utc, without_asking
+from console.output import as_json, examples, print_facts, print_json, print_table, show_chats, utc, without_asking
 from console.progress import end, run_each
 from console.redis_call import redis_command, with_redis
 from shared.errors import BadInput, BadRecord, Refused
@@ -58,7 +58,7 @@ async def list_(
         click.echo("No older letters." if before else "No dead letters.")
         return
     chat = "chat" if show_chats else "session"
-    click.echo(table(["reference", "reason", "channel", chat, "age", "size"], [_row(one, show_chats) for one in page]))
+    print_table(["reference", "reason", "channel", chat, "age", "size"], [_row(one, show_chats) for one in page])
     if more:
         click.echo(f"\n{total:,} in all; go on with --before {page[-1].reference}")
 

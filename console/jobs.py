@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, show_chats, table
+from console.output import as_json, examples, print_facts, print_json, print_table, show_chats
 from console.progress import end, run_each
 from console.redis_call import redis_command
 from shared.clock import SYSTEM_CLOCK
@@ -69,7 +69,7 @@ async def list_(
     shown = [{**facts, "tokens": f"{facts['tokens']:,}", "age_s": duration(facts["age_s"])} for facts in rows]
     names = [name for name in shown[0] if name not in ("turn", "waited_for")]
     header = ["age" if name == "age_s" else name for name in names]
-    click.echo(table(header, [[facts[name] for name in names] for facts in shown]))
+    print_table(header, [[facts[name] for name in names] for facts in shown])
 
 
 @jobs.command(epilog=examples("shoal jobs show k3f7q2", "shoal jobs show k3f7q2 --text"))

@@ -36,7 +36,7 @@ _COMMANDS: Final = {
     "jobs": _Place("console.jobs", "Look after what agents do in the background."),
     "pair": _Place("console.pair", "Let people in to chat platforms, and out again."),
     "session": _Place("console.sessions", "Look after conversations and what is remembered."),
-    "status": _Place("console.top.status", "Show what is wrong, who waits, and who is there."),
+    "status": _Place("console.top.command", "Show what is wrong, who waits, and who is there."),
     "top": _Place("console.top.command", "Watch the fleet, live."),
     "up": _Place("console.up.command", "Run all of Shoal on this machine."),
 }

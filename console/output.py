@@ -43,20 +43,19 @@ def utc(at_ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns as wide as their widest cell, two spaces between them. On a terminal as wide as that:
-    long cells are cut, and the header is dim."""
+def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print columns as wide as their widest cell, two spaces between them. On a terminal as wide as
+    that: long cells are cut, and the header is dim."""
     if sys.stdout.isatty():
-        from console.grid import fitted_table  # rich takes its time; a pipe does without it
+        from console import grid  # rich takes its time; a pipe does without it
 
-        return fitted_table(header, rows)
+        grid.print_table(header, rows)
+        return
     cells = [[clean_line(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(map(_cell_width, column)) for column in zip(*cells, strict=True)]
-    lines = (
-        "  ".join(cell + " " * (width - _cell_width(cell)) for cell, width in zip(row, widths, strict=True))
-        for row in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    for row in cells:
+        padded = (cell + " " * (width - _cell_width(cell)) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(padded).rstrip())
 
 
 def _cell_width(text: str) -> int:

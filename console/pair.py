@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from console.output import as_json, examples, print_json, table, utc
+from console.output import as_json, examples, print_json, print_table, utc
 from console.redis_call import redis_command
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
@@ -41,12 +41,13 @@ async def list_(client: RedisClient, settings: Settings, as_json: bool) -> None:
         return
     if people:
         rows = [[_named(one), one.name, duration((now_ms - one.at) / 1000), one.by] for one in people]
-        click.echo(table(["person", "calls themselves", "let in for", "by"], rows))
+        print_table(["person", "calls themselves", "let in for", "by"], rows)
     else:
         click.echo("Nobody was let in by a code.")
     if waiting:
         rows = [[_named(one), one.name, duration((one.expires_at - now_ms) / 1000)] for one in waiting]
-        click.echo("\n" + table(["waits", "calls themselves", "code good for"], rows))
+        click.echo()
+        print_table(["waits", "calls themselves", "code good for"], rows)
 
 
 @pair.command(epilog=examples("shoal pair approve K7QM-3XTD"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, table, without_asking
+from console.output import as_json, examples, print_facts, print_json, print_table, without_asking
 from console.progress import bar
 from console.redis_call import redis_command, with_redis
 from console.session_files import export, import_
@@ -67,7 +67,7 @@ async def list_(client: RedisClient, settings: Settings, match: str, limit: int,
         click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
     else:
         header = ["session", "in logs", "messages", "waiting", "running", "model", "entries", "last activity"]
-        click.echo(table(header, [_table_row(row) for row in found.rows]))
+        print_table(header, [_table_row(row) for row in found.rows])
     if found.total > len(found.rows):
         click.echo(f"\n{found.total:,} in all; --match TEXT or a higher --limit shows others")
     if not found.whole:

@@ -97,7 +97,6 @@ QUICK = (
     "jobs",
     "sessions",
     "top.command",
-    "top.status",
 )
 """Commands whose file is imported for help and completion too: while somebody types."""
 

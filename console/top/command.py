@@ -1,15 +1,35 @@
-"""`shoal top`: the fleet, live."""
+"""`shoal status` and `shoal top`: the fleet once, or live."""
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import Final
 
 import click
 
-from console.output import as_json, examples
+from console.output import as_json, examples, print_json
 
-EVERY_S: Final = 1.0
+
+@click.command(epilog=examples("shoal status", "shoal status --json | jq .problems"))
+@as_json
+def status(as_json: bool) -> None:
+    """Show problems, queues, workers, gateways, models and Redis.
+
+    Exits with 1 when there is a problem: due work without a worker, people who wait too long, or a
+    Redis that may lose messages.
+    """
+    from console.redis_call import with_redis
+    from console.top.fleet_snapshot import take_snapshot
+    from console.top.problems import problems
+    from console.top.report import as_object, print_snapshot
+
+    found = with_redis(lambda client, _: take_snapshot(client))
+    if as_json:
+        print_json(as_object(found))
+    else:
+        print_snapshot(found)
+    if problems(found):
+        sys.exit(1)
 
 
 @click.command(epilog=examples("shoal top", "shoal top --every 5", "shoal top --once", "shoal top --json --every 10"))
@@ -28,32 +48,38 @@ def top(every_s: float | None, once: bool, as_json: bool) -> None:
     if once and every_s is not None:
         raise click.UsageError("--once looks once; leave out --every.")
 
-    from console.top.printing import print_once  # here: help and completion do without all of it
+    from console.redis_call import with_redis  # here: help and completion do without all of it
+    from console.top.fleet_snapshot import take_snapshot
+    from console.top.report import as_object, print_snapshot
 
     if every_s is not None or (sys.stdout.isatty() and not (once or as_json)):
-        sys.exit(_watch(every_s or EVERY_S, as_json=as_json))
-    print_once(as_json=as_json)
+        sys.exit(_watch(every_s or 1.0, as_json=as_json))
+    found = with_redis(lambda client, _: take_snapshot(client))
+    if as_json:
+        click.echo(json.dumps({"away": None, **as_object(found)}))
+    else:
+        print_snapshot(found)
 
 
 def _watch(every_s: float, *, as_json: bool) -> int:
     import asyncio
 
     from console.top.poller import SnapshotPoller
-    from console.top.printing import print_looks
-    from console.top.screen import screen, show
+    from console.top.report import print_observations
+    from console.top.screen import TopScreen, full_screen
     from shared.settings import load, redis_url
 
     settings = load()
-    console = None if as_json else screen()
+    console = None if as_json else full_screen()
 
     async def run() -> int:
-        watch = SnapshotPoller(lambda: redis_url(settings))
+        poller = SnapshotPoller(lambda: redis_url(settings))
         try:
             if console is not None:
-                return await show(watch, console, every_s)
-            await print_looks(watch, every_s, as_json=as_json)
+                return await TopScreen(poller, console, every_s).run()
+            await print_observations(poller, every_s, as_json=as_json)
             return 0
         finally:
-            await watch.close()
+            await poller.close()
 
     return asyncio.run(run())

@@ -1,13 +1,15 @@
-"""A snapshot of the fleet. Its cost for Redis does not grow with the number of sessions."""
+"""A snapshot of the fleet, whose cost for Redis does not grow with the number of sessions; and its
+service levels in a few numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import islice
+import math
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
+from shared.metrics import TURN_BUCKETS_S
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import OutboxReading, read_outboxes
@@ -18,6 +20,7 @@ from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
 from shared.store.turns.inbox import Inbox
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
+_BOUNDS: Final = (0.0, *map(float, TURN_BUCKETS_S), math.inf)
 ROUTE_LIMIT: Final = 20
 """Limit of provider routes that are read."""
 
@@ -51,7 +54,8 @@ async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSna
     RedisAway."""
     queues = await read_queues(client, QUEUES)
     processes = await list_processes(client)
-    routes = await read_routes(client, _provider_routes(processes))
+    provider_routes = dict.fromkeys(way for one in processes for way in one.provider_routes.values())
+    routes = await read_routes(client, list(provider_routes)[:ROUTE_LIMIT])
     outboxes = await read_outboxes(client)
     facts = await read_server(client, config=config)
     (seconds, micros), letters = await client.pipeline([("TIME",), ("XLEN", keys.DEAD)])
@@ -68,5 +72,64 @@ async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSna
     )
 
 
-def _provider_routes(processes: Iterable[Presence]) -> list[str]:
-    return list(islice(dict.fromkeys(way for one in processes for way in one.provider_routes.values()), ROUTE_LIMIT))
+class DurationQuantiles(msgspec.Struct, frozen=True):
+    """Quantiles of durations in the last minute, out of `count`.
+
+    Estimated from buckets, as in the dashboards; above the highest bound it is that bound. None
+    when nothing was measured.
+    """
+
+    count: int = 0
+    p50_s: float | None = None
+    p95_s: float | None = None
+
+
+class FleetAggregates(msgspec.Struct, frozen=True, kw_only=True):
+    """Rates of the last 10 s and durations. `first_token` is measured from the claim of a turn to
+    its first text, `turn` to its end, `answer` from a message's acceptance to the end of its
+    turn."""
+
+    accepted_per_s: float
+    refused_per_s: float
+    ended_per_s: float
+    failed_per_s: float
+    first_token: DurationQuantiles
+    turn: DurationQuantiles
+    answer: DurationQuantiles
+
+
+def aggregate(processes: Iterable[Presence]) -> FleetAggregates:
+    """Aggregate all processes."""
+    stats = [one.stats for one in processes if one.stats is not None]
+    return FleetAggregates(
+        accepted_per_s=_rate(one.accepted_per_s for one in stats),
+        refused_per_s=_rate(one.refused_per_s for one in stats),
+        ended_per_s=_rate(one.ended_per_s for one in stats),
+        failed_per_s=_rate(one.failed_per_s for one in stats),
+        first_token=_times(one.first_token for one in stats),
+        turn=_times(one.turn for one in stats),
+        answer=_times(one.answer for one in stats),
+    )
+
+
+def _rate(each: Iterable[float]) -> float:
+    return round(max(0.0, sum(each)), 2)
+
+
+def _times(each: Iterable[Sequence[int]]) -> DurationQuantiles:
+    """Sum the buckets. A process of a version with other buckets is left out."""
+    counts = [sum(column) for column in zip(*(one for one in each if len(one) == len(_BOUNDS) - 1), strict=True)]
+    total = sum(counts)
+    if not total:
+        return DurationQuantiles()
+    return DurationQuantiles(total, _quantile(counts, 0.5 * total), _quantile(counts, 0.95 * total))
+
+
+def _quantile(counts: Sequence[int], rank: float) -> float:
+    """Interpolate the `rank`th value, assuming an even spread within its bucket."""
+    below = 0
+    for low, high, count in zip(_BOUNDS, _BOUNDS[1:], counts, strict=False):
+        if count and below + count >= rank:
+            return low if math.isinf(high) else round(low + (high - low) * (rank - below) / count, 3)
+        below += count
+    return _BOUNDS[-2]

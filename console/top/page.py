@@ -10,30 +10,13 @@ import msgspec
 from rich.text import Text
 
 from console.grid import WARNING, WRONG, wrapped
-from console.top.fleet_snapshot import FleetSnapshot
-from console.top.problems import Problem
+from console.top.poller import Observation
+from console.top.problems import problems
 from console.top.view import SORTS, Block, blocks, render_problems, summary
 from shared.terminal_text import duration
 
-PROBLEMS: Final = 4
-"""Problems take at most one fourth of the page, to leave room for the numbers that explain them."""
-
 ENOUGH: Final = 7
-
-
-class Unavailable(msgspec.Struct, frozen=True):
-    """Redis does not answer: since when (s since 1970), and why."""
-
-    since: float
-    why: str
-
-
-class Observation(msgspec.Struct, frozen=True):
-    """The last snapshot, its problems, and the outage if there is one."""
-
-    found: FleetSnapshot | None = None
-    wrong: tuple[Problem, ...] = ()
-    away: Unavailable | None = None
+"""Lines that a table gets before blocks without news are shown."""
 
 
 class ViewMode(msgspec.Struct, frozen=True):
@@ -58,11 +41,11 @@ class ViewMode(msgspec.Struct, frozen=True):
 
 def page(look: Observation, mode: ViewMode, width: int, height: int) -> list[Text]:
     """Render at most `height` lines of at most `width` cells: head, problems, fleet, keys."""
-    head = [_head(look, mode, width), *_problem_lines(look, width, max(2, height // PROBLEMS))]
+    # Problems take at most one fourth, to leave room for the numbers that explain them.
+    head = [_head(look, mode, width), *_problem_lines(look, width, max(2, height // 4))]
     foot = [_foot(mode, width)] if height > len(head) + 3 else []
-    if look.found is None:
-        body: list[Text] = []
-    else:
+    body: list[Text] = []
+    if look.found is not None:
         body = fitted(blocks(look.found, width, mode.sort), height - len(head) - len(foot))
     if look.away is not None:
         for line in body:
@@ -74,48 +57,39 @@ def page(look: Observation, mode: ViewMode, width: int, height: int) -> list[Tex
 def fitted(parts: Sequence[Block], height: int) -> list[Text]:
     """Fit blocks into `height` lines. Higher ranks win; tables are cut; empty lines between blocks
     only if there is room."""
-    left: list[Block] = []
-    for block in sorted(parts, key=lambda block: -block.rank):
-        wanted = _smallest_size if block.rank else _preferred_size
-        if not left or sum(wanted(one) for one in (*left, block)) <= height:
-            left.append(block)
-    left.sort(key=list(parts).index)
-    spaced = sum(_preferred_size(block) + block.spaced for block in left) <= height
-    gaps = sum(block.spaced for block in left) if spaced else 0
-    sizes = [len(block.lines) for block in left]
-    while sum(sizes) + gaps > height and any(
-        size > _smallest_size(block) for size, block in zip(sizes, left, strict=True)
-    ):
-        longest = max(range(len(left)), key=lambda at: sizes[at] if sizes[at] > _smallest_size(left[at]) else 0)
-        sizes[longest] -= 1
-    gaps = max(0, height - sum(sizes))
+    least = {at: block.least or len(block.lines) for at, block in enumerate(parts)}
+    preferred = {at: max(size, min(len(parts[at].lines), ENOUGH)) for at, size in least.items()}
+    left: list[int] = []
+    for at in sorted(least, key=lambda at: -parts[at].rank):
+        wanted = least if parts[at].rank else preferred
+        if not left or sum(wanted[one] for one in (*left, at)) <= height:
+            left.append(at)
+    left.sort()
+    gaps = sum(parts[at].spaced for at in left)
+    if sum(preferred[at] for at in left) + gaps > height:
+        gaps = 0
+    sizes = {at: len(parts[at].lines) for at in left}
+    while sum(sizes.values()) + gaps > height and (tables := [at for at in left if sizes[at] > least[at]]):
+        sizes[max(tables, key=lambda at: sizes[at])] -= 1
+    gaps = max(0, height - sum(sizes.values()))
     lines: list[Text] = []
-    for block, size in zip(left, sizes, strict=True):
+    for at, size in sizes.items():
+        block, missing = parts[at], len(parts[at].lines) - size
         if block.spaced and gaps:
             lines.append(Text())
             gaps -= 1
-        lines += _cut(block, size)
+        lines += block.lines[: size - 1] if missing else block.lines
+        if missing:
+            lines.append(Text(f"… {missing + 1} more {block.what}", style="dim"))
     return lines[: max(0, height)]
 
 
-def _smallest_size(block: Block) -> int:
-    return block.least or len(block.lines)
-
-
-def _preferred_size(block: Block) -> int:
-    """Return the lines that a table gets before blocks without news are shown."""
-    return min(len(block.lines), ENOUGH) if block.least else len(block.lines)
-
-
-def _cut(block: Block, size: int) -> list[Text]:
-    left = len(block.lines) - size
-    if not left:
-        return block.lines
-    return [*block.lines[: size - 1], Text(f"… {left + 1} more {block.what}", style="dim")]
-
-
 def _head(look: Observation, mode: ViewMode, width: int) -> Text:
-    left = Text.assemble(("shoal top  ", "bold"), _state(look))
+    if look.away is not None:
+        state = Text("Redis is away", style=WRONG)
+    else:
+        state = summary(problems(look.found)) if look.found else Text("looking …", style="dim")
+    left = Text.assemble(("shoal top  ", "bold"), state)
     at_s = look.found.at_ms / 1000 if look.found else time.time()
     right = Text(time.strftime("%H:%M:%S", time.localtime(at_s)))
     if mode.paused:
@@ -126,17 +100,11 @@ def _head(look: Observation, mode: ViewMode, width: int) -> Text:
     return Text.assemble(left, " " * (width - left.cell_len - right.cell_len), right)
 
 
-def _state(look: Observation) -> Text:
-    if look.away is not None:
-        return Text("Redis is away", style=WRONG)
-    return Text("looking …", style="dim") if look.found is None else summary(look.wrong)
-
-
 def _problem_lines(look: Observation, width: int, most: int) -> list[Text]:
     if look.away is None:
-        lines = render_problems(look.wrong, width)
+        lines = render_problems(problems(look.found), width) if look.found else []
         if len(lines) > most:
-            lines = [*lines[: most - 1], *wrapped("… `shoal status` shows all", WRONG, max(width, 30))]
+            lines[most - 1 :] = [Text("… `shoal status` shows all", style=WRONG)]
             lines[-1].truncate(width, overflow="ellipsis")
         return lines
     since = time.strftime("%H:%M:%S", time.localtime(look.away.since))

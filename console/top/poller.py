@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Final
+from collections.abc import Callable
 
 import msgspec
 
-from console.top.fleet_snapshot import take_snapshot
-from console.top.page import Observation, Unavailable
-from console.top.problems import problems
+from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
 from shared.errors import RedisAway, SettingsError
 from shared.settings import RedisUrl
 from shared.store.client.redis_client import RedisClient
 
-CLIENT_NAME: Final = "shoal-top"
+
+class Unavailable(msgspec.Struct, frozen=True):
+    """Redis does not answer: since when (s since 1970), and why."""
+
+    since: float
+    why: str
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """The last snapshot, and the outage if there is one."""
+
+    found: FleetSnapshot | None = None
+    away: Unavailable | None = None
 
 
 class SnapshotPoller:
@@ -24,7 +32,7 @@ class SnapshotPoller:
     come back at another address."""
 
     def __init__(self, address: Callable[[], str]) -> None:
-        self.last = Observation()
+        self._last = Observation()
         self._address = address
         self._url = ""
         self._client: RedisClient | None = None
@@ -32,27 +40,21 @@ class SnapshotPoller:
 
     async def poll(self) -> Observation:
         """Take a snapshot. While Redis is unavailable, return the last one and since when."""
+        away = self._last.away
         try:
-            if self._client is None or self.last.away is not None:
+            if self._client is None or away is not None:
                 await self._connect()
             assert self._client is not None
             found = await take_snapshot(self._client, config=self._config)
         except (RedisAway, SettingsError) as exc:
-            since = self.last.away.since if self.last.away else time.time()
             where = f"; looked at {RedisUrl(self._url)}" if self._url else ""
-            self.last = msgspec.structs.replace(self.last, away=Unavailable(since, f"{exc}{where}"))
-            return self.last
-        self._config = (
-            found.redis.fsync is not None
-        )  # a server that refused CONFIG is not asked again, or it would log each refusal
-        self.last = Observation(found, tuple(problems(found)))
-        return self.last
-
-    async def observations(self, every_s: float) -> AsyncIterator[Observation]:
-        """Yield an observation now and every `every_s`, forever."""
-        while True:
-            yield await self.poll()
-            await asyncio.sleep(every_s)
+            outage = Unavailable(away.since if away else time.time(), f"{exc}{where}")
+            self._last = Observation(self._last.found, outage)
+        else:
+            # A server that refused CONFIG is not asked again, or it would log each refusal.
+            self._config = found.redis.fsync is not None
+            self._last = Observation(found)
+        return self._last
 
     async def close(self) -> None:
         """Close the connection."""
@@ -63,5 +65,5 @@ class SnapshotPoller:
         url = self._address()
         if url != self._url:
             await self.close()
-            self._url, self._client = url, RedisClient(url, name=CLIENT_NAME)
+            self._url, self._client = url, RedisClient(url, name="shoal-top")
         self._config = True

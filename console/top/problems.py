@@ -161,10 +161,6 @@ def server_problems(facts: ServerFacts) -> Iterator[Problem]:
             "clock",
             f"Redis' clock is {abs(facts.clock_ahead_s):.1f} s {where} this machine's: set both by NTP",
         )
-    if facts.speaks and release(facts.speaks) < OLDEST_REDIS:
+    numbers = tuple(int(part) if part.isdigit() else 0 for part in facts.speaks.split(".")[:2])
+    if facts.speaks and numbers < OLDEST_REDIS:
         yield Problem("old", f"Redis is release {facts.speaks}; Shoal needs 7.0 or newer, or any Valkey")
-
-
-def release(version: str) -> tuple[int, ...]:
-    """Parse `7.2.4`; parts that are not numbers count as 0."""
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split(".")[:2])

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from rich.text import Text
 
 from console.grid import WARNING, WRONG, Cell, Column, fact, flow, grid, wrapped
-from console.top.aggregates import DurationQuantiles, aggregate
-from console.top.fleet_snapshot import FleetSnapshot
+from console.top.fleet_snapshot import DurationQuantiles, FleetSnapshot, aggregate
 from console.top.problems import LAG_LIMIT_S, MEMORY_LIMIT, OUTBOX_LIMIT_S, WAIT_LIMITS_S, Problem
 from shared.store.fleet.presence import Presence
 from shared.store.fleet.provider_limits import RouteReading
 from shared.terminal_text import brief, counted, duration, size
 
-Sort = Callable[[Presence], tuple[float, str]]
-"""Sort key of processes."""
-
-SORTS: Final[dict[str, Sort]] = {
+SORTS: Final[dict[str, Callable[[Presence], tuple[float, str]]]] = {
     "name": lambda one: (0, one.name),
     "runs": lambda one: (-one.running, one.name),
     "memory": lambda one: (-one.stats.memory_bytes if one.stats else 0, one.name),
@@ -44,10 +40,8 @@ def blocks(found: FleetSnapshot, width: int, sort: str = "name") -> list[Block]:
     """Render everything but the problems for a terminal of this width."""
     plain = [Block(_traffic(found, width), rank=9), Block(_queues(found, width), rank=5)]
     for kind, rank, least in (("worker", 4, 4), ("gateway", 2, 3)):
-        rows = sorted(found.of(kind), key=SORTS[sort])
-        if rows:
-            columns, row = _TABLES[kind]
-            lines = grid(columns, [row(one, found.at_ms) for one in rows], width)
+        if rows := sorted(found.of(kind), key=SORTS[sort]):
+            lines = grid(_COLUMNS[kind], [_process_row(one, found.at_ms) for one in rows], width)
             plain.append(Block(lines, rank, what=f"{kind}s", least=min(least, len(lines))))
     last = [*_models(found, width), *_tools(found, width), *_outboxes(found, width), *_dead_letters(found, width)]
     last.append(Block(_redis(found, width), rank=6))
@@ -80,19 +74,23 @@ def _traffic(found: FleetSnapshot, width: int) -> list[Text]:
     times = [_times("first text", totals.first_token), _times("turn", totals.turn), _times("answer", totals.answer)]
     workers, gateways = found.of("worker"), found.of("gateway")
     slots, busy = sum(one.slots for one in workers), sum(one.running for one in workers)
+    # Several releases: an update is running, or a process was forgotten.
+    versions = Counter(one.version for one in found.processes)
+    releases = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
     fleet = [
         _process_count(workers, "worker"),
         fact(f"{busy:,} of {slots:,}", WARNING if 0 < slots <= busy else "", after="slots"),
         _process_count(gateways, "gateway"),
         fact(f"{sum(map(_sockets, gateways)):,}", after="sockets"),
-        *_releases(found.processes),
+        *([fact(releases, WARNING, name="releases")] if len(versions) > 1 else []),
     ]
     lines = [*flow("people", [*due, fact(f"{turns.running:,}", after="run")], width), *flow("a second", rates, width)]
     return [*lines, *flow("p50/p95", times, width), *flow("fleet", fleet, width)]
 
 
 def _queues(found: FleetSnapshot, width: int) -> list[Text]:
-    columns = [Column("queue", 9), *(Column(name, keep, right=True) for name, keep in _QUEUE_COLUMNS)]
+    titles = {"queue": 9, "due": 9, "running": 8, "delayed": 6, "oldest waits": 9}
+    columns = [Column(title, keep, right=title != "queue") for title, keep in titles.items()]
     rows = []
     for one in found.queues:
         limit_s = WAIT_LIMITS_S[one.name]
@@ -102,56 +100,60 @@ def _queues(found: FleetSnapshot, width: int) -> list[Text]:
     return grid(columns, rows, width)
 
 
-def _worker(one: Presence, now_ms: int) -> list[Cell]:
-    runs = f"{one.running} of {one.slots}" if one.slots else str(one.running)
-    ended = _rate(one.stats.ended_per_s) if one.stats else ""
-    details = one.details
-    return [
-        Cell(one.name), Cell(one.host), _state(one), Cell(runs, WARNING if 0 < one.slots <= one.running else ""),
-        Cell(ended), *_process_cells(one), _age(one, now_ms), Cell(one.version), Cell(details.get("model", "")),
-        Cell(details.get("queues", "")), Cell(details.get("sandbox", "")), Cell(str(one.pid)),
-    ]  # fmt: skip
-
-
-def _gateway(one: Presence, now_ms: int) -> list[Cell]:
-    accepted = _rate(one.stats.accepted_per_s) if one.stats else ""
-    address = next((value for name, value in one.details.items() if name.endswith(".address")), "")
-    return [
-        Cell(one.name), Cell(one.host), _state(one), Cell(one.details.get("channels", "")),
-        Cell(f"{_sockets(one):,}"), Cell(accepted), *_process_cells(one), _age(one, now_ms), Cell(one.version),
-        Cell(address), Cell(str(one.pid)),
-    ]  # fmt: skip
-
-
-def _process_cells(one: Presence) -> list[Cell]:
-    if one.stats is None:
-        return [Cell(""), Cell("")]
-    lag_s = one.stats.lag_s
-    memory = size(one.stats.memory_bytes) if one.stats.memory_bytes else ""
-    return [Cell(memory), Cell(brief(lag_s), _level(lag_s, LAG_WARNING_S, LAG_LIMIT_S))]
-
-
-_QUEUE_COLUMNS: Final = (("due", 9), ("running", 8), ("delayed", 6), ("oldest waits", 9))
-_PROCESS_COLUMNS: Final = (Column("memory", 6, right=True), Column("late", 7, right=True), Column("up", 5, right=True))
-_TABLES: Final[dict[str, tuple[tuple[Column, ...], Callable[[Presence, int], list[Cell]]]]] = {
+_STATS: Final = (
+    Column("memory", 6, right=True),
+    Column("late", 7, right=True),
+    Column("up", 5, right=True),
+    Column("version", 3),
+)
+_COLUMNS: Final = {
     "worker": (
-        (
-            Column("worker", 9, least=12), Column("host", 4, least=8), Column("state", 8),
-            Column("runs", 9, right=True), Column("turns/s", 7, right=True), *_PROCESS_COLUMNS, Column("version", 3),
-            Column("model", 2, least=12), Column("queues", 1), Column("sandbox", 1), Column("pid", 0, right=True),
-        ),
-        _worker,
+        Column("worker", 9, least=12),
+        Column("host", 4, least=8),
+        Column("state", 8),
+        Column("runs", 9, right=True),
+        Column("turns/s", 7, right=True),
+        *_STATS,
+        Column("model", 2, least=12),
+        Column("queues", 1),
+        Column("sandbox", 1),
+        Column("pid", 0, right=True),
     ),
     "gateway": (
-        (
-            Column("gateway", 9, least=14), Column("host", 2, least=8), Column("state", 8),
-            Column("channels", 8, least=8, from_end=True), Column("sockets", 8, right=True),
-            Column("in/s", 7, right=True), *_PROCESS_COLUMNS, Column("version", 3), Column("address", 1),
-            Column("pid", 0, right=True),
-        ),
-        _gateway,
+        Column("gateway", 9, least=14),
+        Column("host", 2, least=8),
+        Column("state", 8),
+        Column("channels", 8, least=8, from_end=True),
+        Column("sockets", 8, right=True),
+        Column("in/s", 7, right=True),
+        *_STATS,
+        Column("address", 1),
+        Column("pid", 0, right=True),
     ),
-}  # fmt: skip
+}
+
+
+def _process_row(one: Presence, now_ms: int) -> list[Cell]:
+    stats, details = one.stats, one.details
+    cells = {
+        one.kind: Cell(one.name),
+        "host": Cell(one.host),
+        "state": Cell("draining", WARNING) if one.draining else Cell("ready"),
+        "runs": Cell(str(one.running)),
+        "sockets": Cell(f"{_sockets(one):,}"),
+        "up": Cell(" ".join(duration((now_ms - one.started_at) / 1000).split()[:2])),
+        "version": Cell(one.version),
+        "address": Cell(next((value for name, value in details.items() if name.endswith(".address")), "")),
+        "pid": Cell(str(one.pid)),
+    }
+    if one.slots:
+        cells["runs"] = Cell(f"{one.running} of {one.slots}", WARNING if one.slots <= one.running else "")
+    if stats is not None:
+        cells["turns/s"], cells["in/s"] = Cell(_rate(stats.ended_per_s)), Cell(_rate(stats.accepted_per_s))
+        cells["memory"] = Cell(size(stats.memory_bytes) if stats.memory_bytes else "")
+        cells["late"] = Cell(brief(stats.lag_s), _level(stats.lag_s, LAG_WARNING_S, LAG_LIMIT_S))
+    # The other columns are details, by their names.
+    return [cells.get(column.title, Cell(details.get(column.title, ""))) for column in _COLUMNS[one.kind]]
 
 
 def _models(found: FleetSnapshot, width: int) -> list[Block]:
@@ -221,22 +223,21 @@ def _redis(found: FleetSnapshot, width: int) -> list[Text]:
     used = "?" if facts.used_bytes is None else size(facts.used_bytes)
     full = facts.limit_bytes and facts.used_bytes and facts.used_bytes > MEMORY_LIMIT * facts.limit_bytes
     kept = {None: "persistence unknown", False: "not persistent"}.get(facts.append_only, f"fsync {facts.fsync or '?'}")
+    counts = (
+        (facts.clients, "clients", ""),
+        (facts.commands_per_s, "commands/s", ""),
+        (facts.evicted_keys or None, "evicted", WRONG),
+    )
     lost = facts.append_only is False or facts.writes_ok is False or facts.fsync not in (None, "always")
     shown = [
         fact(f"{facts.product} {facts.version}"),
         fact(used, WRONG if full else "", after=f"of {size(facts.limit_bytes)}" if facts.limit_bytes else "in use"),
         fact(facts.policy or "policy unknown", WRONG if facts.policy not in (None, "noeviction") else ""),
         fact(kept, WRONG if lost else ""),
-        *_optional_fact(facts.clients, "clients"),
-        *_optional_fact(facts.commands_per_s, "commands/s"),
-        *(_optional_fact(facts.evicted_keys, "evicted", WRONG) if facts.evicted_keys else []),
+        *(fact(f"{number:,}", style, after=what) for number, what, style in counts if number is not None),
         fact(brief(facts.ping_s), _level(facts.ping_s, 0.05, 0.25), name="answers in"),
     ]
     return flow("redis", shown, width)
-
-
-def _optional_fact(number: int | None, what: str, style: str = "") -> Iterable[Text]:
-    return [] if number is None else [fact(f"{number:,}", style, after=what)]
 
 
 def _times(name: str, times: DurationQuantiles) -> Text:
@@ -245,27 +246,12 @@ def _times(name: str, times: DurationQuantiles) -> Text:
     return fact(f"{brief(times.p50_s)} / {brief(times.p95_s)}", name=name)
 
 
-def _releases(processes: Iterable[Presence]) -> list[Text]:
-    """Render versions while there are several: an update is running, or a process was forgotten."""
-    versions = Counter(one.version for one in processes)
-    text = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
-    return [fact(text, WARNING, name="releases")] if len(versions) > 1 else []
-
-
 def _process_count(processes: Sequence[Presence], kind: str) -> Text:
     draining = sum(one.draining for one in processes)
     text = counted(len(processes), kind)
     if draining:
         return fact(f"{text}, {draining} draining", WARNING)
     return fact(text, "" if processes else WRONG)
-
-
-def _state(one: Presence) -> Cell:
-    return Cell("draining", WARNING) if one.draining else Cell("ready")
-
-
-def _age(one: Presence, now_ms: int) -> Cell:
-    return Cell(" ".join(duration((now_ms - one.started_at) / 1000).split()[:2]))
 
 
 def _sockets(one: Presence) -> int:

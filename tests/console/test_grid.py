@@ -15,7 +15,7 @@ import pytest
 from rich.text import Text
 
 from console.grid import Cell, Column, fact, flow, grid, wrapped
-from console.output import table
+from console.output import print_table
 from shared.terminal_text import brief, clean
 from tests.helpers.processes import ROOT
 
@@ -100,10 +100,11 @@ def test_a_time_is_reported_in_the_unit_that_says_most(seconds: float, result: s
     assert brief(seconds) == result
 
 
-def test_a_table_in_a_pipe_is_whole() -> None:
+def test_a_table_in_a_pipe_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever is cut there is lost to the next program; columns stand under each other in any script."""
     rows = [["web:owner/" + "x" * 90, 1], ["会话", 22]]
-    lines = table(["session", "messages"], rows).splitlines()
+    print_table(["session", "messages"], rows)
+    lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "web:owner/" + "x" * 90 + "  1"
     assert lines[2] == "会话" + " " * 96 + "  22"
 
@@ -111,9 +112,9 @@ def test_a_table_in_a_pipe_is_whole() -> None:
 def test_a_table_on_a_terminal_fits_it(tmp_path: Path) -> None:
     """Long cells are cut, ids never, and no column is missing."""
     script = (
-        "from console.output import table\n"
+        "from console.output import print_table\n"
         "rows = [['ab12cd34', 'web:owner/' + 'x' * 90, 'e' * 60], ['b', 'c', 'd']]\n"
-        "print(table(['reference', 'session', 'why'], rows))"
+        "print_table(['reference', 'session', 'why'], rows)"
     )
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))

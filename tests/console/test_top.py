@@ -15,10 +15,9 @@ from click.testing import CliRunner, Result
 
 from console.main import cli
 from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
-from console.top.page import Observation, Unavailable, ViewMode, page
-from console.top.poller import SnapshotPoller
-from console.top.problems import problems
-from console.top.report import KEYS
+from console.top.page import ViewMode, page
+from console.top.poller import Observation, SnapshotPoller, Unavailable
+from console.top.report import FACTS
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError
 from shared.store import keys
@@ -32,7 +31,7 @@ FLEETS = {"idle": IDLE, "busy": BUSY, "broken": BROKEN}
 
 
 def look(found: FleetSnapshot) -> Observation:
-    return Observation(found, tuple(problems(found)))
+    return Observation(found)
 
 
 def drawn(seen: Observation, mode: ViewMode | None = None, width: int = 80, height: int = 24) -> list[str]:
@@ -366,7 +365,7 @@ def test_json_is_the_object_of_status_and_since_when_redis_is_away(shoal: Callab
     assert result.exit_code == 0
     [line] = result.stdout.splitlines()
     seen: dict[str, Any] = json.loads(line)
-    assert set(seen) == {"away", *KEYS}
+    assert set(seen) == {"away", *FACTS}
     assert seen["away"] is None
     assert seen["figures"]["ended_per_s"] == 3.0
     assert [one["name"] for one in seen["processes"]] == ["g1", "w1"]

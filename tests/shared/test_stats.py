@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from console.top.aggregates import aggregate
+from console.top.fleet_snapshot import aggregate
 from shared.metrics import (
     ANSWER_SECONDS,
     EVENT_LOOP_LAG_SECONDS,
