@@ -1,5 +1,5 @@
 """Client of Discord's HTTP API, one try per call, every failure mapped to an error of the platform
-protocol.
+protocol (docs.discord.com/developers/topics/opcodes-and-status-codes).
 
 It uses plain aiohttp: the HTTP client of discord.py tries a call up to five times and waits out
 every 429 itself, which no option turns off; here both are the gateway's decision. The WebSocket is
@@ -8,19 +8,20 @@ in `shard.py`.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import aiohttp
 import msgspec
 
-from gateway.channels.discord.forms import edit_form, new_message_form, target_channel
 from gateway.channels.discord.parse import ConversationInfo, DiscordIdentity
-from gateway.channels.discord.refusals import MayNotReply, map_error
+from gateway.channels.discord.render import edit_form, new_message_form, target_channel
 from gateway.channels.discord.wire import Snowflake
 from gateway.platform.protocol import (
+    ChannelBroken,
     ChatClosed,
     MaybeSent,
     NotAccepted,
@@ -29,6 +30,7 @@ from gateway.platform.protocol import (
     PostRefused,
     PostTarget,
     RemoteFile,
+    Throttled,
 )
 from shared.version import VERSION
 
@@ -41,14 +43,23 @@ _ANSWER_S: Final = 3.0
 
 _THREADS: Final = (10, 11, 12)
 _DEFERRED: Final = 6
+_CLOSED: Final = {10003, 50001, 50007, 50013, 50278, 160005}
+"""Unknown channel, no access, cannot message this user, no permission, no common server, locked
+thread."""
+
+_NO_PERMISSION: Final = 50013
+_NO_HISTORY: Final = 160002
+_BLOCKED: Final = 40333
+_LATE: Final = (504, 520, 521, 522, 524)
+"""Statuses of a proxy that got no response: the server behind it may have done the request."""
+
+_TOO_MANY_S: Final = 60.0
 T = TypeVar("T")
 
 
-class CurrentUser(msgspec.Struct, frozen=True):
-    """The bot's own account."""
-
-    id: Snowflake
-    username: str
+class MayNotReply(PostRefused):
+    """The bot may not read the message history, so it cannot quote a message; without the quote the
+    post may succeed."""
 
 
 class ChannelInfo(msgspec.Struct, frozen=True):
@@ -83,7 +94,7 @@ class GatewayInfo(msgspec.Struct, frozen=True):
 
 class DiscordApi:
     """A client for one bot. `timeout_s` limits a whole call; `files_from` are the URL prefixes from
-    which files may be fetched."""
+    which files may be fetched. Methods raise NotDelivered and ChannelBroken."""
 
     def __init__(self, name: str, token: str, base: str, *, files_from: Sequence[str], timeout_s: float) -> None:
         self._name = name
@@ -100,47 +111,35 @@ class DiscordApi:
     async def identify(self) -> DiscordIdentity:
         """Return who the bot is. Raises ChannelBroken for a wrong token, NotAccepted."""
         try:
-            user = _convert_reply(CurrentUser, await self._call("GET", "/users/@me"))
+            return _convert_reply(DiscordIdentity, await self._call("GET", "/users/@me"))
         except NotDelivered as exc:
             raise NotAccepted(exc.reason) from exc
-        return DiscordIdentity(user.id, user.username)
 
     async def gateway_info(self) -> GatewayInfo:
-        """Return the gateway's address and quota. Raises NotDelivered, ChannelBroken."""
+        """Return the gateway's address and quota."""
         return _convert_reply(GatewayInfo, await self._call("GET", "/gateway/bot"))
 
     async def connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket. Raises aiohttp.ClientError, TimeoutError."""
-        return await self._session().ws_connect(
-            url,
-            headers={"User-Agent": _USER_AGENT},
-            timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
-            autoclose=False,
-            max_msg_size=0,
-        )
+        headers, timeout = {"User-Agent": _USER_AGENT}, aiohttp.ClientWSTimeout(ws_close=1.0)
+        return await self._session().ws_connect(url, headers=headers, timeout=timeout, autoclose=False, max_msg_size=0)
 
     async def get_conversation(self, channel_id: str) -> ConversationInfo:
-        """Return whether a server channel is a chat or a thread of one. Raises NotDelivered,
-        ChannelBroken."""
-        try:
+        """Return whether a server channel is a chat or a thread of one."""
+        with contextlib.suppress(ChatClosed, PostRefused):
             found = _convert_reply(ChannelInfo, await self._call("GET", f"/channels/{channel_id}"))
-        except (ChatClosed, PostRefused):
-            return ConversationInfo(channel_id)
-        return (
-            ConversationInfo(found.parent_id, channel_id)
-            if found.type in _THREADS and found.parent_id
-            else ConversationInfo(channel_id)
-        )
+            if found.type in _THREADS and found.parent_id:
+                return ConversationInfo(found.parent_id, channel_id)
+        return ConversationInfo(channel_id)
 
     async def get_messages(self, channel_id: str, after: str) -> list[dict[str, Any]]:
-        """Return at most PAGE messages of a channel after the id `after`, oldest first. Raises
-        NotDelivered."""
+        """Return at most PAGE messages of a channel after the id `after`, oldest first."""
         path, query = f"/channels/{channel_id}/messages", {"after": after, "limit": PAGE}
         found = _convert_reply(list[dict[str, Any]], await self._call("GET", path, params=query))
         return sorted(found, key=lambda one: _convert_reply(CreatedMessage, one).id.zfill(20))
 
     async def send(self, post: Post) -> str:
-        """Send a post and return its id. Raises NotDelivered."""
+        """Send a post and return its id."""
         form = new_message_form(post)
         try:
             return await self._send(post, form)
@@ -160,20 +159,19 @@ class DiscordApi:
         return _convert_reply(CreatedMessage, await self._call("POST", path, data=parts, with_file=True)).id
 
     async def edit(self, id: str, post: Post) -> None:
-        """Replace a message with a post. Raises NotDelivered."""
+        """Replace a message with a post."""
         await self._call("PATCH", f"/channels/{target_channel(post.target)}/messages/{id}", json=edit_form(post))
 
     async def typing(self, place: PostTarget) -> None:
         await self._call("POST", f"/channels/{target_channel(place)}/typing")
 
     async def confirm_press(self, id: str, token: str) -> None:
-        """Acknowledge an interaction. Raises NotDelivered; it may have been acknowledged before."""
+        """Acknowledge an interaction; it may have been acknowledged before."""
         path = f"/interactions/{id}/{quote(token, safe='')}/callback"
         await self._call("POST", path, json={"type": _DEFERRED}, timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file, only from the hosts where Discord keeps files. Raises
-        NotDelivered."""
+        """Yield the bytes of a file, only from the hosts where Discord keeps files."""
         url = file.handle
         if not url.startswith(self._files_from):
             raise PostRefused(f"a file is not at an address of channels.{self._name}.files_from")
@@ -188,24 +186,23 @@ class DiscordApi:
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),  # how many calls there are at once is decided elsewhere
-                timeout=self._timeout,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
+            # Without a limit: how many calls there are at once is decided elsewhere.
+            connector, no_cookies = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
+            self._http = aiohttp.ClientSession(connector=connector, timeout=self._timeout, cookie_jar=no_cookies)
         return self._http
 
     async def _call(self, method: str, path: str, *, with_file: bool = False, **more: Any) -> Any:
-        """Make one call, one try, and return its decoded body, None if it has none. Raises
-        NotDelivered, ChannelBroken."""
+        """Make one call, one try, and return its decoded body, None if it has none."""
         try:
             async with self._session().request(
                 method, self._base + path, headers=self._headers, allow_redirects=False, **more
             ) as answer:
                 if answer.status == 204:
                     return None
-                reply = _decode_json(await answer.read())
-                if answer.status != 200 and answer.status != 201:
+                body, reply = await answer.read(), None
+                with contextlib.suppress(ValueError):
+                    reply = json.loads(body)
+                if answer.status not in (200, 201):
                     raise map_error(self._name, answer.status, answer.headers, reply, with_file=with_file)
                 return reply
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
@@ -214,16 +211,42 @@ class DiscordApi:
             raise MaybeSent(type(exc).__name__) from exc
 
 
-def _decode_json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None
-
-
 def _convert_reply(kind: type[T], reply: Any) -> T:
-    """Convert a reply to this type. Raises MaybeSent."""
     try:
         return msgspec.convert(reply, kind)
     except msgspec.ValidationError as exc:
         raise MaybeSent("an answer that cannot be read") from exc
+
+
+def map_error(name: str, status: int, headers: Mapping[str, str], reply: Any, *, with_file: bool) -> Exception:
+    """Map an error of the channel `name`. `reply` is its JSON, None if it has none: then something
+    in front of Discord answered."""
+    code = reply.get("code", 0) if isinstance(reply, dict) else None
+    why = f"{status}, code {code}" if code else str(status)
+    match status:
+        case 401:
+            key = f"channels.{name}.token"
+            return ChannelBroken(f"Discord does not know this bot: write the token of its page Bot into {key}")
+        case 429:
+            whole_bot = code is None or reply.get("global") is True or "X-RateLimit-Global" in headers
+            return Throttled(_retry_after_s(headers, reply), whole_bot=whole_bot)
+        case _ if status in _LATE:
+            return MaybeSent(why)
+        case _ if status >= 500 or code is None or code == _BLOCKED:
+            return NotAccepted(why)
+        case _ if code == _NO_PERMISSION and with_file:
+            return PostRefused(f"{why}: perhaps it may not attach files there")
+        case 400 | 403 | 404 if code in _CLOSED:
+            return ChatClosed(f"{why}: the bot cannot write there")
+        case _ if code == _NO_HISTORY:
+            return MayNotReply(why)
+        case _:
+            return PostRefused(why)
+
+
+def _retry_after_s(headers: Mapping[str, str], reply: Any) -> float:
+    for value in (reply.get("retry_after") if isinstance(reply, dict) else None, headers.get("Retry-After")):
+        if value is not None:
+            with contextlib.suppress(TypeError, ValueError):
+                return max(0.0, float(value))
+    return _TOO_MANY_S

@@ -12,12 +12,7 @@ from gateway.channels.discord.parse import DiscordIdentity
 from gateway.channels.discord.render import render_reply
 from gateway.channels.discord.settings import DiscordSettings, read_discord
 from gateway.channels.unsupported import cannot_find, cannot_hook
-from gateway.platform.protocol import (
-    Abilities,
-    Inlet,
-    Rate,
-    RunMode,
-)
+from gateway.platform.protocol import Abilities, Inlet, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 
 ABILITIES: Final = Abilities(
@@ -28,9 +23,9 @@ ABILITIES: Final = Abilities(
     buttons=25,
     media=True,
     threads=True,
-    # Fifty calls a second in all (docs.discord.com/developers/topics/rate-limits), also those that are no messages; of
-    # a channel it says by its headers that it takes five messages in five seconds, and as many
-    # edits.
+    # Fifty calls a second in all (docs.discord.com/developers/topics/rate-limits), also those that
+    # are no messages; of a channel it says by its headers that it takes five messages in five
+    # seconds, and as many edits.
     rates=(Rate("bot", 35.0, 10), Rate("chat", 0.7, 2, "posts"), Rate("chat", 0.7, 2, "edits")),
 )
 
@@ -56,11 +51,7 @@ class DiscordChannel:
         self._cursor = cursor
         self._me = DiscordIdentity("", "")
         self._api = api = DiscordApi(
-            name,
-            settings.token.reveal(),
-            settings.api,
-            files_from=settings.files_from,
-            timeout_s=settings.timeout_s,
+            name, settings.token.reveal(), settings.api, files_from=settings.files_from, timeout_s=settings.timeout_s
         )
         self.close, self.send, self.edit = api.close, api.send, api.edit
         self.typing, self.fetch = api.typing, api.fetch

@@ -39,11 +39,8 @@ class KnownChannel(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def conversation(self) -> ConversationInfo:
-        return (
-            ConversationInfo(str(self.parent), str(self.channel))
-            if self.parent
-            else ConversationInfo(str(self.channel))
-        )
+        channel = str(self.channel)
+        return ConversationInfo(str(self.parent), channel) if self.parent else ConversationInfo(channel)
 
     def shard(self, shards: int) -> int:
         """Return the shard that receives its events."""
@@ -69,13 +66,10 @@ class ChatCache:
 
     def __init__(self, chats: Iterable[KnownChannel]) -> None:
         self._chats = {str(chat.channel): chat for chat in chats}
+        self.get = self._chats.get
 
     def __iter__(self) -> Iterator[KnownChannel]:
         return iter(self._chats.values())
-
-    def get(self, channel_id: str) -> KnownChannel | None:
-        """Return the chat of a channel."""
-        return self._chats.get(channel_id)
 
     def remember(self, channel_id: str, guild_id: str | None, conversation: ConversationInfo) -> None:
         """Move a chat to the newest place."""
@@ -86,13 +80,9 @@ class ChatCache:
             del self._chats[next(iter(self._chats))]
 
 
-_encoder: Final = msgspec.msgpack.Encoder()
+encode_cursor: Final = msgspec.msgpack.Encoder().encode
+
 _decoder: Final = msgspec.msgpack.Decoder(DiscordCursor)
-
-
-def encode_cursor(known: DiscordCursor) -> bytes:
-    """Encode the cursor."""
-    return _encoder.encode(known)
 
 
 def decode_cursor(value: bytes) -> DiscordCursor:

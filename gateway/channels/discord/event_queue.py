@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from gateway.platform.protocol import ChannelBroken, NotDelivered, Throttled
 from shared.backoff import Backoff
 from shared.errors import RedisAway, Refused
@@ -28,15 +30,12 @@ Work = Callable[[], Awaitable[None]]
 log = logger("discord")
 
 
-class PendingEvent:
+class PendingEvent(msgspec.Struct):
     """An event: its sequence number, its time (ms, 0 = unknown), and whether it is done."""
 
-    __slots__ = ("at_ms", "done", "seq")
-
-    def __init__(self, seq: int, at_ms: int) -> None:
-        self.seq = seq
-        self.at_ms = at_ms
-        self.done = False
+    seq: int
+    at_ms: int
+    done: bool = False
 
 
 class EventWindow:
@@ -78,15 +77,10 @@ class EventQueue:
     def __init__(self) -> None:
         self.broken = asyncio.Event()
         self.failure: ChannelBroken | None = None
+        self.working: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(MAX_PENDING)
         self._chats = WeakValueDictionary[str, asyncio.Lock]()
-        self._working: set[asyncio.Task[None]] = set()
         self._detached: set[asyncio.Task[None]] = set()
-
-    @property
-    def working(self) -> frozenset[asyncio.Task[None]]:
-        """All tasks in progress."""
-        return frozenset(self._working)
 
     async def submit(self, chat: str, work: Work, on_done: Callable[[], None]) -> None:
         """Run an event's handler after earlier ones of its chat, then call `on_done`. Returns at
@@ -97,30 +91,25 @@ class EventQueue:
     def start(self, chat: str, work: Work, on_done: Callable[[], None] = lambda: None) -> asyncio.Task[None]:
         """Run a longer task in the chat's order, without taking one of the slots."""
         lock = self._chats.setdefault(chat, asyncio.Lock())
-        task = asyncio.create_task(self._run_in_order(lock, work, on_done), name="intake")
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
-        return task
+        return _keep(self.working, self._run_in_order(lock, work, on_done))
 
     def start_detached(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that nothing waits for."""
-        task = asyncio.create_task(work, name="aside")
-        self._detached.add(task)
-        task.add_done_callback(self._detached.discard)
+        _keep(self._detached, work)
 
     async def finish(self, within_s: float) -> None:
         """Wait up to `within_s` seconds for work in progress."""
-        if self._working:
-            await asyncio.wait(self._working, timeout=within_s)
+        if self.working:
+            await asyncio.wait(self.working, timeout=within_s)
 
     async def close(self) -> None:
         """Cancel work in progress: those events are not done, and Discord replays them."""
-        await cancel_all([*self._working, *self._detached])
+        await cancel_all([*self.working, *self._detached])
 
     async def _run_in_order(self, lock: asyncio.Lock, work: Work, on_done: Callable[[], None]) -> None:
         async with lock:
             try:
-                await run_until_done(work)
+                await _run_until_done(work)
                 on_done()
             except ChannelBroken as broken:
                 self.failure = broken
@@ -129,7 +118,14 @@ class EventQueue:
                 await asyncio.Event().wait()  # it is not taken
 
 
-async def run_until_done(work: Work) -> None:
+def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.create_task(work, name="intake")
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task
+
+
+async def _run_until_done(work: Work) -> None:
     """Retry until it succeeds: the event is held in memory meanwhile. Raises ChannelBroken."""
     backoff, faults = Backoff(FIRST_S, CAP_S), 0
     while True:

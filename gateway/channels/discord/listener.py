@@ -15,6 +15,7 @@ from gateway.channels.discord.cursor import (
     ChatCache,
     DiscordCursor,
     GatewaySession,
+    KnownChannel,
     ShardProgress,
     decode_cursor,
     encode_cursor,
@@ -66,17 +67,14 @@ class ShardReader:
     def __init__(
         self,
         number: int,
-        shards: int,
         reading: ShardProgress,
-        taker: EventReceiver,
+        receiver: EventReceiver,
         intake: EventQueue,
-        chats: ChatCache,
-        *,
+        chats: Callable[[int], list[KnownChannel]],
         on_session: Callable[[], None],
     ) -> None:
         self._number = number
-        self._shards = shards
-        self._receiver = taker
+        self._receiver = receiver
         self._intake = intake
         self._chats = chats
         self._on_session = on_session
@@ -91,9 +89,8 @@ class ShardReader:
         one, so that a successor starts there."""
         if self._session is None or self._catching_up is not None:
             return ShardProgress(self._catching_up_since_ms)
-        return ShardProgress(
-            self._window.since_ms, GatewaySession(self._session.id, self._session.url, self._window.seq)
-        )
+        session = GatewaySession(self._session.id, self._session.url, self._window.seq)
+        return ShardProgress(self._window.since_ms, session)
 
     async def on_event(self, seq: int, name: str, data: Any) -> None:
         """Handle an event from the shard."""
@@ -131,12 +128,10 @@ class ShardReader:
         self._catching_up_since_ms = since_ms
         # Taken before the catch-up tasks start: the session counts as read only when older work is
         # done, too.
-        waits = self._intake.working
-        chats = [chat for chat in self._chats if chat.shard(self._shards) == self._number]
+        waits, chats = {*self._intake.working}, self._chats(self._number)
         log.info("catching up", shard=self._number, chats=len(chats))
-        waits |= {
-            self._intake.start(str(chat.channel), partial(self._receiver.catch_up, chat, since_ms)) for chat in chats
-        }
+        for chat in chats:
+            waits.add(self._intake.start(str(chat.channel), partial(self._receiver.catch_up, chat, since_ms)))
         self._catching_up = asyncio.create_task(self._wait_for_catch_up(waits), name="catch up")
 
     async def _wait_for_catch_up(self, waits: Collection[asyncio.Task[None]]) -> None:
@@ -163,23 +158,30 @@ class DiscordListener:
 
     async def run(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Listen until `until` is set. Raises NotDelivered, ChannelBroken."""
-        gateway = await self._api.gateway_info()
-        known, shards = decode_cursor(self._saved), self._settings.shards or gateway.shards
-        readings = known.for_shards(shards)
+        gateway, starts = await self._api.gateway_info(), SessionStarts(self._api)
+        known, count = decode_cursor(self._saved), self._settings.shards or gateway.shards
         self._chats = ChatCache(known.chats)
         intake = EventQueue()
         receiver = EventReceiver(self._name, self._settings, self._api, self._me, inlet, self._chats)
-        self._readers = [
-            ShardReader(nth, shards, readings[nth], receiver, intake, self._chats, on_session=self._session_began.set)
-            for nth in range(shards)
-        ]
-        starts = SessionStarts(self._api)
-        connections = [
-            asyncio.create_task(
-                self._make_shard(nth, shards, readings[nth], gateway.url, starts).run(ear.on_event), name="shard"
+
+        def chats_of(number: int) -> list[KnownChannel]:
+            return [chat for chat in self._chats if chat.shard(count) == number]
+
+        connections = []
+        for nth, reading in enumerate(known.for_shards(count)):
+            reader = ShardReader(nth, reading, receiver, intake, chats_of, self._session_began.set)
+            shard = Shard(
+                self._name,
+                self._settings,
+                self._api,
+                nth,
+                count,
+                reading.session,
+                gateway.url,
+                starts.wait_for_start,
             )
-            for nth, ear in enumerate(self._readers)
-        ]
+            self._readers.append(reader)
+            connections.append(asyncio.create_task(shard.run(reader.on_event), name="shard"))
         saving = asyncio.create_task(self._keep_saving(), name="save")
         stops = [asyncio.create_task(event.wait()) for event in (until, intake.broken)]
         try:
@@ -194,27 +196,12 @@ class DiscordListener:
             with contextlib.suppress(RedisAway):
                 await self._save()
         finally:
-            for ear in self._readers:
-                ear.stop()
+            for reader in self._readers:
+                reader.stop()
             for task in (*connections, saving, *stops):
                 task.cancel()
             await intake.close()
             await cancel_all([*connections, saving, *stops])
-
-    def _make_shard(
-        self, number: int, count: int, reading: ShardProgress, gateway: str, starts: SessionStarts
-    ) -> Shard:
-        return Shard(
-            number,
-            count,
-            reading.session,
-            key=f"channels.{self._name}",
-            token=self._settings.token.reveal(),
-            message_content=self._settings.message_content,
-            gateway=gateway,
-            connect=self._api.connect,
-            may_begin=starts.wait_for_start,
-        )
 
     async def _keep_saving(self) -> None:
         """Save every second, and at once when a session has begun: without it nothing can be
@@ -229,7 +216,7 @@ class DiscordListener:
 
     async def _save(self) -> None:
         """Save the cursor if it has changed."""
-        known = DiscordCursor(tuple(ear.progress for ear in self._readers), tuple(self._chats))
+        known = DiscordCursor(tuple(reader.progress for reader in self._readers), tuple(self._chats))
         if (value := encode_cursor(known)) != self._saved:
             await self._cursor.save(value)
             self._saved = value

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from gateway.channels.discord.wire import Interaction, Message, MessagesDeleted, sender
+from gateway.channels.discord.wire import Interaction, Message, Snowflake, sender
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
@@ -25,7 +24,7 @@ _COMMAND: Final = re.compile(r"/\w+@(\S+)")
 class DiscordIdentity(msgspec.Struct, frozen=True):
     """The bot's own id and name."""
 
-    id: str
+    id: Snowflake
     username: str
 
 
@@ -48,10 +47,7 @@ def first_id(ms: int) -> str:
 
 def is_addressed(message: Message, me: DiscordIdentity) -> bool:
     """Return whether a message mentions us, replies to us, is a command with our name, or is a
-    direct message.
-
-    A bare command does not count: on servers people use those of other bots.
-    """
+    direct message. A bare command does not count: on servers people use those of other bots."""
     if message.guild_id is None or any(one.id == me.id for one in message.mentions):
         return True
     answered = message.referenced_message
@@ -62,60 +58,37 @@ def is_addressed(message: Message, me: DiscordIdentity) -> bool:
 
 
 def parse_event(
-    channel: str, event: Message | Interaction, conversation: ConversationInfo, me: DiscordIdentity
+    channel: str, event: Message | Interaction, place: ConversationInfo, me: DiscordIdentity
 ) -> PlatformMessage | None:
     """Return the message; None if the event contains none."""
-    return (
-        _parse_message(channel, event, conversation, me)
-        if isinstance(event, Message)
-        else _parse_press(channel, event, conversation)
-    )
-
-
-def _parse_message(
-    channel: str, message: Message, conversation: ConversationInfo, me: DiscordIdentity
-) -> PlatformMessage | None:
-    text, files = _message_text(message, me), tuple(_message_files(message))
-    if (not text and not files) or message.author is None:
+    if isinstance(event, Interaction):
+        return _parse_press(channel, event, place)
+    text, files, author = _message_text(event, me), _message_files(event), event.author
+    if (not text and not files) or author is None:
         return None
-    at_ms = written_ms(message.id)
-    if message.edit and message.edited_timestamp is not None:
-        at_ms = round(message.edited_timestamp.timestamp() * 1000)
-    own = message.author.id == me.id
+    at_ms = written_ms(event.id)
+    if event.edit and event.edited_timestamp is not None:
+        at_ms = round(event.edited_timestamp.timestamp() * 1000)
+    id = f"{event.id}/{at_ms}" if event.edit else event.id
+    own = author.id == me.id
     return PlatformMessage(
-        message=InboundMessage(
-            channel=channel,
-            chat_id=conversation.chat_id,
-            sender_id=message.author.id,
-            id=f"{message.id}/{at_ms}" if message.edit else message.id,
-            content=text,
-            timestamp=at_ms,
-            thread=conversation.thread,
-        ),
-        group=message.guild_id is not None,
-        addressed=is_addressed(message, me),
+        message=_inbound(channel, place, author.id, id, text, at_ms),
+        group=event.guild_id is not None,
+        addressed=is_addressed(event, me),
         own=own,
-        from_bot=not own and (message.author.bot or message.webhook_id is not None),
-        name=message.author.global_name or message.author.username,
-        replaces=message.id if message.edit else None,
+        from_bot=not own and (author.bot or event.webhook_id is not None),
+        name=author.global_name or author.username,
+        replaces=event.id if event.edit else None,
         files=files,
     )
 
 
-def _parse_press(channel: str, press: Interaction, conversation: ConversationInfo) -> PlatformMessage | None:
+def _parse_press(channel: str, press: Interaction, place: ConversationInfo) -> PlatformMessage | None:
     who, says = sender(press), _pressed_text(press)
     if who is None or not says:
         return None
     return PlatformMessage(
-        message=InboundMessage(
-            channel=channel,
-            chat_id=conversation.chat_id,
-            sender_id=who.id,
-            id=f"{PRESSED}{press.id}",
-            content=says,
-            timestamp=written_ms(press.id),
-            thread=conversation.thread,
-        ),
+        message=_inbound(channel, place, who.id, f"{PRESSED}{press.id}", says, written_ms(press.id)),
         group=press.guild_id is not None,
         from_bot=who.bot,
         name=who.global_name or who.username,
@@ -124,8 +97,8 @@ def _parse_press(channel: str, press: Interaction, conversation: ConversationInf
 
 def _pressed_text(press: Interaction) -> str:
     """Return the text of `<number>:<text>`; a text too long for that is the button's label."""
-    custom_id = press.data.custom_id if press.data is not None else ""
-    number, colon, says = custom_id.partition(":")
+    custom_id = press.data.custom_id if press.data is not None else None
+    number, colon, says = (custom_id or "").partition(":")
     if says or not colon or not number.isdecimal() or press.message is None:
         return says
     buttons = [button for row in press.message.components for button in row.components]
@@ -133,36 +106,43 @@ def _pressed_text(press: Interaction) -> str:
 
 
 def _message_text(message: Message, me: DiscordIdentity) -> str:
+    # A leading or trailing mention of the bot only addresses us.
+    name = rf"<@!?{me.id}>"
+    shorter = re.sub(rf"^\s*(?:{name}[\s,:]*)+|\s*{name}\s*$", "", message.content).strip()
+    names = {one.id: one.username for one in message.mentions if one.username} | {me.id: me.username}
+    text = _NAMED.sub(
+        lambda found: f"@{names[found[1]]}" if found[1] in names else found[0], shorter or message.content
+    )
     snapshots = (one.message.content for one in message.message_snapshots)
     stickers = (f"[sticker: {one.name}]" for one in message.sticker_items)
-    text = _strip_own_mention(message.content, me)
-    names = {one.id: one.username for one in message.mentions if one.username} | {me.id: me.username}
-    text = _NAMED.sub(lambda found: f"@{names[found[1]]}" if found[1] in names else found[0], text)
     return "\n\n".join(part.strip() for part in (text, *snapshots, *stickers) if part.strip())
 
 
-def _strip_own_mention(text: str, me: DiscordIdentity) -> str:
-    """Remove a leading or trailing mention of the bot: it only addresses us."""
-    name = rf"<@!?{me.id}>"
-    shorter = re.sub(rf"^\s*(?:{name}[\s,:]*)+|\s*{name}\s*$", "", text).strip()
-    return shorter or text
-
-
-def _message_files(message: Message) -> Iterator[RemoteFile]:
+def _message_files(message: Message) -> tuple[RemoteFile, ...]:
     forwarded = [file for one in message.message_snapshots for file in one.message.attachments]
-    for file in (*message.attachments, *forwarded):
-        media_type = (file.content_type or "").partition(";")[0].strip()
-        yield RemoteFile(handle=file.url, name=file.filename, media_type=media_type, size_bytes=file.size)
+    return tuple(
+        RemoteFile(
+            handle=file.url,
+            name=file.filename,
+            media_type=(file.content_type or "").partition(";")[0].strip(),
+            size_bytes=file.size,
+        )
+        for file in (*message.attachments, *forwarded)
+    )
 
 
-def deleted_message(channel: str, deletion: MessagesDeleted, id: str, conversation: ConversationInfo) -> InboundMessage:
+def deleted_message(channel: str, id: str, place: ConversationInfo) -> InboundMessage:
     """Return a deleted message, as far as it is known."""
+    return _inbound(channel, place, "", id, "", 0)
+
+
+def _inbound(channel: str, place: ConversationInfo, sender_id: str, id: str, text: str, at_ms: int) -> InboundMessage:
     return InboundMessage(
         channel=channel,
-        chat_id=conversation.chat_id,
-        sender_id="",
+        chat_id=place.chat_id,
+        sender_id=sender_id,
         id=id,
-        content="",
-        timestamp=0,
-        thread=conversation.thread,
+        content=text,
+        timestamp=at_ms,
+        thread=place.thread,
     )

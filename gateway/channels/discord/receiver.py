@@ -70,7 +70,7 @@ class EventReceiver:
                 return  # nobody was heard there
             conversation = chat.conversation if chat is not None else ConversationInfo(event.channel_id)
             for id in event.ids:
-                await self._inlet.on_delete(deleted_message(self._name, event, id, conversation))
+                await self._inlet.on_delete(deleted_message(self._name, id, conversation))
             return
         assert event.channel_id is not None
         conversation = await self._conversation(event, event.channel_id)

@@ -14,13 +14,15 @@ import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import aiohttp
 import msgspec
 from yarl import URL
 
+from gateway.channels.discord.api import DiscordApi
 from gateway.channels.discord.cursor import GatewaySession
+from gateway.channels.discord.settings import DiscordSettings
 from gateway.platform.protocol import ChannelBroken
 from shared.backoff import Backoff
 from shared.log import logger
@@ -55,47 +57,38 @@ _FINAL: Final = {
 log = logger("discord")
 
 
-class EventHandler(Protocol):
-    """Callback for events."""
-
-    async def __call__(self, seq: int, name: str, data: Any) -> None: ...
+EventHandler = Callable[[int, str, Any], Awaitable[None]]
+"""Callback for an event: its sequence number, name and data."""
 
 
 class Shard:
-    """Shard `number` of `count`. `session` is the one to resume, None = start a new one. `key` is
-    the prefix of the settings in messages.
-
-    `connect` opens a WebSocket, `gateway` is its address, and `may_begin` waits until a session may
-    be started.
+    """Shard `number` of `count` of the channel `name`. `session` is the one to resume, None = start
+    a new one. `gateway` is the address of new ones, and `may_begin` waits until one may be started.
     """
 
     def __init__(
         self,
+        name: str,
+        settings: DiscordSettings,
+        api: DiscordApi,
         number: int,
         count: int,
         session: GatewaySession | None,
-        *,
-        key: str,
-        token: str,
-        message_content: bool,
         gateway: str,
-        connect: Callable[[str], Awaitable[aiohttp.ClientWebSocketResponse]],
         may_begin: Callable[[int], Awaitable[None]],
     ) -> None:
         self.session = session
         """The session as it stands, with the number of the newest event."""
 
         self._number = number
-        self._key = key
+        self._key = f"channels.{name}"
         self._gateway = gateway
         self._may_begin = may_begin
-        intents = Intents(guilds=True, guild_messages=True, dm_messages=True, message_content=message_content)
-        self._make_client = partial(_GatewayClient, token=token, intents=intents, shards=count, connect=connect)
+        self._make_client = partial(_GatewayClient, settings, api, count)
         self._use_front_door = False  # where the session was is nobody to connect to
 
     async def run(self, on_event: EventHandler) -> None:
-        """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin`
-        raises."""
+        """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin` does."""
         logging.getLogger("discord").setLevel(logging.WARNING)  # below that it writes what people say
         backoff, loop = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
         while True:
@@ -118,8 +111,8 @@ class Shard:
                     cast(Client, client),
                     gateway=URL(url),
                     shard_id=self._number,
-                    session=session.id if session is not None else None,
-                    sequence=session.seq if session is not None else None,
+                    session=session.id if session else None,
+                    sequence=session.seq if session else None,
                     resume=session is not None,
                 )
             self._use_front_door = False
@@ -155,29 +148,21 @@ class _GatewayClient:
     """The client, HTTP client and state that discord.py's WebSocket expects, in one object.
     `events` are undelivered events."""
 
-    def __init__(
-        self,
-        *,
-        token: str,
-        intents: Intents,
-        shards: int,
-        connect: Callable[[str], Awaitable[aiohttp.ClientWebSocketResponse]],
-    ) -> None:
+    def __init__(self, settings: DiscordSettings, api: DiscordApi, shards: int) -> None:
         self.events = deque[tuple[int, str, Any]]()
         self.http = self._connection = self
-        self.token = token
+        self.token = settings.token.reveal()
         self.shard_count = shards
         self.heartbeat_timeout = SILENT_S
         self.loop = asyncio.get_running_loop()
         self.parsers = _RawParsers(self._on_event)
-        self._intents = intents
+        self.ws_connect = api.connect
+        self._intents = Intents(
+            guilds=True, guild_messages=True, dm_messages=True, message_content=settings.message_content
+        )
         self._activity = self._status = None
         self._enable_debug_events = False
-        self._connect = connect
         self._socket: DiscordWebSocket | None = None
-
-    async def ws_connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
-        return await self._connect(url)
 
     async def call_hooks(self, _name: str, *_args: Any, **_more: Any) -> None:
         """Do nothing before a session starts."""
@@ -202,9 +187,9 @@ class _GatewayClient:
 class _RawParsers(dict[str, Callable[[Any], None]]):
     """A parser table that passes on every event unparsed."""
 
-    def __init__(self, hear: Callable[[str, Any], None]) -> None:
+    def __init__(self, on_event: Callable[[str, Any], None]) -> None:
         super().__init__()
-        self._on_event = hear
+        self._on_event = on_event
 
     def __missing__(self, name: str) -> Callable[[Any], None]:
         return partial(self._on_event, name)

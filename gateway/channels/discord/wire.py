@@ -103,23 +103,11 @@ class MessagesDeleted(msgspec.Struct, frozen=True):
 
 
 class Component(msgspec.Struct, frozen=True):
-    """A button, or a row of them."""
+    """A button, a row of them, or whatever holds them."""
 
     components: tuple[Component, ...] = ()
     label: str | None = None
     custom_id: str | None = None
-
-
-class PressedMessage(msgspec.Struct, frozen=True):
-    """The message whose button was pressed."""
-
-    components: tuple[Component, ...] = ()
-
-
-class ComponentData(msgspec.Struct, frozen=True):
-    """The pressed button."""
-
-    custom_id: str = ""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -138,8 +126,8 @@ class Interaction(msgspec.Struct, frozen=True):
     guild_id: Snowflake | None = None
     member: Member | None = None
     user: User | None = None
-    data: ComponentData | None = None
-    message: PressedMessage | None = None
+    data: Component | None = None
+    message: Component | None = None
 
 
 Event = Message | MessagesDeleted | Interaction
@@ -157,7 +145,9 @@ def read_event(name: str, data: Any) -> Event | None:
             case "MESSAGE_DELETE_BULK":
                 return msgspec.convert(data, MessagesDeleted)
             case "INTERACTION_CREATE":
-                return _check_press(msgspec.convert(data, Interaction))
+                press = msgspec.convert(data, Interaction)
+                ours = press.type == _COMPONENT and press.channel_id and press.data and sender(press)
+                return press if ours else None
             case _:
                 return None
     except msgspec.ValidationError as exc:
@@ -170,16 +160,6 @@ def _check_message(message: Message, *, edit: bool) -> Message | None:
     return msgspec.structs.replace(message, edit=edit)
 
 
-def _check_press(press: Interaction) -> Interaction | None:
-    return press if press.type == _COMPONENT and press.channel_id and press.data and sender(press) else None
-
-
-def sender(event: Event) -> User | None:
-    """Return the user who caused an event."""
-    match event:
-        case Message():
-            return event.author
-        case Interaction():
-            return event.member.user if event.member is not None else event.user
-        case MessagesDeleted():
-            return None
+def sender(press: Interaction) -> User | None:
+    """Return the user who pressed a button."""
+    return press.member.user if press.member is not None else press.user

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.channels.discord.api import DiscordApi
-from gateway.channels.discord.forms import nonce
 from gateway.channels.discord.parse import ConversationInfo
+from gateway.channels.discord.render import nonce
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,

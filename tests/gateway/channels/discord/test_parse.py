@@ -198,7 +198,7 @@ def test_deletions_arrive_one_by_one_and_many_at_once() -> None:
     many = read_event("MESSAGE_DELETE_BULK", {"ids": ["5", "6"], "channel_id": CHANNEL, "guild_id": SERVER})
     assert one == MessagesDeleted(CHANNEL, ("5",), SERVER)
     assert many == MessagesDeleted(CHANNEL, ("5", "6"), SERVER)
-    gone = deleted_message("discord", MessagesDeleted(CHANNEL, ("5",)), "5", ConversationInfo(CHANNEL, "7"))
+    gone = deleted_message("discord", "5", ConversationInfo(CHANNEL, "7"))
     assert (gone.session, gone.id) == (session_id("discord", f"{CHANNEL}#7"), "5")
 
 
