@@ -39,7 +39,6 @@ from gateway.platform.protocol import (
     Button,
     ChannelBroken,
     ChatClosed,
-    File,
     MarkupRefused,
     MaybeSent,
     NotAccepted,
@@ -68,6 +67,9 @@ _NO_WAY_IN: Final = (
     "need administrator rights",
 )
 _SAME: Final = "message is not modified"
+_UNKNOWN_BOT: Final = (
+    "Telegram does not know this bot: write the token that @BotFather shows into channels.telegram.token"
+)
 
 T = TypeVar("T")
 
@@ -84,7 +86,8 @@ class GetUpdates(TelegramMethod[list[dict[str, Any]]]):
 
 
 class TelegramApi:
-    """A client for one bot. `timeout_s` limits a whole call."""
+    """A client for one bot. `timeout_s` limits a whole call. Methods raise NotDelivered and
+    ChannelBroken."""
 
     def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -118,21 +121,16 @@ class TelegramApi:
         return [update for one in found if (update := _convert_update(one)) is not None]
 
     async def send(self, post: Post) -> str:
-        """Send a post and return the message's id. Raises NotDelivered."""
+        """Send a post and return the message's id."""
         message = await self._call_chat(lambda chat: self._send(chat, post), post.target.chat_id)
         return str(message.message_id)
 
     async def edit(self, id: str, post: Post) -> None:
-        """Replace a message with a post. Raises NotDelivered."""
+        """Replace a message with a post."""
 
         async def change(chat: str) -> None:
             await self._bot.edit_message_text(
-                post.text,
-                chat_id=chat,
-                message_id=int(id),
-                parse_mode=None if post.as_plain else "HTML",
-                link_preview_options=LinkPreviewOptions(is_disabled=True),
-                reply_markup=_keyboard(post.buttons),
+                chat_id=chat, message_id=int(id), reply_markup=_keyboard(post.buttons), **_text(post)
             )
 
         await self._call_chat(change, post.target.chat_id)
@@ -147,7 +145,7 @@ class TelegramApi:
             await self._bot.answer_callback_query(id)
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file. Raises NotDelivered."""
+        """Yield the bytes of a file."""
         found = await self._call_chat(lambda _chat: self._bot.get_file(file.handle), "")
         url = self._bot.session.api.file_url(self._bot.token, found.file_path or "")
         try:
@@ -157,26 +155,16 @@ class TelegramApi:
             raise NotAccepted(type(exc).__name__) from exc
 
     async def _send(self, chat: str, post: Post) -> Any:
-        thread = int(post.target.thread) if post.target.thread else None
         reply = None
         if post.reply_to is not None and (number := post.reply_to.split("/")[1:2]) and number[0].isdecimal():
             reply = ReplyParameters(message_id=int(number[0]), allow_sending_without_reply=True)
         where: dict[str, Any] = {
-            "message_thread_id": thread,
+            "message_thread_id": int(post.target.thread) if post.target.thread else None,
             "reply_parameters": reply,
             "reply_markup": _keyboard(post.buttons),
         }
-        if post.file is not None:
-            return await self._send_file(chat, post.file, where)
-        return await self._bot.send_message(
-            chat,
-            post.text,
-            parse_mode=None if post.as_plain else "HTML",
-            link_preview_options=LinkPreviewOptions(is_disabled=True),
-            **where,
-        )
-
-    async def _send_file(self, chat: str, file: File, where: dict[str, Any]) -> Any:
+        if (file := post.file) is None:
+            return await self._bot.send_message(chat, **_text(post), **where)
         data = BufferedInputFile(file.data, filename=file.name)
         if file.media_type in _PHOTOS and file.size_bytes <= _PHOTO_BYTES:
             return await self._bot.send_photo(chat, data, **where)
@@ -190,33 +178,17 @@ class TelegramApi:
                 return await call(chat)
             except TelegramMigrateToChat as moved:
                 return await call(str(moved.migrate_to_chat_id))
-        except TelegramRetryAfter as exc:
-            raise Throttled(float(exc.retry_after)) from exc
-        except TelegramUnauthorizedError as exc:
-            raise _unknown_token() from exc
-        except TelegramForbiddenError as exc:
-            raise ChatClosed("403: the bot was blocked or put out") from exc
-        except TelegramBadRequest as exc:
-            # "message is not modified" is a success: a retried edit finds its own result.
-            error = _map_bad_request(exc.message)
-            if error is None:
-                return None  # type: ignore[return-value]  # an edit that changes nothing has succeeded
-            raise error from exc
-        except (TelegramEntityTooLarge, TelegramNotFound) as exc:
-            raise PostRefused(f"{type(exc).__name__} of the Bot API") from exc
-        except TelegramServerError as exc:
-            raise NotAccepted("the Bot API is out of order") from exc
-        except TelegramNetworkError as exc:
-            raise _map_network_error(exc) from exc
         except AiogramError as exc:
-            raise MaybeSent(type(exc).__name__) from exc
+            if isinstance(exc, TelegramBadRequest) and _SAME in exc.message.lower():
+                return None  # type: ignore[return-value]  # an edit that changes nothing has succeeded
+            raise _map_error(exc) from exc
 
     async def _call_repeatable(self, call: Awaitable[T]) -> T:
         """Run a call that is safe to repeat, so an unclear outcome counts as a failure."""
         try:
             return await call
         except (TelegramUnauthorizedError, TelegramNotFound) as exc:
-            raise _unknown_token() from exc
+            raise ChannelBroken(_UNKNOWN_BOT) from exc
         except TelegramConflictError as exc:
             raise NotAccepted("somebody else asks for this bot's messages") from exc
         except TelegramRetryAfter as exc:
@@ -235,30 +207,39 @@ def _convert_update(update: dict[str, Any]) -> Update | None:
         return Update(number) if isinstance(number, int) else None
 
 
-def _unknown_token() -> ChannelBroken:
-    return ChannelBroken(
-        "Telegram does not know this bot: write the token that @BotFather shows into channels.telegram.token"
-    )
+def _map_error(exc: AiogramError) -> Exception:
+    """Return the error that a failed call into a chat stands for. It contains none of Telegram's
+    text."""
+    match exc:
+        case TelegramRetryAfter():
+            return Throttled(float(exc.retry_after))
+        case TelegramUnauthorizedError():
+            return ChannelBroken(_UNKNOWN_BOT)
+        case TelegramForbiddenError():
+            return ChatClosed("403: the bot was blocked or put out")
+        case TelegramBadRequest():
+            words = exc.message.lower()
+            if any(word in words for word in _UNREADABLE):
+                return MarkupRefused("400: the markup cannot be read")
+            if any(word in words for word in _NO_WAY_IN):
+                return ChatClosed("400: the bot cannot write there")
+            return PostRefused("400: refused by the Bot API")
+        case TelegramEntityTooLarge() | TelegramNotFound():
+            return PostRefused(f"{type(exc).__name__} of the Bot API")
+        case TelegramServerError():
+            return NotAccepted("the Bot API is out of order")
+        case TelegramNetworkError() if isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError):
+            return NotAccepted("no connection")  # so the request cannot have arrived
+        case TelegramNetworkError():
+            return MaybeSent("no answer")
+        case _:
+            return MaybeSent(type(exc).__name__)
 
 
-def _map_bad_request(message: str) -> Exception | None:
-    """Return the error that a 400 stands for; None if the requested state already holds. The error
-    contains none of Telegram's text except a tag name."""
-    words = message.lower()
-    if _SAME in words:
-        return None
-    if any(word in words for word in _UNREADABLE):
-        return MarkupRefused("400: the markup cannot be read")
-    if any(word in words for word in _NO_WAY_IN):
-        return ChatClosed("400: the bot cannot write there")
-    return PostRefused("400: refused by the Bot API")
-
-
-def _map_network_error(exc: TelegramNetworkError) -> Exception:
-    """Return NotAccepted if the request cannot have arrived, else MaybeSent."""
-    if isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError):
-        return NotAccepted("no connection")
-    return MaybeSent("no answer")
+def _text(post: Post) -> dict[str, Any]:
+    """Return the arguments that a new message and an edit share."""
+    mode = None if post.as_plain else "HTML"
+    return {"text": post.text, "parse_mode": mode, "link_preview_options": LinkPreviewOptions(is_disabled=True)}
 
 
 def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:

@@ -13,14 +13,7 @@ from gateway.channels.telegram.parse import TelegramIdentity, Update, decode_upd
 from gateway.channels.telegram.render import render_reply
 from gateway.channels.telegram.settings import TelegramSettings, read_telegram
 from gateway.channels.unsupported import cannot_find
-from gateway.platform.protocol import (
-    Abilities,
-    HookAnswer,
-    HookRequest,
-    Inlet,
-    Rate,
-    RunMode,
-)
+from gateway.platform.protocol import Abilities, HookAnswer, HookRequest, Inlet, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.tasks import cancel_all
 
@@ -34,8 +27,8 @@ ABILITIES: Final = Abilities(
     buttons=8,
     media=True,
     threads=True,
-    # About one a second in a chat, with short bursts, twenty a minute in a group, thirty a second in all
-    # (core.telegram.org/bots/faq). Nothing there says that edits are counted apart.
+    # About one a second in a chat, with short bursts, twenty a minute in a group, thirty a second
+    # in all (core.telegram.org/bots/faq). Nothing there says that edits are counted apart.
     rates=(Rate("bot", 25.0, 5), Rate("chat", 1.0, 4), Rate("group", 0.25, 5)),
 )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -141,12 +140,8 @@ class Update(msgspec.Struct, frozen=True):
     callback_query: CallbackQuery | None = None
 
 
-_decoder: Final = msgspec.json.Decoder(Update)
-
-
-def decode_update(body: bytes) -> Update:
-    """Decode an update. Raises msgspec.DecodeError."""
-    return _decoder.decode(body)
+decode_update: Final = msgspec.json.Decoder(Update).decode
+"""Decodes an update. Raises msgspec.DecodeError."""
 
 
 def parse_update(channel: str, update: Update, me: TelegramIdentity) -> PlatformMessage | None:
@@ -156,41 +151,36 @@ def parse_update(channel: str, update: Update, me: TelegramIdentity) -> Platform
     message = update.edited_message or update.message
     if message is None or message.chat.type == "channel":
         return None
-    text, files = _message_text(message), tuple(_message_files(message))
+    text, files = _message_text(message), _message_files(message)
     if not text and not files:
         return None
-    id = message_id(message.chat.id, message.message_id)
-    edited = update.edited_message is not None
+    id = f"{message.chat.id}/{message.message_id}"  # unique across chats
+    edited, group = update.edited_message is not None, message.chat.type != "private"
     return _platform_message(
         channel,
         message,
         message.from_,
         id=f"{id}/{message.edit_date}" if edited else id,
-        text=_strip_own_mention(text, me) if _is_group(message) else text,
-        addressed=not _is_group(message) or _is_addressed(message, me),
+        text=_strip_own_mention(text, me) if group else text,
+        addressed=not group or _is_addressed(message, me),
+        own=message.from_ is not None and message.from_.id == me.id,
         replaces=id if edited else None,
         files=files,
-        me=me,
     )
 
 
-def message_id(chat_id: int | str, message_id: int | str) -> str:
-    """Return an id that is unique across chats."""
-    return f"{chat_id}/{message_id}"
-
-
 def _parse_press(channel: str, press: CallbackQuery) -> PlatformMessage | None:
-    if press.message is None or not press.data:
+    message, says = press.message, press.data
+    if message is None:
         return None
-    says = press.data
     if says.startswith(BY_NUMBER):
-        rows = press.message.reply_markup.inline_keyboard if press.message.reply_markup else ()
+        rows = message.reply_markup.inline_keyboard if message.reply_markup else ()
         labels = [str(button.get("text", "")) for row in rows for button in row]
         number = says[1:]
         says = labels[int(number)] if number.isdecimal() and int(number) < len(labels) else ""
     if not says:
         return None
-    return _platform_message(channel, press.message, press.from_, id=f"press/{press.id}", text=says)
+    return _platform_message(channel, message, press.from_, id=f"press/{press.id}", text=says)
 
 
 def _platform_message(
@@ -201,57 +191,46 @@ def _platform_message(
     id: str,
     text: str,
     addressed: bool = True,
+    own: bool = False,
     replaces: str | None = None,
     files: tuple[RemoteFile, ...] = (),
-    me: TelegramIdentity | None = None,
 ) -> PlatformMessage:
-    nobody = sender is None or sender.id in _NOBODY
-    own = me is not None and sender is not None and sender.id == me.id
+    person = sender if sender is not None and sender.id not in _NOBODY else None
+    # Replies in groups without topics carry a thread id too; they are no separate conversation.
+    topic = message.message_thread_id if message.is_topic_message else None
     return PlatformMessage(
         message=InboundMessage(
             channel=channel,
             chat_id=str(message.chat.id),
-            sender_id="" if sender is None or nobody else str(sender.id),
+            sender_id=str(person.id) if person else "",
             id=id,
             content=text,
             timestamp=(message.edit_date or message.date) * 1000,
-            thread=_topic_id(message),
+            thread=str(topic) if topic else None,
         ),
-        group=_is_group(message),
+        group=message.chat.type != "private",
         addressed=addressed,
         own=own,
-        from_bot=not own and sender is not None and sender.is_bot and not nobody,
-        name="" if sender is None else " ".join(filter(None, (sender.first_name, sender.last_name))),
+        from_bot=not own and person is not None and person.is_bot,
+        name=" ".join(filter(None, (sender.first_name, sender.last_name))) if sender else "",
         replaces=replaces,
         files=files,
     )
 
 
-def _is_group(message: Message) -> bool:
-    return message.chat.type != "private"
-
-
-def _topic_id(message: Message) -> str | None:
-    """Return the forum topic. Replies in groups without topics also carry a thread id; they are not
-    a separate conversation."""
-    return str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
-
-
 def _message_text(message: Message) -> str:
     if message.sticker is not None:
         return message.sticker.emoji or "[sticker]"
-    if message.location is not None:
-        return f"[location: {message.location.latitude}, {message.location.longitude}]"
-    if message.contact is not None:
-        name = f"{message.contact.first_name} {message.contact.last_name}".strip()
-        return f"[contact: {name}, {message.contact.phone_number}]"
+    if (at := message.location) is not None:
+        return f"[location: {at.latitude}, {at.longitude}]"
+    if (card := message.contact) is not None:
+        return f"[contact: {f'{card.first_name} {card.last_name}'.strip()}, {card.phone_number}]"
     return (message.text or message.caption).strip()
 
 
-def _message_files(message: Message) -> Iterator[RemoteFile]:
-    if message.photo:
-        yield _remote_file(message.photo[-1], "photo.jpg", "image/jpeg")  # the last one is the biggest
+def _message_files(message: Message) -> tuple[RemoteFile, ...]:
     kinds = (
+        (message.photo[-1] if message.photo else None, "photo.jpg", "image/jpeg"),  # the last one is the biggest
         (message.document if message.animation is None else None, "file", ""),
         (message.animation, "animation.mp4", "video/mp4"),
         (message.voice, "voice.ogg", "audio/ogg"),
@@ -259,17 +238,15 @@ def _message_files(message: Message) -> Iterator[RemoteFile]:
         (message.video, "video.mp4", "video/mp4"),
         (message.video_note, "video.mp4", "video/mp4"),
     )
-    for one, name, media_type in kinds:
-        if one is not None:
-            yield _remote_file(one, name, media_type)
-
-
-def _remote_file(one: TelegramFile, name: str, media_type: str) -> RemoteFile:
-    return RemoteFile(
-        handle=one.file_id,
-        name=one.file_name or name,
-        media_type=one.mime_type or media_type,
-        size_bytes=one.file_size,
+    return tuple(
+        RemoteFile(
+            handle=one.file_id,
+            name=one.file_name or name,
+            media_type=one.mime_type or media_type,
+            size_bytes=one.file_size,
+        )
+        for one, name, media_type in kinds
+        if one is not None
     )
 
 
