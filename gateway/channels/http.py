@@ -50,8 +50,12 @@ class PlatformHttp:
             await self._session.close()
             self._session = None
 
-    async def request(self, method: str, path: str, **more: Any) -> tuple[aiohttp.ClientResponse, bytes]:
+    async def request(
+        self, method: str, path: str, *, timeout_s: float | None = None, **more: Any
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
         """Return a response, whatever its status, with its body. Raises NotAccepted, MaybeSent."""
+        if timeout_s is not None:
+            more["timeout"] = aiohttp.ClientTimeout(total=timeout_s)
         try:
             async with self.session.request(method, self.base + path, allow_redirects=False, **more) as answer:
                 return answer, await self.read(answer)

@@ -178,7 +178,10 @@ class FakeMatrix(FakeHttpPlatform):
         """Points here are `t` and `s` with a place in the log; a room's own words are in `said`."""
         room, limit = request.match_info["room"], int(request.query["limit"])
         if "senders" in json.loads(request.query["filter"]):
-            ours = [{"event_id": one.id, "content": one.content} for one in reversed(self.posts.get(room, []))]
+            ours = [
+                {"type": "m.room.message", "event_id": one.id, "content": one.content}
+                for one in reversed(self.posts.get(room, []))
+            ]
             return web.json_response({"chunk": ours[:limit], "start": "t0"})
         before, after = int(request.query["from"][1:]), int(request.query.get("to", "s0")[1:])
         found = [(n, event) for n, (where, event) in enumerate(self.log[after:before], after) if where == room]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.matrix.http import MatrixError, MatrixHttp, NoReply, client_path
+from gateway.channels.http import repeatable
+from gateway.channels.matrix.http import MatrixError, MatrixHttp, client_path
 from gateway.channels.matrix.parse import summarize_event
 from gateway.channels.matrix.wire import (
     KEY,
@@ -16,14 +17,10 @@ from gateway.channels.matrix.wire import (
     MXC,
     TYPES,
     EventSummary,
-    Members,
-    Messages,
-    OwnMessage,
-    SentEvent,
+    Reply,
     Sync,
-    UploadedFile,
-    WhoAmI,
     read_event,
+    read_events,
     read_sync,
 )
 from gateway.platform.protocol import (
@@ -35,6 +32,7 @@ from gateway.platform.protocol import (
     NotDelivered,
     Post,
     PostRefused,
+    PostTarget,
     RemoteFile,
     Throttled,
 )
@@ -50,31 +48,30 @@ _FULL: Final = "M_RESOURCE_LIMIT_EXCEEDED"
 _RETRY_S: Final = 5.0
 """Wait after a 429 that does not say how long."""
 
-T = TypeVar("T")
-
 
 class MatrixApi:
-    """The calls of one user."""
+    """The calls of one user, `me` once it is open."""
 
     def __init__(self, http: MatrixHttp) -> None:
+        self.me = ""
+        self.close = http.close
         self._http = http
 
-    async def close(self) -> None:
-        await self._http.close()
-
-    # --- asked as often as needed: raises NotAccepted, Throttled, ChannelBroken; PostRefused for a
-    # firm no
-
-    async def identify(self) -> str:
-        """Return our user id."""
+    async def open(self) -> None:
+        """Find out our user id. Raises NotAccepted, ChannelBroken."""
         try:
-            return (
-                await self._call_and_decode(self._http.call("GET", client_path("account", "whoami")), WhoAmI)
-            ).user_id
+            self.me = (await self._read("account", "whoami")).user_id
         except PostRefused as exc:
             raise ChannelBroken(
                 f"there is no homeserver ({exc.reason}): write its address into channels.matrix.homeserver"
             ) from exc
+        except NotDelivered as exc:
+            raise NotAccepted(exc.reason) from exc
+        if not self.me:
+            raise NotAccepted("an answer that cannot be read")
+
+    # --- asked as often as needed: raises NotAccepted, Throttled, ChannelBroken; PostRefused for a
+    # firm no
 
     async def sync(self, since: str, wait_s: float, timeout_s: float) -> Sync:
         """Return the news after `since`. Without it: only the current point, and nothing from
@@ -85,25 +82,21 @@ class MatrixApi:
         query = {"filter": msgspec.json.encode(only).decode(), "timeout": str(int(wait_s * 1000))}
         if since:
             query["since"] = since
-        body = await self._call_repeatable(
-            self._http.call("GET", client_path("sync"), query=query, timeout_s=wait_s + timeout_s)
-        )
+        body = await self._call_repeatable("GET", client_path("sync"), query=query, timeout_s=wait_s + timeout_s)
         try:
             return read_sync(body)
         except (msgspec.DecodeError, RecursionError) as exc:
             raise NotAccepted("the homeserver's news cannot be read") from exc
 
-    async def get_messages(self, room: str, before: str, after: str) -> Messages:
+    async def get_messages(self, room: str, before: str, after: str) -> Reply:
         """Return up to PAGE events of a room between two points, newest first."""
-        only = msgspec.json.encode({"types": TYPES}).decode()
-        query = {"dir": "b", "from": before, "limit": str(PAGE), "filter": only, **({"to": after} if after else {})}
-        call = self._http.call("GET", client_path("rooms", room, "messages"), query=query)
-        return await self._call_and_decode(call, Messages)
+        points = {"from": before, **({"to": after} if after else {})}
+        return await self._read_page(room, {"types": TYPES}, points)
 
     async def get_event(self, room: str, id: str) -> EventSummary | None:
         """Return a summary of an event; None if it does not exist or is not visible to us."""
         try:
-            body = await self._call_repeatable(self._http.call("GET", client_path("rooms", room, "event", id)))
+            body = await self._call_repeatable("GET", client_path("rooms", room, "event", id))
         except PostRefused:
             return None
         event = read_event(body)
@@ -111,12 +104,11 @@ class MatrixApi:
 
     async def get_members(self, room: str) -> dict[str, str]:
         """Return the members of a room with their display names."""
-        call = self._http.call("GET", client_path("rooms", room, "joined_members"))
-        found = await self._call_and_decode(call, Members)
+        found = await self._read("rooms", room, "joined_members")
         return {user: profile.display_name or "" for user, profile in found.joined.items()}
 
     async def join_room(self, room: str) -> None:
-        await self._call_repeatable(self._http.call("POST", client_path("rooms", room, "join"), json={}))
+        await self._call_repeatable("POST", client_path("rooms", room, "join"), json={})
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file. Raises NotDelivered."""
@@ -127,7 +119,7 @@ class MatrixApi:
         try:
             async for part in self._http.stream(path):
                 yield part
-        except (MatrixError, NoReply) as exc:
+        except MatrixError as exc:
             raise NotAccepted(str(exc)) from exc
 
     # --- posts
@@ -135,10 +127,8 @@ class MatrixApi:
     async def send(self, post: Post) -> str:
         """Send a post and return the event's id. The transaction id makes a repeat from the same
         device a single event. Raises NotDelivered."""
-        content = await self._event_content(post)
-        return await self._send_event(
-            post, transaction_id(post.key), {**content, **_reply_relation(post), KEY: transaction_id(post.key)}
-        )
+        content = {**await self._event_content(post), **_reply_relation(post), KEY: transaction_id(post.key)}
+        return await self._send_event(post, transaction_id(post.key), content)
 
     async def edit(self, id: str, post: Post) -> None:
         """Replace a message with a post. Raises NotDelivered."""
@@ -149,37 +139,24 @@ class MatrixApi:
         words = hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
         await self._send_event(post, transaction_id("edit", id, post.key, words), whole)
 
-    async def find(self, post: Post, me: str) -> str | None:
+    async def find(self, post: Post) -> str | None:
         """Return our message with this key, if it is among our newest PAGE in the room. Raises
         NotDelivered."""
-        only = msgspec.json.encode({"types": [MESSAGE], "senders": [me]}).decode()
-        query = {"dir": "b", "limit": str(PAGE), "filter": only}
-        call = self._http.call("GET", client_path("rooms", post.target.chat_id, "messages"), query=query)
-        for one in (await self._call_and_decode(call, Messages)).chunk:
-            try:
-                ours = msgspec.json.decode(one, type=OwnMessage)
-            except msgspec.DecodeError:
-                continue
-            if ours.content.key == transaction_id(post.key):
-                return ours.event_id
+        page = await self._read_page(post.target.chat_id, {"types": [MESSAGE], "senders": [self.me]}, {})
+        for event in read_events(page.chunk):
+            if event.content.key == transaction_id(post.key):
+                return event.event_id
         return None
 
     async def send_notice(self, room: str, key: str, text: str) -> None:
         """Post a notice of the channel itself. Raises NotDelivered."""
         content = {"msgtype": "m.notice", "body": text, "m.mentions": {}}
-        await self._call_room(
-            self._http.call("PUT", client_path("rooms", room, "send", MESSAGE, transaction_id(key)), json=content)
-        )
+        await self._call_room("rooms", room, "send", MESSAGE, transaction_id(key), json=content)
 
-    async def typing(self, room: str, me: str) -> None:
-        await self._call_room(
-            self._http.call(
-                "PUT",
-                client_path("rooms", room, "typing", me),
-                json={"typing": True, "timeout": TYPING_MS},
-                timeout_s=3.0,
-            )
-        )
+    async def typing(self, target: PostTarget) -> None:
+        """Show for a few seconds that an answer is under way. Raises NotDelivered."""
+        typing = {"typing": True, "timeout": TYPING_MS}
+        await self._call_room("rooms", target.chat_id, "typing", self.me, json=typing, timeout_s=3.0)
 
     async def _event_content(self, post: Post) -> dict[str, Any]:
         """Return the event's content; an empty `m.mentions` keeps the text from mentioning
@@ -193,19 +170,16 @@ class MatrixApi:
         return content
 
     async def _file_content(self, file: File) -> dict[str, Any]:
-        try:
-            body = await self._call_repeatable(
-                self._http.call(
-                    "POST",
-                    "/_matrix/media/v3/upload",
-                    query={"filename": file.name},
-                    data=file.data,
-                    media_type=file.media_type,
-                )
-            )
-            uri = msgspec.json.decode(body, type=UploadedFile).content_uri
-        except msgspec.DecodeError as exc:
-            raise NotAccepted("the homeserver says nothing of where it put a file") from exc
+        body = await self._call_repeatable(
+            "POST",
+            "/_matrix/media/v3/upload",
+            query={"filename": file.name},
+            data=file.data,
+            media_type=file.media_type,
+        )
+        uri = _decode(body).content_uri
+        if not uri:
+            raise NotAccepted("the homeserver says nothing of where it put a file")
         return {
             "msgtype": _KINDS.get(file.media_type.partition("/")[0], "m.file"),
             "body": file.name,
@@ -216,25 +190,18 @@ class MatrixApi:
         }
 
     async def _send_event(self, post: Post, transaction: str, content: Mapping[str, Any]) -> str:
-        path = client_path("rooms", post.target.chat_id, "send", MESSAGE, transaction)
-        body = await self._call_room(self._http.call("PUT", path, json=content))
+        body = await self._call_room("rooms", post.target.chat_id, "send", MESSAGE, transaction, json=content)
         try:
-            return msgspec.json.decode(body, type=SentEvent).event_id
-        except msgspec.DecodeError as exc:
-            raise MaybeSent("an answer that cannot be read") from exc
+            if id := _decode(body).event_id:
+                return id
+        except NotAccepted as exc:
+            raise MaybeSent(exc.reason) from exc
+        raise MaybeSent("an answer that cannot be read")
 
-    async def _call_and_decode(self, call: Awaitable[bytes], kind: type[T]) -> T:
+    async def _call_room(self, *path: str, **more: Any) -> bytes:
+        """PUT something into a room."""
         try:
-            return msgspec.json.decode(await self._call_repeatable(call), type=kind)
-        except msgspec.DecodeError as exc:
-            raise NotAccepted("an answer that cannot be read") from exc
-
-    async def _call_room(self, call: Awaitable[T]) -> T:
-        """Run a call into a room."""
-        try:
-            return await call
-        except NoReply as exc:
-            raise (MaybeSent if exc.connected else NotAccepted)(str(exc)) from exc
+            return await self._http.call("PUT", client_path(*path), **more)
         except MatrixError as error:
             if error.status >= 500:
                 raise MaybeSent(str(error)) from error  # a proxy says so, too, of what went through
@@ -242,12 +209,17 @@ class MatrixApi:
                 raise ChatClosed(f"{error}: the bot may not write in this room") from error
             raise _map_error(error) from error
 
-    async def _call_repeatable(self, call: Awaitable[T]) -> T:
+    async def _read(self, *path: str, query: Mapping[str, str] | None = None) -> Reply:
+        return _decode(await self._call_repeatable("GET", client_path(*path), query=query))
+
+    async def _read_page(self, room: str, only: Mapping[str, Any], points: Mapping[str, str]) -> Reply:
+        query = {"dir": "b", "limit": str(PAGE), "filter": msgspec.json.encode(only).decode(), **points}
+        return await self._read("rooms", room, "messages", query=query)
+
+    async def _call_repeatable(self, method: str, path: str, **more: Any) -> bytes:
         """Run a call that is safe to repeat, so an unclear outcome counts as a failure."""
         try:
-            return await call
-        except NoReply as exc:
-            raise NotAccepted(str(exc)) from exc
+            return await repeatable(self._http.call(method, path, **more))
         except MatrixError as error:
             raise _map_error(error) from error
 
@@ -255,6 +227,13 @@ class MatrixApi:
 def transaction_id(*words: str) -> str:
     """Return the transaction id of a post, equal for every try."""
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:40]
+
+
+def _decode(body: bytes) -> Reply:
+    try:
+        return msgspec.json.decode(body, type=Reply)
+    except msgspec.DecodeError as exc:
+        raise NotAccepted("an answer that cannot be read") from exc
 
 
 def _map_error(error: MatrixError) -> NotDelivered:

@@ -17,11 +17,7 @@ from gateway.channels.unsupported import cannot_hook
 from gateway.platform.protocol import (
     Abilities,
     Inlet,
-    NotAccepted,
-    NotDelivered,
-    Post,
     PostRefused,
-    PostTarget,
     Rate,
     RunMode,
 )
@@ -76,16 +72,11 @@ class MatrixChannel:
             timeout_s=settings.timeout_s,
         )
         self._api = api = MatrixApi(http)
-        self.close, self.send, self.edit, self.fetch = api.close, api.send, api.edit, api.fetch
+        self.open, self.close, self.fetch = api.open, api.close, api.fetch
+        self.send, self.edit, self.find, self.typing = api.send, api.edit, api.find, api.typing
         self._reader = SyncReceiver(name, self._api, settings)
         self._unsaved_start: MatrixCursor | None = None
         """The starting point, until it is saved."""
-
-    async def open(self) -> None:
-        try:
-            self._reader.me = await self._api.identify()
-        except NotDelivered as exc:
-            raise NotAccepted(exc.reason) from exc
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Sync, accept, and save the position. Unsaved news are sent again to whoever asks next."""
@@ -114,7 +105,7 @@ class MatrixChannel:
         """Return where to resume. A bot without a cursor skips everything from before, except
         invitations."""
         saved = None if afresh else (decode_cursor(self._cursor.read()) or self._unsaved_start)
-        if saved is not None and saved.of == self._reader.me:
+        if saved is not None and saved.of == self._api.me:
             self._reader.notified_rooms = saved.notified_rooms
             return saved.since
         sync = await self._api.sync("", 0, self._settings.timeout_s)
@@ -136,10 +127,4 @@ class MatrixChannel:
         self._unsaved_start = None
 
     def _cursor_at(self, since: str) -> MatrixCursor:
-        return MatrixCursor(self._reader.me, since, self._reader.notified_rooms)
-
-    async def find(self, post: Post) -> str | None:
-        return await self._api.find(post, self._reader.me)
-
-    async def typing(self, place: PostTarget) -> None:
-        await self._api.typing(place.chat_id, self._reader.me)
+        return MatrixCursor(self._api.me, since, self._reader.notified_rooms)

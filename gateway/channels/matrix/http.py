@@ -12,30 +12,22 @@ from io import BytesIO
 from typing import Any, Final
 from urllib.parse import quote
 
+import aiohttp
 import msgspec
-from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout
-from aiohttp import ConnectionTimeoutError as CannotConnect
 
-from gateway.platform.protocol import ChannelBroken, NotAccepted
+from gateway.channels.http import PART_BYTES, PlatformHttp, repeatable
+from gateway.channels.matrix.wire import Reply
+from gateway.platform.protocol import ChannelBroken, NotAccepted, NotDelivered
 
 CLIENT: Final = "/_matrix/client/v3"
-PART_BYTES: Final = 64 * 1024
 
 _TOKEN_GONE: Final = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
 _ACCOUNT: Final = ("M_USER_DEACTIVATED", "M_USER_LOCKED", "M_USER_SUSPENDED", "M_CONSENT_NOT_GIVEN")
 
 
-class MatrixErrorBody(msgspec.Struct, frozen=True):
-    """The body of an error (client-server API, "Standard error response")."""
-
+class _ErrorBody(msgspec.Struct, frozen=True):  # client-server API, "Standard error response"
     errcode: str = ""
     retry_after_ms: int | float | None = None
-
-
-class LoggedIn(msgspec.Struct, frozen=True):
-    """An access token of our own."""
-
-    access_token: str
 
 
 class MatrixError(Exception):
@@ -48,36 +40,24 @@ class MatrixError(Exception):
         self.retry_after_s = retry_after_s
 
 
-class NoReply(Exception):
-    """There was no response. `connected`: the call may have arrived."""
-
-    def __init__(self, *, connected: bool) -> None:
-        super().__init__("no answer" if connected else "no connection")
-        self.connected = connected
-
-
 class MatrixHttp:
     """Calls as one user, authenticated by `token`, or by `user` and `password`."""
 
     def __init__(self, homeserver: str, *, token: str, user: str, password: str, timeout_s: float) -> None:
-        self._base = homeserver.rstrip("/")
+        self._http = PlatformHttp(homeserver, timeout_s=timeout_s)
         self._token = token
         self._user = user
         self._password = password
-        self._timeout_s = timeout_s
-        self._session: ClientSession | None = None
         self._logging_in = asyncio.Lock()
 
     async def close(self) -> None:
         """Close the session, and log out a device that we logged in ourselves."""
-        if self._session is None:
-            return
         try:
             if self._password and self._token:
                 await self.call("POST", f"{CLIENT}/logout", json={}, timeout_s=1.0)
-        except (MatrixError, NoReply, ChannelBroken, NotAccepted):
+        except (MatrixError, NotDelivered, ChannelBroken):
             pass
-        await self._session.close()
+        await self._http.close()
 
     async def call(
         self,
@@ -90,69 +70,40 @@ class MatrixHttp:
         media_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes:
-        """Return the body of a successful response. Raises MatrixError, NoReply, ChannelBroken, and
-        NotAccepted when we are not logged in."""
+        """Return the body of a successful response. Raises MatrixError, MaybeSent, ChannelBroken, and
+        NotAccepted when we are not connected or logged in."""
         token = await self._valid_token()
         body = msgspec.json.encode(json) if json is not None else data
         headers = {"Authorization": f"Bearer {token}", "Content-Type": media_type}
         try:
-            return await self._request(method, path, query, body, headers, timeout_s)
+            return await self._request(method, path, body, headers, params=query, timeout_s=timeout_s)
         except MatrixError as error:
             self._check_account(error, token)
             raise
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
-        """Yield the body of a response as it arrives. Raises like `call`."""
+        """Yield the body of a response as it arrives. Raises MatrixError, ChannelBroken,
+        NotAccepted."""
         token = await self._valid_token()
-        limit = ClientTimeout(total=None, sock_connect=self._timeout_s, sock_read=self._timeout_s)
-        try:
-            async with self._live_session.get(
-                self._base + path, headers={"Authorization": f"Bearer {token}"}, timeout=limit, allow_redirects=False
-            ) as answer:
-                if answer.status != 200:
-                    error = await _read_error(answer)
-                    self._check_account(error, token)
-                    raise error
-                async for part in answer.content.iter_chunked(PART_BYTES):
-                    yield part
-        except (ClientError, TimeoutError) as exc:
-            raise NoReply(connected=True) from exc
-
-    @property
-    def _live_session(self) -> ClientSession:
-        if self._session is None:
-            self._session = ClientSession()
-        return self._session
+        headers = {"Authorization": f"Bearer {token}"}
+        async with self._http.download(self._http.base + path, headers=headers) as answer:
+            if answer.status != 200:
+                error = _read_error(answer, await answer.read())
+                self._check_account(error, token)
+                raise error
+            async for part in answer.content.iter_chunked(PART_BYTES):
+                yield part
 
     async def _request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout_s: float | None,
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], **more: Any
     ) -> bytes:
         """Make one request. aiohttp repeats a PUT once if the kept connection turns out to be
         closed: all of ours have a transaction id or may be repeated."""
-        limit = ClientTimeout(total=timeout_s or self._timeout_s)
-        try:
-            async with self._live_session.request(
-                method,
-                self._base + path,
-                params=query,
-                data=BytesIO(body) if body else None,
-                headers=headers,
-                timeout=limit,
-                allow_redirects=False,
-            ) as answer:
-                if answer.status != 200:
-                    raise await _read_error(answer)
-                return await answer.read()
-        except (ClientConnectorError, CannotConnect) as exc:
-            raise NoReply(connected=False) from exc
-        except (ClientError, TimeoutError) as exc:
-            raise NoReply(connected=True) from exc
+        data = BytesIO(body) if body else None
+        answer, body = await self._http.request(method, path, data=data, headers=headers, **more)
+        if answer.status != 200:
+            raise _read_error(answer, body)
+        return body
 
     async def _valid_token(self) -> str:
         """Return the token; logs in if there is none."""
@@ -165,20 +116,20 @@ class MatrixHttp:
         who = {"type": "m.id.user", "user": self._user}
         asked = {"type": "m.login.password", "identifier": who, "password": self._password}
         asked["initial_device_display_name"] = "Shoal"
-        body = msgspec.json.encode(asked)
+        body, headers = msgspec.json.encode(asked), {"Content-Type": "application/json"}
         try:
-            answer = await self._request(
-                "POST", f"{CLIENT}/login", None, body, {"Content-Type": "application/json"}, None
-            )
-            return msgspec.json.decode(answer, type=LoggedIn).access_token
+            answer = await repeatable(self._request("POST", f"{CLIENT}/login", body, headers))
+            if token := msgspec.json.decode(answer, type=Reply).access_token:
+                return token
         except MatrixError as error:
             if error.status == 403 or error.code in _ACCOUNT:
                 raise ChannelBroken(
                     "the homeserver refuses them: mend channels.matrix.user and channels.matrix.password"
                 ) from error
             raise NotAccepted(f"cannot log in: {error}") from error
-        except (NoReply, msgspec.DecodeError) as exc:
-            raise NotAccepted(f"cannot log in: {type(exc).__name__}") from exc
+        except msgspec.DecodeError:
+            pass
+        raise NotAccepted("cannot log in: an answer without a token")
 
     def _check_account(self, error: MatrixError, token: str) -> None:
         """Raise if an error is about our account rather than about the request."""
@@ -204,12 +155,12 @@ def client_path(*parts: str) -> str:
     return "/".join((CLIENT, *(quote(part, safe="") for part in parts)))
 
 
-async def _read_error(answer: ClientResponse) -> MatrixError:
+def _read_error(answer: aiohttp.ClientResponse, body: bytes) -> MatrixError:
     """Return the error of a response that is not 200; a proxy's may be of any form."""
     try:
-        error = msgspec.json.decode(await answer.read(), type=MatrixErrorBody)
+        error = msgspec.json.decode(body, type=_ErrorBody)
     except msgspec.DecodeError:
-        error = MatrixErrorBody()
+        error = _ErrorBody()
     retry_s = (error.retry_after_ms or 0) / 1000
     retry_after = answer.headers.get("Retry-After", "")
     if not retry_s and retry_after.isdecimal():

@@ -25,7 +25,7 @@ from gateway.channels.matrix.wire import (
     STICKER,
     Event,
     EventSummary,
-    JoinedRoom,
+    Room,
     Sync,
     read_events,
 )
@@ -56,7 +56,6 @@ class SyncReceiver:
     them."""
 
     def __init__(self, channel: str, api: MatrixApi, settings: MatrixSettings) -> None:
-        self.me = ""
         self.notified_rooms: tuple[str, ...] = ()
         self._channel = channel
         self._api = api
@@ -69,7 +68,7 @@ class SyncReceiver:
         NotAccepted and Throttled: then the same batch is requested again, and messages already
         accepted are recognised by their ids."""
         for room, invited in sync.rooms.invite.items():
-            await self._follow_invitation(room, inviter(list(read_events(invited.invite_state.events)), self.me))
+            await self._follow_invitation(room, inviter(list(read_events(invited.invite_state.events)), self._api.me))
         for room, joined in sync.rooms.join.items():
             for event in await self._new_events(room, joined, since):
                 await self._accept_event(room, event, inlet)
@@ -92,29 +91,29 @@ class SyncReceiver:
         rules = self._settings
         return user in rules.allow_from or user in rules.admins or EVERYBODY in rules.allow_from
 
-    async def _new_events(self, room: str, joined: JoinedRoom, since: str) -> Sequence[Event]:
+    async def _new_events(self, room: str, joined: Room, since: str) -> Sequence[Event]:
         """Return a room's new events, oldest first: including those the batch left out, excluding
         those from before we joined."""
         events = list(read_events(joined.timeline.events))
-        if joined.timeline.limited and since and start_after_join(events, self.me) is None:
+        if joined.timeline.limited and since and start_after_join(events, self._api.me) is None:
             events = await self._missed_events(room, joined.timeline.prev_batch, since) + events
         if any(event.type == MEMBER for event in events):
             self._members.pop(room, None)
-        return events[start_after_join(events, self.me) or 0 :]
+        return events[start_after_join(events, self._api.me) or 0 :]
 
     async def _missed_events(self, room: str, before: str, since: str) -> list[Event]:
         found: list[Event] = []
+        reason = "there were too many"
         try:
             for _ in range(MAX_PAGES):
                 page = await self._api.get_messages(room, before, since)
                 found[:0] = reversed(list(read_events(page.chunk)))
-                if not page.end or not page.chunk or start_after_join(found, self.me) is not None:
+                if not page.end or not page.chunk or start_after_join(found, self._api.me) is not None:
                     return found
                 before = page.end
         except PostRefused as exc:
-            log.warning("messages missed", channel=self._channel, room=self._log_id(room), reason=exc.reason)
-            return found
-        log.warning("messages missed", channel=self._channel, room=self._log_id(room), reason="there were too many")
+            reason = exc.reason
+        log.warning("messages missed", channel=self._channel, room=self._log_id(room), reason=reason)
         return found
 
     async def _accept_event(self, room: str, event: Event, inlet: Inlet) -> None:
@@ -126,26 +125,25 @@ class SyncReceiver:
             await self._accept_message(room, event, inlet)
 
     async def _accept_message(self, room: str, event: Event, inlet: Inlet) -> None:
-        this = summarize_event(event)
+        this, me = summarize_event(event), self._api.me
         self._remember(event.event_id, this)
         original = replaced_id(event)
-        first = await self._find_event(room, original) if original is not None and event.sender != self.me else None
+        first = await self._find_event(room, original) if original is not None and event.sender != me else None
         try:
             members = await self._room_members(room)
         except PostRefused:
             return  # we are not in there any more
         answers = (first or this).answers
         answered = await self._find_event(room, answers) if answers is not None and len(members) > 2 else None
-        message = parse_event(
-            self._channel, room, event, members, self.me, first=first, answered=answered.sender if answered else None
-        )
+        author = answered.sender if answered else None
+        message = parse_event(self._channel, room, event, members, me, first=first, answered=author)
         if message is not None:
             await inlet.take(message)
 
     async def _accept_redaction(self, room: str, id: str, event: Event, inlet: Inlet) -> None:
         """Report a deleted message. The redacted event no longer says which thread it was in."""
         was = self._known.get(id)
-        if was is None or was.sender != self.me:
+        if was is None or was.sender != self._api.me:
             await inlet.on_delete(
                 InboundMessage(
                     channel=self._channel,
@@ -161,7 +159,7 @@ class SyncReceiver:
     async def _notify_encrypted(self, room: str, sender: str) -> None:
         """Say once that we cannot read the room, if we may be talked to there."""
         here = self._settings.allow_groups
-        if room in self.notified_rooms or sender == self.me:
+        if room in self.notified_rooms or sender == self._api.me:
             return
         if not (self._may_speak_alone(sender) or room in here or EVERYBODY in here):
             return
@@ -182,8 +180,7 @@ class SyncReceiver:
 
     async def _find_event(self, room: str, id: str) -> EventSummary | None:
         if id not in self._known:
-            found = await self._api.get_event(room, id)
-            if found is None:
+            if (found := await self._api.get_event(room, id)) is None:
                 return None
             self._remember(id, found)
         return self._known[id]

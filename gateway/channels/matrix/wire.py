@@ -22,20 +22,14 @@ KEY: Final = "dev.shoal.key"
 """Field of a message's content by which a look-up finds it. Clients do not show it."""
 
 
-class InReplyTo(msgspec.Struct, frozen=True):
-    """The event that this one replies to."""
-
-    event_id: str = ""
-
-
 class Relation(msgspec.Struct, frozen=True):
     """The content of `m.relates_to`. In a thread, `is_falling_back` says that it is not really a
-    reply."""
+    reply to the event `in_reply_to`."""
 
     rel_type: str = ""
     event_id: str = ""
     is_falling_back: bool = False
-    in_reply_to: InReplyTo | None = field(name="m.in_reply_to", default=None)
+    in_reply_to: Relation | None = field(name="m.in_reply_to", default=None)
 
 
 class Mentions(msgspec.Struct, frozen=True):
@@ -65,6 +59,7 @@ class Content(msgspec.Struct, frozen=True):
     info: FileInfo | None = None
     relates_to: Relation | None = field(name="m.relates_to", default=None)
     mentions: Mentions | None = field(name="m.mentions", default=None)
+    key: str = field(name=KEY, default="")
     new_content: Content | None = field(name="m.new_content", default=None)
 
 
@@ -88,36 +83,26 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """New events of a room; `limited`: earlier ones were left out, before `prev_batch`."""
+    """New events of a room, or its visible state; `limited`: earlier ones were left out, before
+    `prev_batch`."""
 
     events: tuple[msgspec.Raw, ...] = ()
     limited: bool = False
     prev_batch: str = ""
 
 
-class JoinedRoom(msgspec.Struct, frozen=True):
-    """A room that we are in."""
+class Room(msgspec.Struct, frozen=True):
+    """A room that we are in, or with `invite_state` one that we are invited to."""
 
     timeline: Timeline = Timeline()
-
-
-class InviteState(msgspec.Struct, frozen=True):
-    """The visible state of a room that we are not in."""
-
-    events: tuple[msgspec.Raw, ...] = ()
-
-
-class InvitedRoom(msgspec.Struct, frozen=True):
-    """A room that we are invited to."""
-
-    invite_state: InviteState = InviteState()
+    invite_state: Timeline = Timeline()
 
 
 class Rooms(msgspec.Struct, frozen=True):
     """The rooms of one sync."""
 
-    join: dict[str, JoinedRoom] = {}
-    invite: dict[str, InvitedRoom] = {}
+    join: dict[str, Room] = {}
+    invite: dict[str, Room] = {}
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -135,54 +120,24 @@ class EventSummary(msgspec.Struct, frozen=True):
     answers: str | None = None
 
 
-class WhoAmI(msgspec.Struct, frozen=True):
-    """The owner of the token."""
-
-    user_id: str
-
-
-class SentEvent(msgspec.Struct, frozen=True):
-    """The event that a post became."""
-
-    event_id: str
-
-
-class UploadedFile(msgspec.Struct, frozen=True):
-    """The address of an uploaded file."""
-
-    content_uri: str
-
-
 class Profile(msgspec.Struct, frozen=True):
     """A display name."""
 
     display_name: str | None = None
 
 
-class Members(msgspec.Struct, frozen=True):
-    """The members of a room."""
+class Reply(msgspec.Struct, frozen=True):
+    """The replies of all calls but sync: our user, an access token, the event that a post became,
+    the address of an uploaded file, the members of a room, or a page of it, newest first, whose
+    `end` leads to the next one."""
 
+    user_id: str = ""
+    access_token: str = ""
+    event_id: str = ""
+    content_uri: str = ""
     joined: dict[str, Profile] = {}
-
-
-class Messages(msgspec.Struct, frozen=True):
-    """A page of a room, newest first; `end` leads to the next one."""
-
     chunk: tuple[msgspec.Raw, ...] = ()
     end: str | None = None
-
-
-class OwnContent(msgspec.Struct, frozen=True):
-    """The part of our own message that a look-up reads."""
-
-    key: str = field(name=KEY, default="")
-
-
-class OwnMessage(msgspec.Struct, frozen=True):
-    """A message of ours."""
-
-    event_id: str
-    content: OwnContent = OwnContent()
 
 
 _sync: Final = msgspec.json.Decoder(Sync)

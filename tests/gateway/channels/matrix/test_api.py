@@ -94,9 +94,9 @@ async def test_what_is_no_homeserver_says_which_setting(fake: FakeMatrix) -> Non
     """Nothing but a person can mend it; nor a token that nobody knows."""
     elsewhere, unknown = connected(f"{fake.address}/elsewhere"), connected(fake.address, token="syt_x")
     with pytest.raises(ChannelBroken, match=r"channels\.matrix\.homeserver"):
-        await elsewhere.identify()
+        await elsewhere.open()
     with pytest.raises(ChannelBroken, match=r"channels\.matrix\.access_token"):
-        await unknown.identify()
+        await unknown.open()
     await elsewhere.close()
     await unknown.close()
 
@@ -104,13 +104,14 @@ async def test_what_is_no_homeserver_says_which_setting(fake: FakeMatrix) -> Non
 async def test_who_has_a_password_logs_in_again_when_logged_out(fake: FakeMatrix) -> None:
     """With a device of its own each time; what another device sent is looked up by its key."""
     api = connected(fake.address, token="", user=BOT, password=PASSWORD)
-    assert await api.identify() == BOT
+    await api.open()
+    assert api.me == BOT
     id = await api.send(post())
     fake.tokens = {TOKEN: "D"}
     with pytest.raises(NotAccepted):
         await api.send(post(key="k2"))
     await api.send(post(key="k2"))
-    assert (await api.find(post(), BOT), await api.find(post(key="k3"), BOT)) == (id, None)
+    assert (await api.find(post()), await api.find(post(key="k3"))) == (id, None)
     assert len(fake.tokens) == 2
     await api.close()
     assert set(fake.tokens) == {TOKEN}
@@ -120,7 +121,7 @@ async def test_a_wrong_password_says_which_setting(fake: FakeMatrix) -> None:
     """And asks nothing else."""
     api = connected(fake.address, token="", user=BOT, password="wrong")
     with pytest.raises(ChannelBroken, match=r"channels\.matrix\.password"):
-        await api.identify()
+        await api.open()
     await api.close()
 
 

@@ -292,8 +292,9 @@ async def test_the_same_key_is_one_event_and_errors_are_reported(people: People)
     try:
         id = await one.send(post)
         assert [await one.send(post), await two.send(post)] == [id, id]
-        assert await other.find(post, people.bot.id) == id
-        assert await other.find(Post(target=place, key="k2", piece=post.piece), people.bot.id) is None
+        await other.open()
+        assert await other.find(post) == id
+        assert await other.find(Post(target=place, key="k2", piece=post.piece)) is None
         assert len(await people.bodies(room)) == 1
         await one.edit(id, Post(target=place, key="k1", piece=Piece("<b>ho</b>", "ho")))
         assert await people.bodies(room) == ["ho"]
@@ -313,13 +314,14 @@ async def test_the_same_key_is_one_event_and_errors_are_reported(people: People)
             await one.send(Post(target=PostTarget(session="s", chat_id=elsewhere), key="k5", piece=post.piece))
         wrong = api(token="syt_wrong")
         with pytest.raises(ChannelBroken, match="access_token"):
-            await wrong.identify()
+            await wrong.open()
         await wrong.close()
         nobody = api(user=people.bot.id, password="wrong")
         with pytest.raises(ChannelBroken, match="password"):
-            await nobody.identify()
+            await nobody.open()
         await nobody.close()
-        await one.typing(room, people.bot.id)
+        await one.open()
+        await one.typing(place)
     finally:
         for each in (one, two, other):
             await each.close()
