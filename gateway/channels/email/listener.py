@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from gateway.channels.email.dedicated_thread import DedicatedThread
-from gateway.channels.email.mailbox import Mailbox, MailWithheld, OpenFolder, RawMail
+from gateway.channels.email.mailbox import Mailbox, MailWithheld, RawMail
 from gateway.channels.email.parse import EmailIdentity, parse_mail
 from gateway.channels.email.settings import EmailSettings
 from gateway.channels.email.wire import Mail, UnreadableMail, read_mail
@@ -31,8 +29,6 @@ MONTH_MS: Final = 30 * 86_400_000
 
 log = logger("email")
 
-T = TypeVar("T")
-
 
 class MailboxCursor(msgspec.Struct, frozen=True):
     """The position in a mailbox, as saved: which mailbox, since when, up to which mail."""
@@ -41,18 +37,6 @@ class MailboxCursor(msgspec.Struct, frozen=True):
     validity: int
     uid: int
     began_ms: int
-
-
-class WatchedMailbox(msgspec.Struct, frozen=True):
-    """An open mailbox with the thread that calls it."""
-
-    box: Mailbox
-    thread: DedicatedThread
-    validity: int
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """Run a blocking call of the mailbox, or a long one, in its thread."""
-        return await self.thread.run(call)
 
 
 class MailboxListener:
@@ -72,70 +56,69 @@ class MailboxListener:
 
     async def run(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Watch until `until` is set, or until something fails: see `Platform.listen`."""
-        box, thread = Mailbox(self._settings), DedicatedThread("mailbox")
+        box = Mailbox(self._settings)
         ending = asyncio.create_task(until.wait())
         ending.add_done_callback(lambda _: box.wake())
-        opening = asyncio.create_task(thread.run(box.open))
+        opening = asyncio.create_task(box.run(box.open))
         last = box.abort
         try:
             await asyncio.wait({opening, ending}, return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
-                await self._watch(
-                    WatchedMailbox(box, thread, opening.result().validity), opening.result(), inlet, until
-                )
+                opening.result()
+                await self._watch(box, inlet, until)
                 last = box.wake
         finally:
             last()
-            thread.end(box.close)
+            box.end()
             await cancel_all([opening, ending])
 
-    async def _watch(self, watched: WatchedMailbox, opened: OpenFolder, inlet: Inlet, until: asyncio.Event) -> None:
-        point, missed = await self._start_point(watched, opened)
+    async def _watch(self, box: Mailbox, inlet: Inlet, until: asyncio.Event) -> None:
+        point, missed = await self._start_point(box)
         for uid in missed:
             if until.is_set():
                 return
-            await self._accept_mail(watched, uid, inlet)
+            await self._accept_mail(box, uid, inlet)
         # The mails of a recreated mailbox come first, so a crash among them repeats them all.
         await self._save(point)
         while not until.is_set():
-            for uid in await watched.run(partial(watched.box.new_uids, point.uid)):
+            for uid in await box.run(partial(box.new_uids, point.uid)):
                 if until.is_set():
                     return
-                await self._accept_mail(watched, uid, inlet)
+                await self._accept_mail(box, uid, inlet)
                 point = msgspec.structs.replace(point, uid=uid)
                 await self._save(point)
-            await watched.run(watched.box.wait_for_mail)
+            await box.run(box.wait_for_mail)
 
-    async def _start_point(self, watched: WatchedMailbox, opened: OpenFolder) -> tuple[MailboxCursor, list[int]]:
+    async def _start_point(self, box: Mailbox) -> tuple[MailboxCursor, list[int]]:
         """Return where to resume, and which mails to read before. A bot without a cursor answers no
         older mails. If the mailbox was recreated its numbers mean other mails: then unseen ones are
         read, and those we know are recognised by Message-ID."""
         settings, now_ms = self._settings, self._clock.now_ms()
         of = f"{settings.user}@{settings.imap_host}/{settings.folder}"
         saved = decode_cursor(self._cursor.read()) or self._unsaved_start
-        here = MailboxCursor(of, opened.validity, opened.next_uid - 1, now_ms)
+        here = MailboxCursor(of, box.validity, box.next_uid - 1, now_ms)
         if saved is None or saved.of != of:
             self._unsaved_start = here
             return here, []
-        if saved.validity == opened.validity:
+        if saved.validity == box.validity:
             return saved, []
         log.warning("mailbox was recreated", channel=self._channel)
-        unseen = await watched.run(partial(watched.box.unseen_uids, max(saved.began_ms, now_ms - MONTH_MS)))
+        unseen = await box.run(partial(box.unseen_uids, max(saved.began_ms, now_ms - MONTH_MS)))
         here = msgspec.structs.replace(here, began_ms=saved.began_ms)
-        return here, [uid for uid in unseen if uid < opened.next_uid]
+        return here, [uid for uid in unseen if uid < box.next_uid]
 
-    async def _accept_mail(self, watched: WatchedMailbox, uid: int, inlet: Inlet) -> None:
+    async def _accept_mail(self, box: Mailbox, uid: int, inlet: Inlet) -> None:
         """Accept a mail, then mark it as read. A mail that we ignore stays unread."""
         try:
-            letter = await watched.run(partial(watched.box.fetch_mail, uid, self._settings.mail_mb * MB))
+            letter = await box.run(partial(box.fetch_mail, uid, self._settings.mail_mb * MB))
             if letter is None:
                 return
-            mail, message = await watched.run(partial(self._parse_mail, letter))
+            mail, message = await box.run(partial(self._parse_mail, letter))
         except UnreadableMail as exc:
             self._count_refusal("bad_mail", why=str(exc))
             return
         except Exception as exc:
-            if self._should_skip(watched, uid, exc):
+            if self._should_skip(box, uid, exc):
                 return
             raise
         if message.own or message.from_bot or self._is_for_inlet(message):
@@ -145,7 +128,7 @@ class MailboxListener:
             finally:
                 self.files = {}
             if verdict not in ("ignored", "not allowed"):
-                await watched.run(partial(watched.box.mark_seen, uid))
+                await box.run(partial(box.mark_seen, uid))
 
     def _parse_mail(self, letter: RawMail) -> tuple[Mail, PlatformMessage]:
         mail = read_mail(letter.data, whole=letter.whole)
@@ -169,12 +152,12 @@ class MailboxListener:
         MESSAGES_REFUSED.labels(self._channel, reason).inc()
         log.info("mail not read", channel=self._channel, reason=reason, **more)
 
-    def _should_skip(self, watched: WatchedMailbox, uid: int, exc: Exception) -> bool:
+    def _should_skip(self, box: Mailbox, uid: int, exc: Exception) -> bool:
         """Return whether to give up on a mail that cannot be fetched or read: those after it
         wait."""
         if isinstance(exc, NotDelivered) and not isinstance(exc, MailWithheld):
             return False  # the connection, and no fault of the mail
-        which = (watched.validity, uid)
+        which = (box.validity, uid)
         self._failures[which] = self._failures.get(which, 0) + 1
         if self._failures[which] < MAX_TRIES:
             return False

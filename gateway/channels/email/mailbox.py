@@ -1,23 +1,28 @@
-"""One connection to a mailbox (IMAP4rev1, IDLE of RFC 2177). Every method blocks and runs in a
-dedicated thread; only `wake` and `abort` may be called from another one."""
+"""One connection to a mailbox (IMAP4rev1, IDLE of RFC 2177), and the thread that calls it."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import imaplib
+import queue
 import re
 import selectors
 import socket
+import ssl
+import threading
 import time
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import msgspec
 from imap_tools import BaseMailBox, MailBox, MailBoxUnencrypted
 from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxLoginError
 
+from gateway.channels.email.refusals import certificate_problem
 from gateway.channels.email.settings import EmailSettings
-from gateway.channels.email.tls import certificate_problem, make_tls_context
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 
 BEGINNING: Final = 256 * 1024
@@ -33,12 +38,44 @@ _NO_TLS: Final = "TLS not supported by server"
 _SIZE: Final = re.compile(rb"RFC822\.SIZE (\d+)")
 
 
-class OpenFolder(msgspec.Struct, frozen=True):
-    """A folder at the time it was opened. While `validity` is unchanged a number means the same
-    mail; the next mail gets `next_uid` or more."""
+T = TypeVar("T")
 
-    validity: int
-    next_uid: int
+
+class DedicatedThread:
+    """A thread for blocking calls, one at a time. It does not keep the process alive, whatever it
+    waits for, and ends with `end`."""
+
+    def __init__(self, name: str) -> None:
+        self._calls = queue.SimpleQueue[Callable[[], None] | None]()
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Return or raise what the call does. If the caller is cancelled, the call continues in the
+        background."""
+        done = Future[T]()
+        self._calls.put(partial(_settle, done, call))
+        return await asyncio.wrap_future(done)
+
+    def end(self, last: Callable[[], None]) -> None:
+        """Accept no more calls; `last` runs after all others."""
+        self._calls.put(last)
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+
+
+def _settle(done: Future[T], call: Callable[[], T]) -> None:
+    awaited = done.set_running_or_notify_cancel()
+    try:
+        result = call()
+    except BaseException as exc:
+        if awaited:
+            done.set_exception(exc)
+    else:
+        if awaited:
+            done.set_result(result)
 
 
 class RawMail(msgspec.Struct, frozen=True):
@@ -53,16 +90,24 @@ class MailWithheld(NotAccepted):
 
 
 class Mailbox:
-    """A mailbox, connected by `open`."""
+    """A mailbox, connected by `open`. Every method blocks, and is for `run`; only `wake`, `abort`
+    and `end` may be called from any thread.
+
+    While `validity` is unchanged a number means the same mail; when the folder was opened the next
+    mail got `next_uid` or more."""
 
     def __init__(self, settings: EmailSettings) -> None:
+        self.validity = 0
+        self.next_uid = 0
+        self._thread = DedicatedThread("mailbox")
+        self.run = self._thread.run
         self._settings = settings
         self._box: BaseMailBox | None = None
         self._idles = False
         self._woken, self._waker = socket.socketpair()
         self._aborted = False
 
-    def open(self) -> OpenFolder:
+    def open(self) -> None:
         """Connect, log in, and open the folder. Raises ChannelBroken, NotAccepted."""
         settings = self._settings
         with self._mapped_errors():
@@ -70,7 +115,7 @@ class Mailbox:
             if self._aborted:
                 raise ConnectionAbortedError("nobody waits for it any more")
             if settings.imap_tls == "starttls":
-                box.client.starttls(make_tls_context(settings))
+                box.client.starttls(ssl.create_default_context(cafile=settings.ca_file))
             user, password = settings.user, settings.password.reveal()
             if user.isascii() and password.isascii():
                 box.login(user, password, initial_folder=None)
@@ -79,9 +124,9 @@ class Mailbox:
             _, capabilities = box.client.capability()
             self._idles = b"IDLE" in (capabilities[0] or b"").upper().split()
             box.folder.set(settings.folder)
-            return OpenFolder(
-                self._folder_number("UIDVALIDITY"), self._folder_number("UIDNEXT") or self._highest_uid() + 1
-            )
+            self.validity, self.next_uid = self._folder_number("UIDVALIDITY"), self._folder_number("UIDNEXT")
+            if not self.next_uid:
+                self.next_uid = max(self._search("ALL"), default=0) + 1
 
     def new_uids(self, after: int) -> list[int]:
         """Return the numbers of the mails after one, in order."""
@@ -96,7 +141,8 @@ class Mailbox:
         """Return a mail; if it is larger than `limit` bytes only its beginning. It stays unread.
         None = it is gone. Raises MailWithheld."""
         with self._mapped_errors():
-            size = _SIZE.search(b" ".join(_response_lines(self._fetch_parts(uid, "(UID RFC822.SIZE)"))))
+            lines = self._fetch_parts(uid, "(UID RFC822.SIZE)")
+            size = _SIZE.search(b" ".join((one[0] if isinstance(one, tuple) else one) or b"" for one in lines))
             if size is None:
                 return None
             whole = int(size[1]) <= limit
@@ -126,7 +172,7 @@ class Mailbox:
             # Ends IDLE before the next command: a server may close a connection that mixes them.
             self._box.idle.stop()  # type: ignore[no-untyped-call]
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Log out if that is still possible."""
         if self._box is not None:
             with contextlib.suppress(imaplib.IMAP4.error, ImapToolsError, OSError):
@@ -152,6 +198,10 @@ class Mailbox:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(self._box.client.socket(), socket.SHUT_RDWR)
 
+    def end(self) -> None:
+        """Close it after all other calls."""
+        self._thread.end(self._close)
+
     # --- inside
 
     @property
@@ -164,7 +214,8 @@ class Mailbox:
         host, port, timeout = settings.imap_host, settings.imap_port, settings.timeout_s
         box: BaseMailBox
         if settings.imap_tls == "tls":
-            box = MailBox(host, port, timeout=timeout, ssl_context=make_tls_context(settings))
+            context = ssl.create_default_context(cafile=settings.ca_file)
+            box = MailBox(host, port, timeout=timeout, ssl_context=context)
         else:
             box = MailBoxUnencrypted(host, port, timeout=timeout)
         box.client.socket().setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -185,9 +236,6 @@ class Mailbox:
         """Return a number the server gave when the folder was opened; 0 = none."""
         _, values = self._client.response(code)
         return int(values[0]) if values and values[0] and values[0].isdigit() else 0
-
-    def _highest_uid(self) -> int:
-        return max(self._search("ALL"), default=0)
 
     def _has_buffered_line(self, sock: socket.socket) -> bool:
         """Return whether a line arrived together with the response to IDLE: it is already buffered,
@@ -229,14 +277,6 @@ class Mailbox:
                 raise ChannelBroken(f"{whose} is not who it says, or not known: {why}; see {key}.ca_file") from exc
             if _NO_TLS in str(exc):
                 raise ChannelBroken(f'the mailbox has no STARTTLS; write {key}.imap_tls = "tls" and its port') from exc
-            raise NotAccepted(f"the connection to the mailbox was lost: {_error_text(exc)}") from exc
-
-
-def _error_text(exc: Exception) -> str:
-    """Return the cause, without the server's own text, which may contain anything."""
-    return str(exc)[:80] if isinstance(exc, imaplib.IMAP4.abort | OSError) else type(exc).__name__
-
-
-def _response_lines(response: list[Any]) -> Iterator[bytes]:
-    for one in response:
-        yield one[0] if isinstance(one, tuple) else one or b""
+            # Without the server's own text, which may contain anything.
+            why = str(exc)[:80] if isinstance(exc, imaplib.IMAP4.abort | OSError) else type(exc).__name__
+            raise NotAccepted(f"the connection to the mailbox was lost: {why}") from exc

@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.email.new_text import is_forward, new_text
 from gateway.channels.email.sender import address_of, is_proven
 from gateway.channels.email.wire import Mail, MailFile, decode_header_text
 from gateway.platform.protocol import PlatformMessage, RemoteFile
+from gateway.text.incoming import strip_quoted
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage
 
 SUBJECT: Final = "subject"
@@ -36,6 +36,24 @@ _ADDRESS: Final = re.compile(r"<[^<>]*>|\([^()]*\)")
 _BULK: Final = ("bulk", "list", "junk", "auto_reply")
 _ROBOTS: Final = re.compile(r"(?:mailer-daemon|no-?reply|do-?not-?reply|bounces?)(?:[+-].*)?", re.IGNORECASE)
 _MARKS: Final = ("list-id", "x-autoreply", "x-autorespond")
+_FORWARDS: Final = re.compile(r"\s*(?:fwd?|wg|tr|rv|enc|i|vs|doorst|pd|vl|перешл)\s*:", re.IGNORECASE)
+_FORWARDED: Final = re.compile(
+    r"^(?:-{3,}\s*(?:Forwarded message|Weitergeleitete Nachricht|Message transféré|Mensaje reenviado|"
+    r"Messaggio inoltrato|Doorgestuurd bericht)\s*-{3,}|Begin forwarded message:|Anfang der weitergeleiteten .*:)\s*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_FROM: Final = re.compile(r"\*?(?:From|Von|De|Da|Van|Od|Från|Fra|От|发件人|差出人)\s*:\*?\s*\S", re.IGNORECASE)
+_SENT: Final = re.compile(
+    r"\*?(?:Sent|Date|Gesendet|Datum|Envoyé|Enviado( el)?|Inviato|Data|Verzonden|Wysłano|Skickat|Sendt|Дата|"
+    r"Отправлено|发送时间|送信日時)\s*:\*?\s*\S",
+    re.IGNORECASE,
+)
+_SUBJECT: Final = re.compile(
+    r"\*?(?:Subject|Betreff|Objet|Asunto|Oggetto|Assunto|Onderwerp|Temat|Ämne|Emne|Тема|主题|件名)\s*:", re.IGNORECASE
+)
+_RULE: Final = re.compile(r"\s*(?:[_-]{5,}|-{2,}\s*[^-\n]{1,40}?\s*-{2,})?\s*")
+_SIGNATURE_LINES: Final = 15
+_HEAD_LINES: Final = 8
 
 
 class EmailIdentity(msgspec.Struct, frozen=True):
@@ -54,9 +72,11 @@ def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, 
     """Return the message of a mail. A sender that cannot be verified becomes empty, and access
     control ignores it. `raw_digest` identifies a mail without a Message-ID."""
     address = address_of(mail.all("from"))
-    believed = address if address is not None and _is_sender_proven(mail, address, us) else ""
+    believed = address or ""
+    if us.authserv_id and not is_proven(mail.all("authentication-results"), us.authserv_id, believed):
+        believed = ""
     subject = decode_header_text(mail.first("subject"))[:SUBJECT_CHARS]
-    ids = _message_ids(mail.first("message-id"))[:1]
+    ids = _MESSAGE_ID.findall(mail.first("message-id"))[:1]
     earlier = references(mail)
     text = new_text(mail.text, answers=bool(earlier), forwards=is_forward(subject))
     id = _dedupe_id(ids[0] if ids else "", raw_digest)
@@ -72,7 +92,7 @@ def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, 
         ),
         own=address == us.address,
         from_bot=is_automatic(mail, address or ""),
-        name=_sender_name(mail.first("from")),
+        name=decode_header_text(_ADDRESS.sub(" ", mail.first("from"))).replace('"', "").strip(),
         files=tuple(_remote_file(id, number, file) for number, file in enumerate(mail.files)),
         notes=_place_notes(subject, earlier, ids),
     )
@@ -80,8 +100,8 @@ def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, 
 
 def references(mail: Mail) -> tuple[str, ...]:
     """Return the Message-IDs of the earlier mails, the first of the thread first."""
-    found = [one for header in mail.all("references")[:1] for one in _message_ids(header)]
-    found += [one for one in _message_ids(mail.first("in-reply-to"))[:1] if one not in found]
+    found = [one for header in mail.all("references")[:1] for one in _MESSAGE_ID.findall(header)]
+    found += [one for one in _MESSAGE_ID.findall(mail.first("in-reply-to"))[:1] if one not in found]
     return tuple(found)
 
 
@@ -110,8 +130,42 @@ def is_automatic(mail: Mail, address: str) -> bool:
     return _ROBOTS.fullmatch(address.partition("@")[0]) is not None
 
 
-def _is_sender_proven(mail: Mail, address: str, us: EmailIdentity) -> bool:
-    return not us.authserv_id or is_proven(mail.all("authentication-results"), us.authserv_id, address)
+def is_forward(subject: str) -> bool:
+    """Return whether a mail forwards another one: the quoted part is then what it is about."""
+    return _FORWARDS.match(subject) is not None
+
+
+def new_text(text: str, *, answers: bool, forwards: bool) -> str:
+    """Return the new part of a text, without the quoted mail and the signature. When in doubt,
+    everything stays: an extra quote costs less than a missing sentence. `answers`: the mail is a
+    reply."""
+    text = text.strip("\n").rstrip()
+    if forwards or _FORWARDED.search(text):
+        return text
+    if answers:
+        text = strip_quoted(_cut_outlook_quote(text))
+    return _cut_signature(text)
+
+
+def _cut_outlook_quote(text: str) -> str:
+    """Cut the text at the headers that Outlook writes above an otherwise unmarked quote."""
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        head = lines[at + 1 : at + _HEAD_LINES]
+        if _FROM.match(line) and any(map(_SENT.match, head[:4])) and any(map(_SUBJECT.match, head)):
+            while at and _RULE.fullmatch(lines[at - 1]):
+                at -= 1
+            return "\n".join(lines[:at]).rstrip() or text
+    return text
+
+
+def _cut_signature(text: str) -> str:
+    """Cut the text at a signature separator (RFC 3676) near the end."""
+    lines = text.split("\n")
+    for at in range(len(lines) - 1, max(0, len(lines) - 1 - _SIGNATURE_LINES), -1):
+        if lines[at] in ("-- ", "--"):
+            return "\n".join(lines[:at]).rstrip() or text
+    return text
 
 
 def _message_content(text: str, subject: str, *, opens: bool) -> str:
@@ -132,10 +186,6 @@ def _place_notes(subject: str, before: tuple[str, ...], ids: list[str]) -> dict[
     return notes | ({ANSWERS: ids[0]} if ids and ids[0].isascii() else {})
 
 
-def _message_ids(header: str) -> list[str]:
-    return _MESSAGE_ID.findall(header)
-
-
 def _dedupe_id(message_id: str, raw_digest: str) -> str:
     """Return a usual Message-ID as it is, else a hash. It never contains a colon: such ids are
     Shoal's own."""
@@ -151,10 +201,6 @@ def _sent_ms(date: str, now_ms: int) -> int:
     except Exception:  # the email package raises many things over broken dates
         return now_ms
     return sent if 0 < sent <= now_ms else now_ms
-
-
-def _sender_name(value: str) -> str:
-    return decode_header_text(_ADDRESS.sub(" ", value)).replace('"', "").strip()
 
 
 def _remote_file(id: str, number: int, file: MailFile) -> RemoteFile:

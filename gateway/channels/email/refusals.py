@@ -1,8 +1,10 @@
-"""Map replies of a mail server (RFC 5321, enhanced codes of RFC 3463). Pure."""
+"""Map replies of a mail server (RFC 5321, enhanced codes of RFC 3463), and problems of its
+certificate. Pure."""
 
 from __future__ import annotations
 
 import re
+import ssl
 from typing import Final, Literal
 
 from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
@@ -16,6 +18,14 @@ Refusal = Throttled | PostRefused | ChatClosed | NotAccepted | MaybeSent | Chann
 _ENHANCED: Final = re.compile(r"\s*([245]\.\d{1,3}\.\d{1,3})\b")
 _FULL: Final = ("5.2.2", "5.2.3", "5.3.4")
 _NOT_LOGGED_IN: Final = (530, 538)
+_MOST_CAUSES: Final = 10
+_STEP_WORDS: Final[dict[Step, str]] = {
+    "greeting": "the connection",
+    "login": "user and password",
+    "sender": "our address",
+    "recipient": "the address of the person",
+    "content": "the mail",
+}
 
 
 def map_error(step: Step, code: int, text: str, *, slow_down_s: float) -> Refusal:
@@ -25,20 +35,12 @@ def map_error(step: Step, code: int, text: str, *, slow_down_s: float) -> Refusa
     enhanced = found[1] if found else ""
     reason = f"the mail server said {code}{f' {enhanced}' if enhanced else ''} to {_STEP_WORDS[step]}"
     if 400 <= code < 500:
-        return _map_temporary(step, code, enhanced, reason, slow_down_s)
-    if 500 <= code < 600:
-        return _map_permanent(step, code, enhanced, reason)
-    return MaybeSent(reason) if step == "content" else NotAccepted(reason)
-
-
-def _map_temporary(step: Step, code: int, enhanced: str, reason: str, slow_down_s: float) -> Refusal:
-    """Map a 4xx. 4.7 is a matter of policy, such as too many mails, or greylisting."""
-    if not enhanced.startswith("4.7.") or step == "login":
-        return NotAccepted(reason)
-    return Throttled(slow_down_s, whole_bot=code == 421 or step in ("greeting", "sender"))
-
-
-def _map_permanent(step: Step, code: int, enhanced: str, reason: str) -> Refusal:
+        # 4.7 is a matter of policy, such as too many mails, or greylisting.
+        if not enhanced.startswith("4.7.") or step == "login":
+            return NotAccepted(reason)
+        return Throttled(slow_down_s, whole_bot=code == 421 or step in ("greeting", "sender"))
+    if not 500 <= code < 600:
+        return MaybeSent(reason) if step == "content" else NotAccepted(reason)
     if step == "login":
         return ChannelBroken(f"{reason}: write the right user and password into channels.email")
     if step == "greeting":
@@ -52,10 +54,11 @@ def _map_permanent(step: Step, code: int, enhanced: str, reason: str) -> Refusal
     return ChatClosed(reason)
 
 
-_STEP_WORDS: Final[dict[Step, str]] = {
-    "greeting": "the connection",
-    "login": "user and password",
-    "sender": "our address",
-    "recipient": "the address of the person",
-    "content": "the mail",
-}
+def certificate_problem(exc: BaseException) -> str | None:
+    """Return the problem of a certificate, if one caused the error."""
+    found: BaseException | None = exc
+    for _ in range(_MOST_CAUSES):
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return str(found.verify_message)
+        found = (found.__cause__ or found.__context__) if found is not None else None
+    return None

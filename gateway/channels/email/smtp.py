@@ -9,16 +9,10 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Final
 
-from aiosmtplib import (
-    SMTP,
-    SMTPConnectError,
-    SMTPException,
-    SMTPResponseException,
-)
+from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPResponseException
 
-from gateway.channels.email.refusals import Refusal, Step, map_error
+from gateway.channels.email.refusals import Refusal, Step, certificate_problem, map_error
 from gateway.channels.email.settings import EmailSettings
-from gateway.channels.email.tls import certificate_problem, make_tls_context
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, NotDelivered
 
 KEPT_S: Final = 20.0
@@ -102,7 +96,7 @@ class SmtpSender:
         """A new connection, logged in."""
         settings = self._settings
         if self._context is None and settings.smtp_tls != "off":
-            self._context = await asyncio.to_thread(make_tls_context, settings)
+            self._context = await asyncio.to_thread(ssl.create_default_context, cafile=settings.ca_file)
         smtp = SMTP(
             hostname=settings.smtp_host,
             port=settings.smtp_port,

@@ -6,6 +6,8 @@ package becomes UnreadableMail, and a header that two programs could read differ
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import re
 from collections.abc import Callable
 from email.header import decode_header
@@ -16,7 +18,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.email.charsets import decode_text
 from gateway.text.incoming import html_to_text
 
 HTML_BYTES: Final = 1_000_000
@@ -32,6 +33,17 @@ _BARE_NEWLINE: Final = re.compile(rb"(?<!\r)\n")
 _FOLD: Final = re.compile(r"\r?\n[ \t]*")
 _SIGNATURES: Final = ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 _TEXTS: Final = ("text/plain", "text/html")
+
+_KNOWN: Final = re.compile(
+    r"ascii|utf-8|utf-8-sig|utf-7|utf-16(-[bl]e)?|utf-32(-[bl]e)?|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|ptcp154|kz1048|"
+    r"big5(hkscs)?|gb2312|gbk|gb18030|hz|euc_(jp|jis_2004|jisx0213|kr)|johab|shift_jis(_2004|x0213)?|"
+    r"iso2022_(jp(_\d|_2004|_ext)?|kr)|tis-620"
+)
+"""Python codecs in which mails are written. The others are not text, or slow on small input
+(punycode)."""
+
+_ALIASES: Final = {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
+"""Charsets that many programs mean by a related name."""
 
 
 class UnreadableMail(Exception):
@@ -91,19 +103,26 @@ def read_mail(raw: bytes, *, whole: bool = True) -> Mail:
     return Mail(_read_headers(message), text, tuple(files))
 
 
+def decode_text(data: bytes, charset: str) -> str:
+    """Return the text whatever charset it claims; never fails. Bytes that do not fit are read as
+    UTF-8, else as Windows-1252."""
+    named = None
+    with contextlib.suppress(LookupError, ValueError):
+        name = codecs.lookup(charset.strip().strip("'\"").encode("ascii", "ignore").decode()).name
+        named = _ALIASES.get(name, name) if _KNOWN.fullmatch(name) else None
+    for name in filter(None, (named, "utf-8")):
+        with contextlib.suppress(UnicodeError):
+            return data.decode(name)
+    return data.decode("cp1252" if named in (None, "ascii") else named, "replace")
+
+
 def decode_header_text(header: str) -> str:
     """Return a header for display: encoded words decoded, one line, printable characters only."""
     value = decode_text(header[:HEADER_CHARS].encode("utf-8", "surrogateescape"), "utf-8")
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in _decode_words(value)).split())
-
-
-def _decode_words(value: str) -> str:
-    """Decode encoded words; a broken one leaves the header unchanged."""
-    try:
+    with contextlib.suppress(Exception):  # the email package, as above: a broken word leaves the header unchanged
         parts = decode_header(value)
-    except Exception:  # the email package, as above
-        return value
-    return "".join(one if isinstance(one, str) else decode_text(one, charset or "utf-8") for one, charset in parts)
+        value = "".join(one if isinstance(one, str) else decode_text(one, charset or "utf-8") for one, charset in parts)
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in value).split())
 
 
 class _PartReader:
@@ -121,26 +140,21 @@ class _PartReader:
         kind = part.get_content_type()
         inner = part.get_payload()
         if isinstance(inner, list):
-            if kind == "message/rfc822" and depth:
-                return "\n\n".join(self._read_forwarded(one, depth) for one in inner if isinstance(one, Message)), False
             children = [one for one in inner if isinstance(one, Message)]
-            return (
-                self._read_alternative(children, depth)
-                if kind == "multipart/alternative"
-                else self._read_all(children, depth)
-            )
-        name = _part_name(part)
+            if kind == "message/rfc822" and depth:
+                return "\n\n".join(self._read_forwarded(one, depth) for one in children), False
+            if kind == "multipart/alternative":
+                return self._read_alternative(children, depth)
+            texts = [self.read_part(one, depth + 1) for one in children]
+            return "\n\n".join(text for text, _ in texts if text.strip()), any(html for _, html in texts)
+        name = _quietly(lambda: decode_header_text(part.get_filename() or ""))
         broken = kind.startswith("multipart/")  # without its border: all of it is text
-        if broken or (kind in _TEXTS and not name and _ask_quietly(part.get_content_disposition) != "attachment"):
+        if broken or (kind in _TEXTS and not name and _quietly(part.get_content_disposition) != "attachment"):
             return _part_text(part, kind), kind == "text/html"
         if kind not in _SIGNATURES:
             data = part.get_payload(decode=True)
             self.files.append(MailFile(name or _default_name(kind), kind, data if isinstance(data, bytes) else b""))
         return "", False
-
-    def _read_all(self, parts: list[Message], depth: int) -> tuple[str, bool]:
-        texts = [self.read_part(one, depth + 1) for one in parts]
-        return "\n\n".join(text for text, _ in texts if text.strip()), any(html for _, html in texts)
 
     def _read_alternative(self, parts: list[Message], depth: int) -> tuple[str, bool]:
         """Return the best of several forms: the plain one, unless it is empty."""
@@ -154,22 +168,20 @@ class _PartReader:
 
     def _read_forwarded(self, mail: Message, depth: int) -> str:
         """Return a mail inside a mail as text."""
-        headers = _read_headers(mail)
-        shown = [
-            (name, decode_header_text(headers[name][0])) for name in ("from", "date", "subject") if headers.get(name)
-        ]
-        head = "\n".join(f"{name.capitalize()}: {value}" for name, value in shown)
+        headers, shown = _read_headers(mail), ("from", "date", "subject")
+        lines = [f"{one.capitalize()}: {decode_header_text(headers[one][0])}" for one in shown if headers.get(one)]
+        head = "\n".join(lines)
         return f"---------- Forwarded message ----------\n{head}\n\n{self.read_part(mail, depth + 1)[0]}".strip()
 
 
 def _part_text(part: Message, kind: str) -> str:
     data = part.get_payload(decode=True)
-    charset = _ask_quietly(part.get_content_charset) or "utf-8"
+    charset = _quietly(part.get_content_charset) or "utf-8"
     text = decode_text(data if isinstance(data, bytes) else b"", charset)
     if kind == "text/html":
         return html_to_text(text[:HTML_BYTES])
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _join_flowed(text) if _parameter(part, "format").lower() == "flowed" else text
+    return _join_flowed(text) if _quietly(lambda: part.get_param("format")).lower() == "flowed" else text
 
 
 def _join_flowed(text: str) -> str:
@@ -192,29 +204,14 @@ def _read_headers(message: Message) -> dict[str, tuple[str, ...]]:
     return {name: tuple(values) for name, values in found.items()}
 
 
-def _part_name(part: Message) -> str:
-    try:
-        return decode_header_text(part.get_filename() or "")
-    except Exception:  # as above
-        return ""
-
-
 def _default_name(kind: str) -> str:
     main, _, sub = kind.partition("/")
     return f"{main}.{sub}" if re.fullmatch(r"[a-z0-9]{1,10}", sub) else main
 
 
-def _parameter(part: Message, name: str) -> str:
-    try:
-        value = part.get_param(name)
-    except Exception:  # as above
-        return ""
-    return value if isinstance(value, str) else ""
-
-
-def _ask_quietly(ask: Callable[[], str | None]) -> str:
+def _quietly(ask: Callable[[], object]) -> str:
     try:
         value = ask()
-    except Exception:  # as above
+    except Exception:  # the email package, as above
         return ""
     return value if isinstance(value, str) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.email.new_text import is_forward, new_text
+from gateway.channels.email.parse import is_forward, new_text
 
 OUTLOOK = """Yes please.
 

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.channels.email.charsets import decode_text
 from gateway.channels.email.parse import parse_mail
-from gateway.channels.email.wire import MOST_PARTS, Mail, MailFile, UnreadableMail, decode_header_text, read_mail
+from gateway.channels.email.wire import (
+    MOST_PARTS,
+    Mail,
+    MailFile,
+    UnreadableMail,
+    decode_header_text,
+    decode_text,
+    read_mail,
+)
 from gateway.platform.protocol import PlatformMessage
 from tests.gateway.channels.email.mails import NOW_MS, US, raw
 
