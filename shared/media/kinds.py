@@ -1,6 +1,5 @@
 """Kinds of stored files, recognised by their bytes: a name or a declared type proves nothing.
-Decompression bombs and oversized pictures are detected from headers without opening the file.
-"""
+Decompression bombs and oversized pictures are detected from headers without opening the file."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ _JPEG_BARE: Final = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of file that is accepted: the suffix it is kept under, its media type, and its name
-    for people."""
+    """A kind of accepted file: the suffix it is kept under, media type, name for people."""
 
     suffix: str
     media_type: str
@@ -84,8 +82,7 @@ ZIP: Final = b"PK\x03\x04"
 
 
 def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
-    """Return the kind of a file; None for one that is not accepted. `zip_names` are the parts of
-    a zip archive."""
+    """Return the kind of a file, if it is accepted. `zip_names` are the parts of a zip archive."""
     if data.startswith(ZIP):
         return next((KINDS[suffix] for part, suffix in _PARTS.items() if part in zip_names), None)
     # Some PDFs are ASCII, and some texts begin like a recording.
@@ -131,8 +128,7 @@ def _is_text(data: bytes) -> bool:
 
 
 class FileRejected(ValueError):
-    """A file whose header is damaged or announces too much; the text completes "file refused:
-    ..."."""
+    """A header is damaged or announces too much; the text completes "file refused: ..."."""
 
 
 def image_size(suffix: str, data: bytes) -> tuple[int, int]:
@@ -147,8 +143,7 @@ def image_size(suffix: str, data: bytes) -> tuple[int, int]:
 
 
 def zip_parts(data: bytes) -> frozenset[bytes]:
-    """Return the names in a zip archive. Raises FileRejected when it is damaged or protected, or
-    unpacks to too much."""
+    """Return the names in a zip archive. Raises FileRejected: damaged, protected or too much."""
     names: set[bytes] = set()
     total_bytes = 0
     for name, packed, unpacked, flags in _entries(data):

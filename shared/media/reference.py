@@ -20,8 +20,7 @@ _FORM: Final = re.compile(r"media:([0-9a-f]{64})\.([a-z0-9]{2,5});(\d{1,12});([^
 
 
 class MediaRef(msgspec.Struct, frozen=True):
-    """One stored file of a session. `name` is what people call it; it is shown, and never a
-    path."""
+    """A stored file of a session. `name` is what people call it: shown, and never a path."""
 
     digest: str
     suffix: str
@@ -56,8 +55,7 @@ def read_file_name(text: str) -> tuple[str, str] | None:
 
 
 def clean_name(name: str) -> str:
-    """Clean a name for people to read: the last part of a path, printable characters only, at
-    most 80."""
+    """Clean a name for people: the last part of a path, printable characters, at most 80."""
     last = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
     shown = "".join(sign for sign in last if sign.isprintable()).strip().strip(".")
     if len(shown) > NAME_CHARS:

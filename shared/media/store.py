@@ -3,8 +3,7 @@ share.
 
 A file is kept under the hash of its content and a suffix for its kind. Its existence is the only
 state, so nothing has to be kept in step with the store. Everything here blocks: call it in a
-thread.
-"""
+thread."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ PART_S: Final = 3600.0
 """Seconds after which an unfinished upload is deleted."""
 
 KEEP_FREE_BYTES: Final = 256 * 1024 * 1024
-"""Free space below which no upload begins: the store of all messages may be on the same disk,
-and people may open many chats."""
+"""Free space without which no upload begins: the store of messages may be on the same disk."""
 
 _PART: Final = ".part-"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -42,8 +40,7 @@ _TRIES: Final = 5
 
 
 class MediaNotFound(Exception):
-    """The file does not exist: it never belonged to this session, it has expired, or the session
-    was forgotten."""
+    """The file never belonged to this session, has expired, or the session was forgotten."""
 
 
 class MediaTooBig(BadInput):
@@ -55,11 +52,8 @@ class MediaTooBig(BadInput):
 
 class MediaStore:
     """The media volume. Creating the object touches nothing. Methods raise OSError when the volume
-    is unavailable.
-
-    Files are readable by their owner alone, and by the group where the folder of `media.dir` is
-    group-writable, as on a volume that processes of several users share.
-    """
+    is unavailable. Files are readable by their owner alone, and by the group where the folder of
+    `media.dir` is group-writable, as on a volume that processes of several users share."""
 
     def __init__(self, settings: MediaSettings, *, keep_free_bytes: int = KEEP_FREE_BYTES) -> None:
         self._root = settings.dir.absolute()
@@ -72,8 +66,7 @@ class MediaStore:
         return self._settings.file_mb * _MB
 
     def upload(self, session: str) -> Upload:
-        """Begin a file that comes in pieces; leaving the block (`with`) deletes it unless it was
-        finished."""
+        """Begin a file in pieces; leaving the block (`with`) deletes it unless it was finished."""
         return Upload(self, session)
 
     def put(self, session: str, data: bytes, name: str) -> MediaRef:
@@ -233,8 +226,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _remove(folder: Path, which: Callable[[str, float], bool]) -> int:
-    """Delete the files of a folder for which `which(name, time of change in s)` is true, and the
-    folder once it is empty."""
+    """Delete files for which `which(name, time of change in s)` is true, and an empty folder."""
     gone = 0
     for entry in _entries(folder):
         with contextlib.suppress(FileNotFoundError):

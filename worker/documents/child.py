@@ -6,8 +6,7 @@ It writes the text (of a page its title and text, as JSON) and exits with 0, or 
 exits with REFUSED_EXIT_CODE. It limits and confines itself before it reads a byte or imports a
 parser library, so that a file that exploits its parser gains this process and nothing else. Each
 library is imported inside its function: by then the process has confined itself, so code that runs
-at import is confined too, and a PDF never loads the Office libraries.
-"""
+at import is confined too, and a PDF never loads the Office libraries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Pictures of a message. Their kind is read from their bytes; names and declared types are
-ignored."""
+"""Pictures of a message. Their kind is read from their bytes, never from names or types."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ MAX_IMAGES: Final = 8
 """Limit of one message."""
 
 FILE_PIXELS: Final = 50_000_000
-"""Limit of a picture in a file. A small file may claim a huge size, which costs memory when it is
-decoded."""
+"""Limit of a picture in a file: a small file may claim a huge size, which costs memory."""
 
 _DATA_URL: Final = re.compile(r"data:(?P<type>[^,;]*)(?:;[^,;]*)*;base64,", re.ASCII)
 _DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
@@ -30,11 +28,9 @@ _DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 
 def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...]]:
     """Return the pictures among the attachments, and a note in brackets for each other attachment.
-
     An attachment is a `data:…;base64,…` URL. PNG, JPEG, GIF and WebP are accepted, at most
     MAX_IMAGES. A reference to a stored file becomes a note that names it; `worker.turn.attachments`
-    loads the file. Never raises.
-    """
+    loads the file. Never raises."""
     images: list[Image] = []
     notes: list[str] = []
     beyond = 0
@@ -80,8 +76,7 @@ def entry_text(content: str, images: Sequence[Image], notes: Sequence[str]) -> s
 
 
 def file_note(ref: MediaRef, detail: str = "") -> str:
-    """Return the note on a stored file for the model, such as `[file: plan.pdf, PDF document, 12
-    kB; it is the file …]`."""
+    """Return the note on a stored file, such as `[file: plan.pdf, PDF document, 12 kB; …]`."""
     size = f"{max(1, round(ref.size_bytes / 1000)):,} kB"
     name = "".join(sign for sign in ref.name if sign not in "[]")
     return f"[file: {name}, {ref.kind.about}, {size}{'; ' if detail else ''}{detail}]"

@@ -1,7 +1,5 @@
-"""Document kinds, recognized by content alone, and the limits that reading one is held to.
-
-The reader (parent) and the child process both import this file, so both hold to these limits.
-"""
+"""Document kinds, recognized by content alone, and the limits of reading one. The reader (parent)
+and the child process both import this file, so both hold to these limits."""
 
 from __future__ import annotations
 
@@ -56,8 +54,7 @@ class DocumentRefused(Exception):
 
 
 def decode_text(data: bytes) -> str | None:
-    """Return the text of a UTF-8 file, unchanged; None for a file with other bytes, with a NUL, or
-    for a PDF (some PDFs are pure ASCII)."""
+    """Return a UTF-8 text; None for other bytes, a NUL, or a PDF (some PDFs are pure ASCII)."""
     if data.startswith(_PDF) or b"\0" in data:
         return None
     try:
@@ -87,11 +84,9 @@ def is_picture(data: bytes) -> bool:
 
 
 def check_archive(data: bytes) -> None:
-    """Check what an Office file (a zip archive) declares before a library unpacks it.
-
-    Raises DocumentRefused with a reason for an archive that is damaged or encrypted, has too many
-    parts, unpacks to too much, holds a part of an absurd compression ratio, or XML with a DOCTYPE.
-    """
+    """Check what an Office file (a zip archive) declares before a library unpacks it. Raises
+    DocumentRefused with a reason for an archive that is damaged or encrypted, has too many parts,
+    unpacks to too much, holds a part of an absurd compression ratio, or XML with a DOCTYPE."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):

@@ -36,8 +36,7 @@ _READ_AS: Final = {"iso-8859-1": "cp1252", "latin1": "cp1252", "ascii": "cp1252"
 
 
 class WebPage(msgspec.Struct, frozen=True):
-    """A page: its title, which may be empty, and its text. HTML becomes markdown, everything else
-    is kept as it is."""
+    """A page. Its title may be empty; HTML becomes markdown, everything else is kept."""
 
     title: str
     text: str
@@ -54,8 +53,7 @@ class PageReader:
         self._slots = asyncio.Semaphore(PARSE_AT_ONCE)
 
     async def read_page(self, response: WebResponse) -> WebPage:
-        """Return the page in a response. Raises ToolFailed for HTML that cannot be parsed within
-        the limits."""
+        """Return the page in a response. Raises ToolFailed for HTML that cannot be parsed."""
         text = decode_body(response)
         if response.type not in HTML_TYPES:
             return WebPage("", text)

@@ -1,5 +1,4 @@
-"""Read documents as text. Each is parsed in a process of its own, which can be killed and gets none
-of our secrets."""
+"""Documents as text. Each is parsed in a process of its own, which gets none of our secrets."""
 
 from __future__ import annotations
 
@@ -37,11 +36,9 @@ class DocumentReader:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def read_document(self, path: str, kind: Document, data: bytes) -> str:
-        """Return the text of the document `data`; errors call it `path`.
-
-        Raises ToolFailed, `file refused: <reason>`, for a document that is too big, damaged, locked
-        or a bomb. Cancelled, it leaves no process running.
-        """
+        """Return the text of the document `data`; errors call it `path`. Raises ToolFailed, `file
+        refused: <reason>`, for a document that is too big, damaged, locked or a bomb. Cancelled, it
+        leaves no process running."""
         if len(data) > FILE_LIMIT_BYTES:
             raise _refusal(path, f"it has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
         async with self._slots:

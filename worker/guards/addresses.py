@@ -1,9 +1,6 @@
-"""The network addresses that a tool may reach: the public web, and what the operator allows in
-addition.
-
-Pure: nothing is looked up here. A caller passes the URL to `parse_target` and every address of its
-host to `check_address`, and connects to those addresses only.
-"""
+"""The network addresses that a tool may reach: the public web, and what the operator adds. Pure:
+nothing is looked up here. A caller passes the URL to `parse_target` and every address of its host
+to `check_address`, and connects to those addresses only."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ _LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
 
 class WebTarget(msgspec.Struct, frozen=True):
     """The target of a URL. `url` is rebuilt from the checked parts, in ASCII and without a
-    fragment, so that no other parser can read it differently. `address` is set if the host is an
-    address."""
+    fragment, so that no parser can read it differently. `address` is set if the host is one."""
 
     url: str
     host: str
@@ -42,8 +38,7 @@ class WebTarget(msgspec.Struct, frozen=True):
 
 
 class AllowRule(msgspec.Struct, frozen=True):
-    """One entry of the operator's list: a host by name, or a network; on one port, or on the usual
-    ones."""
+    """An entry of the operator's list: a host or a network, on one port or on the usual ones."""
 
     host: str = ""
     network: Network | None = None
@@ -51,8 +46,7 @@ class AllowRule(msgspec.Struct, frozen=True):
 
 
 class WebPolicy(msgspec.Struct, frozen=True):
-    """The reachable addresses: public ones on `ports`, and what `allowed` adds. Metadata services
-    of clouds are never reachable."""
+    """Public addresses on `ports`, and what `allowed` adds. Cloud metadata is never reachable."""
 
     ports: frozenset[int] = WEB_PORTS
     allowed: tuple[AllowRule, ...] = ()
@@ -60,12 +54,9 @@ class WebPolicy(msgspec.Struct, frozen=True):
     @classmethod
     def from_settings(cls, allow: Iterable[str], ports: Iterable[int] = WEB_PORTS) -> WebPolicy:
         """Parse settings such as `10.1.2.0/24`, `127.0.0.1:8080`, `[::1]:8080`, `wiki.example` or
-        `wiki.example:8443`.
-
-        A name lifts the block of private, loopback and carrier-grade NAT addresses for that host
-        alone, a network lifts every block for its addresses. A port in an entry is allowed there
-        alone. Raises SettingsError.
-        """
+        `wiki.example:8443`. A name lifts the block of private, loopback and carrier-grade NAT
+        addresses for that host alone, a network lifts every block for its addresses. A port in an
+        entry is allowed there alone. Raises SettingsError."""
         return cls(frozenset(ports), tuple(map(_parse_rule, allow)))
 
     @classmethod
@@ -83,11 +74,8 @@ class WebPolicy(msgspec.Struct, frozen=True):
 
 
 def parse_target(url: str, policy: WebPolicy) -> WebTarget:
-    """Return the target of a URL if it may be requested at all. Raises ToolFailed, with a text for
-    the model.
-
-    The addresses of a name are not checked here: `check_address` does that for each of them.
-    """
+    """Return the target of a URL if it may be requested at all; the addresses of a name are left to
+    `check_address`. Raises ToolFailed, with a text for the model."""
     url = url.strip()
     if len(url) > URL_LIMIT_CHARS:
         raise ToolFailed(f"the URL has {len(url)} characters; at most {URL_LIMIT_CHARS} are allowed")
@@ -118,11 +106,9 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
 
 
 def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> None:
-    """Raise ToolFailed if this address of `host` must not be connected to.
-
-    The text names the address only if the URL did: the model must not learn how names resolve
-    inside the operator's network.
-    """
+    """Raise ToolFailed if this address of `host` must not be connected to. The text names the
+    address only if the URL did: the model must not learn how names resolve inside the operator's
+    network."""
     kind = network_kind(address)
     if kind is None and (port in policy.ports or _is_allowed(address, host, port, policy)):
         return
@@ -157,8 +143,7 @@ def _rule_names_host(rule: AllowRule, host: str, address: Address | None) -> boo
 
 
 def _parse_host(parts: SplitResult) -> str:
-    """Return the host in its canonical spelling: lower case, ASCII, without brackets or final
-    dot."""
+    """Return the host in its canonical spelling: lower case, ASCII, no brackets, no final dot."""
     if "@" in parts.netloc:
         raise ToolFailed("a URL with a user name or password in it is not fetched; leave that part out")
     host = parts.hostname or ""

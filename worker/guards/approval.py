@@ -51,10 +51,8 @@ class ApprovalPolicy:
 
     def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> ApprovalNeed:
         """Return what a call of tool `name` needs. `untrusted` means that the turn has read text
-        that strangers may have written.
-
-        A tool that does not exist (`safety` None) needs nothing: it does nothing.
-        """
+        that strangers may have written. A tool that does not exist (`safety` None) needs nothing:
+        it does nothing."""
         settings = self.settings
         by_name = any(fnmatchcase(name, pattern) for pattern in settings.tools)
         # Without network access a command stays in its sandbox and in the chat's own workspace.

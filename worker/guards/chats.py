@@ -1,5 +1,4 @@
-"""The chats that an agent may write to: its own, and those of the same person. Nothing else decides
-this."""
+"""The chats that an agent may write to: its own, and those of the same person."""
 
 from __future__ import annotations
 
@@ -38,12 +37,9 @@ class ChatPolicy:
         self._also = tuple(also)
 
     def resolve(self, session: str, chat: str | None) -> ChatTarget:
-        """Return the chat that `chat` means for an agent in `session`: a chat's name, its chat id,
-        or a whole session.
-
-        Raises NotYourChat for a chat of another person. It does not check whether the chat exists,
-        so that a refusal reveals nothing.
-        """
+        """Return the chat that `chat` means: a chat's name, its chat id, or a whole session. Raises
+        NotYourChat for a chat of another person, even if it does not exist: a refusal reveals
+        nothing."""
         if chat is None or not chat.strip() or chat.strip() in (session, split_session(session)[1]):
             return ChatTarget(session)
         channel, chat_id = split_session(session)

@@ -2,8 +2,7 @@
 
 For every hop (the first request and each redirect): check the URL, look the name up once, check
 every address it has, and connect to one of those. A name that resolves differently a moment later
-(DNS rebinding) changes nothing, because it is never looked up again.
-"""
+(DNS rebinding) changes nothing, because it is never looked up again."""
 
 from __future__ import annotations
 
@@ -35,12 +34,9 @@ _LOOK_UPS_AT_ONCE: Final = 16
 
 class Fetcher:
     """Sends requests under one policy, safely from many tasks at once. Keeps nothing between two
-    requests: no connection, no cookie, no address.
-
-    `body_bytes` counts after decompression. `connect_s` limits the look-up and the connection
-    separately, `silence_s` the wait for the first byte and between any two, `total_s` everything,
-    including redirects and reading.
-    """
+    requests: no connection, no cookie, no address. `body_bytes` counts after decompression.
+    `connect_s` limits the look-up and the connection separately, `silence_s` the wait for the first
+    byte and between any two, `total_s` everything, including redirects and reading."""
 
     def __init__(
         self,
@@ -70,13 +66,11 @@ class Fetcher:
         body: bytes | None = None,
         redirects: int = REDIRECTS,
     ) -> WebResponse:
-        """Ask for a URL and read what comes, at most `body_bytes` of it.
-
-        `types` are the content types that are read, such as `text/html`; `text/*` and `*+json`
-        stand for many. With `headers` or a `body` that only this server may see, let `redirects` be
-        0. Raises ToolFailed, with a text that names the host and no more, for what is blocked,
-        away, slow, of another type or redirected too often.
-        """
+        """Ask for a URL and read what comes, at most `body_bytes` of it. `types` are the content
+        types that are read, such as `text/html`; `text/*` and `*+json` stand for many. With
+        `headers` or a `body` that only this server may see, let `redirects` be 0. Raises
+        ToolFailed, with a text that names the host and no more, for what is blocked, away, slow, of
+        another type or redirected too often."""
         own = headers or {}
         asked = WebRequest(types, method, own, body, self._body_bytes, self._connect_s, self._silence_s)
         async with self._slots:
@@ -122,8 +116,7 @@ class Fetcher:
 
 
 def _system_look_up() -> LookUp:
-    """Return the system's resolver, in a thread pool of its own: a hanging look-up must not use up
-    the default pool, which others need."""
+    """Return the system's resolver with threads of its own: it must not use up the default pool."""
     threads = ThreadPoolExecutor(_LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
 
     async def look_up(host: str, port: int) -> Sequence[str]:

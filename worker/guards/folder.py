@@ -1,5 +1,4 @@
-"""The folder of one session: reads, writes and lists files within a quota. Everything here
-blocks."""
+"""The folder of one session: files within a quota. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """Limits of one session's folder: total bytes, number of files and folders, and the age at
-    which results of tools expire."""
+    """Limits of a session's folder: bytes, files and folders, and the age of results of tools."""
 
     size_bytes: int = 64 * 1024 * 1024
     files: int = 2000
@@ -49,13 +47,9 @@ class Quota(msgspec.Struct, frozen=True):
 
 
 class SessionFolder:
-    """The folder `root/name`, created when something is first written. `stop` ends the work between
-    two steps.
-
-    A lock file next to it admits one writer at a time across all processes, because the quota is
-    measured before each write: two writers at once could each stay within it and exceed it
-    together.
-    """
+    """The folder `root/name`, made by the first write; `stop` ends the work between two steps. A
+    lock file next to it admits one writer at a time across all processes, because the quota is
+    measured before each write: two at once could each stay within it and exceed it together."""
 
     def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ONLY) -> None:
         self._root = root
@@ -66,8 +60,7 @@ class SessionFolder:
         self._access = access
 
     def exists(self, name: str) -> bool:
-        """Return whether the top of the folder has this name, even as a link; False if it cannot be
-        read."""
+        """Return whether the folder has this name, even as a link; False if it cannot be read."""
         return os.path.lexists(f"{self.path}/{name}")
 
     def create(self, stop: StopSignal) -> Path:
@@ -215,8 +208,7 @@ def _is_hidden(inside: tuple[str, ...], name: str) -> object:
 
 
 def _is_too_deep(inside: tuple[str, ...], name: str) -> bool:
-    """Tell what even the quota does not count. It does count what file tools cannot reach because
-    of its name or depth."""
+    """Tell what the quota does not count; it counts what file tools cannot reach by its name."""
     return len(inside) >= DEPTH_LIMIT * 2
 
 
@@ -247,8 +239,7 @@ def _stat_plain_file(at: int, name: str) -> tuple[os.stat_result | None, int]:
 
 
 def _replace_file(stop: StopSignal, at: int, name: str, data: bytes, mode: int) -> None:
-    """Write a file under a random name, then rename it. A rename replaces a link that has the final
-    name by then; it never follows it."""
+    """Write a file and rename it: the rename replaces a link of that name, and never follows it."""
     temporary = f"{_TEMPORARY[0]}{secrets.token_hex(8)}{_TEMPORARY[1]}"
     try:
         with open(os.open(temporary, _CREATE, mode, dir_fd=at), "wb") as file:

@@ -4,8 +4,7 @@ swapped in while we walk.
 Each name is opened relative to the handle of the folder before it, with O_NOFOLLOW. A path that is
 checked first and opened afterwards could be replaced by a link in between; a handle cannot. What
 was opened is checked (fstat) before it is used. This does what openat2(RESOLVE_BENEATH) does, on
-Linux and macOS alike. Everything here blocks on a slow volume, but never on a FIFO or a device.
-"""
+Linux and macOS alike. Everything here blocks on a slow volume, but never on a FIFO or a device."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class OddFile(OSError):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """The access rights of new folders and files: for their user alone, or also for the members of
-    `group` (a number)."""
+    """Rights of new folders and files: for their user alone, or also for the group of a number."""
 
     group: int | None = None
 
@@ -96,11 +94,8 @@ class TreeEntry(NamedTuple):
 
 @contextlib.contextmanager
 def open_folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
-    """Open a folder beneath the handle `top` and yield its handle. With `make`, missing folders are
-    created with that access.
-
-    Raises OSError; OddFile for a link or a file on the way.
-    """
+    """Open a folder beneath the handle `top`, creating it with the access `make`; yield its handle.
+    Raises OSError; OddFile for a link or a file on the way."""
     at = os.dup(top)
     try:
         for part in parts:
@@ -130,12 +125,10 @@ def walk_beneath(
     skip: Callable[[tuple[str, ...], str], object] = lambda inside, name: False,
     closed: Callable[[tuple[str, ...]], None] = lambda inside: None,
 ) -> Iterator[TreeEntry]:
-    """Yield everything below the handle `top`, looking at no more than `limit` entries.
-
-    `check` is called before each folder; `skip` gets a folder and a name in it, which is then left
-    out; `closed` gets a folder that may not be opened. Raises what they raise, and OSError if `top`
-    itself cannot be read.
-    """
+    """Yield everything below the handle `top`, looking at no more than `limit` entries. `check` is
+    called before each folder; `skip` gets a folder and a name in it, which is then left out;
+    `closed` gets a folder that may not be opened. Raises what they raise, and OSError if `top`
+    itself cannot be read."""
     waiting: list[tuple[str, ...]] = [()]
     seen = 0
     while waiting:
@@ -187,8 +180,7 @@ def remove_beneath(top: int, found: TreeEntry) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder in which nothing runs any more, however deep it is. Follows no link. Raises
-    OSError."""
+    """Remove a folder, however deep, in which nothing runs; follow no link. Raises OSError."""
     while entries := list(os.scandir(folder)):
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
@@ -206,8 +198,7 @@ def remove_tree(folder: Path) -> None:
 
 
 def check_plain_file(info: os.stat_result) -> None:
-    """Raise OddFile unless this is a regular file with exactly one name. A second hard link could
-    be the same file outside the workspace."""
+    """Raise OddFile unless this is a regular file with one name: a second may lie outside."""
     if stat.S_ISDIR(info.st_mode):
         raise IsADirectoryError(errno.EISDIR, "a folder")
     if stat.S_ISLNK(info.st_mode):

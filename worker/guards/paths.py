@@ -17,10 +17,8 @@ _DRIVE: Final = re.compile(r"[A-Za-z]:.*", re.DOTALL)
 
 def split_path(path: str) -> tuple[str, ...]:
     """Split a path into the names from the workspace down; empty for the workspace itself (`.`).
-
     `.` and a final `/` are dropped. Raises ToolFailed for every path that leads out of the
-    workspace, or that another file system or a person could read as one that does.
-    """
+    workspace, or that another file system or a person could read as one that does."""
     if len(path) > PATH_LIMIT_BYTES or len(path.encode("utf-8", "replace")) > PATH_LIMIT_BYTES:
         raise ToolFailed(f"the path {path[:40]!r}… is too long; at most {PATH_LIMIT_BYTES:,} bytes are allowed")
     asked = path.strip()
@@ -40,9 +38,8 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def name_fault(name: str) -> str | None:
-    """Return what is wrong with a name, or None. Wrong are `..`, separators of any system,
-    characters that look like either (full-width forms, for example), and invisible ones, such as
-    NUL or a mark that changes the direction of text."""
+    """Return what is wrong with a name, or None: `..`, separators of any system, characters that
+    look like either (full-width forms), invisible ones (NUL, marks of direction)."""
     if name == "..":
         return "it has '..' in it"
     if not name.isprintable():

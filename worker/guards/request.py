@@ -1,6 +1,5 @@
-"""One HTTP request, to checked addresses and nothing else.
-
-The only file of the guards that imports the HTTP library: import it when it is needed."""
+"""One HTTP request, to checked addresses and nothing else. The only file of the guards that imports
+the HTTP library: import it when it is needed."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ _GZIP: Final = zlib.MAX_WBITS | 16
 
 
 async def send_request(target: WebTarget, addresses: Sequence[Address], asked: WebRequest) -> WebResponse | str:
-    """Return the response, or the location it redirects to. Raises TimeoutError, and ToolFailed
-    with a text that names the host."""
+    """Return the response, or the location it redirects to. Raises TimeoutError and ToolFailed."""
     headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip", **asked.headers}
     url = URL(target.url, encoded=True)
     host = repr(target.host)
@@ -75,8 +73,7 @@ async def _read_response(target: WebTarget, response: aiohttp.ClientResponse, as
 
 
 async def _read_body(stream: aiohttp.StreamReader, packed: bool, body_bytes: int) -> tuple[bytes, bool]:
-    """Return at most `body_bytes` of the body, and whether there was more. The compressed size is
-    held to the same limit."""
+    """Return at most `body_bytes`, packed and unpacked, and whether there was more."""
     kept = bytearray()
     unpack = _Gunzip() if packed else None
     received = 0
@@ -89,15 +86,13 @@ async def _read_body(stream: aiohttp.StreamReader, packed: bool, body_bytes: int
 
 
 class _Gunzip:
-    """A gzip decoder that never unpacks more than is wanted: a few bytes can expand to
-    gigabytes."""
+    """A gzip decoder that never unpacks more than is wanted: bytes can expand to gigabytes."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
 
     def unpack(self, data: bytes, limit_bytes: int) -> bytes:
-        """Unpack these bytes, at most `limit_bytes`. Do not call it again once the limit was
-        reached."""
+        """Unpack at most `limit_bytes`. Not to be called again once the limit was reached."""
         out = bytearray()
         while data and len(out) < limit_bytes:
             if self._member.eof:  # a gzip stream may have several members
@@ -139,8 +134,7 @@ def connector_to(host: str, addresses: Sequence[Address]) -> aiohttp.TCPConnecto
     """Return a connector to one host at its checked addresses, whatever a request asks for."""
 
     def opened(info: aiohttp.AddrInfoType) -> socket.socket:
-        """Check once more before connecting: aiohttp never asks the resolver about a literal
-        address."""
+        """Check once more: aiohttp never asks the resolver about a literal address."""
         family, kind, proto, _, target = info
         if ip_address(target[0]) not in addresses:
             raise OSError("the address was not checked")

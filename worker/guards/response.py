@@ -1,8 +1,5 @@
-"""A request to a web server and its response.
-
-Apart from `request`, whose HTTP library takes long to import: callers of the fetcher need only
-this.
-"""
+"""A request to a web server and its response. Apart from `request`, whose HTTP library takes long
+to import: callers of the fetcher need only this."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The quota of a workspace that commands write into freely, measured while they run and enforced
-afterwards; and the end of the files of a forgotten session. Everything here blocks.
-"""
+afterwards; and the end of the files of a forgotten session. Everything here blocks."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ _NS: Final = 1_000_000_000
 
 
 class WorkspaceUsage(msgspec.Struct, frozen=True):
-    """The size of a workspace; folders count as files. `unmeasurable` is the reason why part of it
-    cannot be measured, or `""`."""
+    """The size of a workspace; folders are files. `unmeasurable` says why a part is unknown."""
 
     size_bytes: int
     files: int
@@ -105,8 +103,7 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
 def erase_folder(stop: StopSignal, folder: SessionFolder, before_s: float) -> int:
     """Delete what has not changed since `before_s` (seconds since 1970, by the clock of the disk);
     return the number of deleted files and folders. Follows no link, and can be repeated after an
-    interruption. Raises OSError if the volume is unavailable or something cannot be deleted.
-    """
+    interruption. Raises OSError if the volume is unavailable or something cannot be deleted."""
     try:
         with folder.open_locked(stop) as top:
             untouched = os.fstat(top).st_ctime_ns < before_s * _NS
@@ -148,8 +145,7 @@ def _newest_file_first(found: TreeEntry) -> tuple[bool, int]:
 
 
 def _reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
-    """Reopen closed folders and delete those that are too deep; return the number of deleted
-    ones."""
+    """Reopen closed folders and delete too deep ones; return the number of deleted ones."""
     gone = 0
     waiting: list[tuple[str, ...]] = [()]
     while waiting:

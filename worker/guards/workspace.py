@@ -57,8 +57,7 @@ class Workspaces:
         self._local = await self._threads.run(lambda _: is_local(self._root))
 
     def workspace_of(self, session: str) -> Workspace:
-        """Return the workspace of a session; its folder is created when something is first
-        written."""
+        """Return the workspace of a session; the first write creates its folder."""
         folder = SessionFolder(self._root, folder_name(session), self._quota, self._access)
         return Workspace(folder, self._threads, local=self._local)
 
@@ -78,11 +77,8 @@ class Workspaces:
 
 class Workspace:
     """The files of one session. Every coroutine works in a thread with a time limit, and raises
-    ToolFailed, with a text that names no path of the machine, for what is missing, not allowed, or
-    not answered in time.
-
-    A session uses at most two threads at a time, so that its calls do not block other sessions.
-    """
+    ToolFailed, with no path of the machine, for what is missing, not allowed, or late. A session
+    uses at most two threads at a time, so that its calls do not block other sessions."""
 
     def __init__(self, folder: SessionFolder, threads: FileThreads, *, local: bool = False) -> None:
         self.quota: Final = folder.quota
@@ -129,8 +125,7 @@ class Workspace:
         return await self._run(".", self._folder.list_entries)
 
     async def measure(self) -> WorkspaceUsage:
-        """Measure the workspace, including hidden and special files; stop early once it is over its
-        quota."""
+        """Measure it with hidden and special files; stop early once it is over its quota."""
         return await self._run(".", measure_usage, self.path, self.quota)
 
     async def disk_time_ns(self) -> int:
@@ -138,8 +133,7 @@ class Workspace:
         return await self._run(".", disk_time_ns, self.path)
 
     async def restore_quota(self, quota: Quota, since_ns: int) -> int:
-        """Bring it back within the quota by deleting the newest of what changed since; return the
-        number of deleted files."""
+        """Delete the newest of what changed since until the quota holds; return how many files."""
         return await self._run(".", restore_quota, self.path, quota, since_ns)
 
     async def run_in_folder(self, work: Callable[[Path], T]) -> T:
@@ -168,10 +162,8 @@ def is_local(folder: Path, mounts: Path = _MOUNTS) -> bool:
 
 
 def file_system(device: int, mounts: str) -> str:
-    """Return the type of the file system on a device; `""` if the list of mounts lacks it.
-
-    A line is `36 35 98:0 /root /where options optional… - kind source options` (proc(5)).
-    """
+    """Return the type of the file system on a device; `""` if the list of mounts lacks it. A line
+    is `36 35 98:0 /root /where options optional… - kind source options` (proc(5))."""
     number = f"{os.major(device)}:{os.minor(device)}"
     for line in mounts.splitlines():
         before, _, behind = line.partition(" - ")

@@ -110,11 +110,8 @@ class McpSession:
 async def connect(
     server: McpServerSettings, on_change: Callable[[], None], on_line: Callable[[str], None]
 ) -> AsyncIterator[McpSession]:
-    """Start or reach the server and negotiate the protocol (a Connect). Enter and leave it in one
-    task.
-
-    Raises OSError, ServerGone, ServerRefused, and ExceptionGroups from inside the library.
-    """
+    """Start or reach the server and negotiate the protocol (a Connect), entered and left in one
+    task. Raises OSError, ServerGone, ServerRefused, and ExceptionGroups from inside the library."""
     for name in _LOGGERS:  # they log whole messages, with all the private text in them
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 

@@ -5,8 +5,7 @@ however the worker ended.
 `python -I process_supervisor.py NAME,NAME LIMIT_BYTES COMMAND...`: the names are the variables that
 the server keeps, the limit is for one line. The server reads the worker's pipe itself; the
 supervisor only watches that pipe, and POLLHUP there means that the worker has ended. It uses the
-standard library only and runs as a file, so that it starts fast.
-"""
+standard library only and runs as a file, so that it starts fast."""
 
 from __future__ import annotations
 

@@ -37,11 +37,9 @@ log = logger("mcp-servers")
 
 class McpServer:
     """One server as the worker sees it. `on_change` is called when its list of tools changes.
-
     `run()` connects, lists the tools, and reconnects with growing waits when the session ends; a
     call cuts a wait short. The library's cancel scopes must be left in the task that entered them,
-    so the whole session lives in the task of `run()`, while the tasks of turns make the calls.
-    """
+    so the whole session lives in the task of `run()`, while the tasks of turns make the calls."""
 
     def __init__(
         self,
@@ -55,8 +53,7 @@ class McpServer:
         self.name = name
         self.settings = settings
         self.first_try_done = asyncio.Event()
-        """Set when the first attempt to connect is over, or a turn has waited long enough for
-        it."""
+        """Set when the first attempt to connect is over, or a turn has waited for it."""
         self.listed: tuple[ListedTool, ...] = ()
         """The last known tools. They stay while the server is unavailable, so that the prompt of
         the model does not change."""
@@ -157,8 +154,7 @@ class McpServer:
             return _describe_error(exc)
 
     async def _watch_session(self, connection: McpConnection) -> None:
-        """List the tools again whenever they changed, and every RELIST_S, until the session
-        ends."""
+        """List the tools whenever they changed, and every RELIST_S, until the session ends."""
         while not connection.ended:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RELIST_S):

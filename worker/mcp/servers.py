@@ -18,8 +18,7 @@ from worker.mcp.tool import McpTool
 from worker.mcp.wire import TOOLS_OFFERED, Connect, tool_name
 
 FIRST_LIST_S: Final = 10.0
-"""Time that a turn waits for servers that are still connecting; then it goes on without their
-tools."""
+"""Wait of a turn for servers that still connect; then it goes on without their tools."""
 CLOSE_S: Final = 8.0
 """Time that the servers have to end; then they are killed."""
 REFUSALS_LOGGED: Final = 200
@@ -28,8 +27,7 @@ log = logger("mcp-servers")
 
 
 class McpServers:
-    """All configured servers. Without any, nothing is imported. `reserved_names` are names
-    of other tools."""
+    """All configured servers; without any, nothing is imported. `reserved_names` are taken."""
 
     def __init__(
         self,
@@ -60,10 +58,8 @@ class McpServers:
             ]
 
     async def tools(self) -> tuple[Tool, ...]:
-        """Return every tool, sorted by server and name: the same tuple until a list changes.
-
-        The first call waits until each server was tried, for a limited time.
-        """
+        """Return every tool, sorted by server and name: the same tuple until a list changes. The
+        first call waits until each server was tried, for a limited time."""
         self.start()
         late = [one for one in self._servers if not one.first_try_done.is_set()]
         if late:
@@ -141,8 +137,7 @@ class Toolboxes:
         self._box = self._make((*self._base, *self._found))
 
     async def current(self) -> Toolbox:
-        """Return the toolbox for a turn. Waits a limited time for servers that are still
-        connecting."""
+        """Return the toolbox for a turn. Waits a limited time for connecting servers."""
         found = await self._servers.tools()
         if found is not self._found:
             self._found, self._box = found, self._make((*self._base, *found))

@@ -18,8 +18,7 @@ _EXTENSION: Final = {"application/json": "json", "text/markdown": "md", "text/cs
 
 
 class McpTool:
-    """A tool that calls its server. Raises ValueError when made from a tool that cannot be offered
-    to any model."""
+    """A tool that calls its server. Raises ValueError for one that no model can be offered."""
 
     def __init__(self, name: str, server: McpServer, listed: ListedTool) -> None:
         self.name = name
@@ -36,8 +35,7 @@ class McpTool:
 
 
 def _tool_safety(server: McpServer, listed: ListedTool) -> Safety:
-    """Return what the operator set; the server's own hints count only if the operator trusts
-    them."""
+    """Return the operator's choice; hints of the server count only if it is trusted."""
     settings = server.settings
     if listed.name in settings.tool_safety:
         return settings.tool_safety[listed.name]
@@ -50,10 +48,8 @@ def _tool_safety(server: McpServer, listed: ListedTool) -> Safety:
 
 async def render_result(server: str, result: CallResult, context: ToolContext) -> str:
     """Render a result for the model: texts as they are, one line for each other part, all fenced as
-    text of a stranger. A text resource becomes a file of the turn, fenced as well.
-
-    Raises ToolFailed for a result that is a failure.
-    """
+    text of a stranger. A text resource becomes a file of the turn, fenced as well. Raises
+    ToolFailed for a result that is a failure."""
     if result.failed:
         texts = "\n".join(strip_hidden(part.text) for part in result.parts[:PARTS] if part.text)
         raise ToolFailed(_fence(server, texts[:FAILURE_CHARS] or "it failed and does not say why"))

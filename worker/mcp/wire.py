@@ -88,8 +88,7 @@ class McpConnection(Protocol):
         ...
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
-        """Call a tool; on cancellation, cancel it in the server. Raises ServerGone and
-        ServerRefused."""
+        """Call a tool; cancelled, cancel it there. Raises ServerGone and ServerRefused."""
         ...
 
 

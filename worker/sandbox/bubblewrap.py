@@ -4,8 +4,7 @@ namespaces, not root.
 A worker that is root starts bubblewrap as another user and gives that user the workspace first:
 root without capabilities may still change kernel settings, and limits on processes do not apply to
 it. That user also needs a path to the workspace (see layout.py). Where there cannot be one, and the
-folders above the workspace are closed to others, there is no sandbox.
-"""
+folders above the workspace are closed to others, there is no sandbox."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ class Bubblewrap:
 
     @classmethod
     async def find(cls) -> Bubblewrap:
-        """Return the first variant that starts on this machine, with a /proc if possible. Raises
-        SandboxBroken."""
+        """Return the first variant that starts, with a /proc if possible. Raises SandboxBroken."""
         if sys.platform != "linux":
             raise SandboxBroken(f"bubblewrap needs Linux, and this is {platform.system()}")
         reasons: list[str] = []
@@ -169,8 +167,7 @@ class Bubblewrap:
         return await BubblewrapProcess(limits).run(program, options, stdin=stdin, fds=fds, user=user)
 
     def _prepare_workspace(self, top: int, shown: dict[str, bytes]) -> None:
-        """Create the empty files that shown files will cover, and give all of it to the command's
-        user. Nothing runs in the workspace now."""
+        """Create empty files for shown files to cover, and give all to the command's user."""
         hide_files(top, shown)
         for name in shown:
             if not is_plain_name(name):

@@ -1,5 +1,4 @@
-"""One run of bubblewrap: start it, hold on to its first inner process, collect the output, enforce
-the limits, and kill everything."""
+"""One run of bubblewrap: start, output, limits, and the end of everything."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class BubblewrapProcess:
         fds: Sequence[int],
         user: SandboxUser | None,
     ) -> Finished:
-        """Run it to its end. Raises SandboxBroken, also when the isolation could not be set up;
-        then nothing was run."""
+        """Run it to its end. Raises SandboxBroken without an isolation; then nothing was run."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         with _open_pipe() as output, _open_pipe() as status, _open_pipe() as gate:
@@ -170,11 +168,9 @@ class BubblewrapProcess:
 def _start_process(
     argv: Sequence[str], stdin: int, output: int, fds: Sequence[int], user: SandboxUser | None
 ) -> subprocess.Popen[bytes]:
-    """Start a process with subprocess.Popen in this very thread.
-
-    uvloop cannot start a process as another user. And bubblewrap dies with its parent (PDEATHSIG),
-    which for the kernel is the *thread* that started it: a pool thread that ends would kill it.
-    """
+    """Start a process with subprocess.Popen in this very thread. uvloop cannot start a process as
+    another user. And bubblewrap dies with its parent (PDEATHSIG), which for the kernel is the
+    *thread* that started it: a pool thread that ends would kill it."""
     try:
         return subprocess.Popen(
             argv,
@@ -194,11 +190,9 @@ def _start_process(
 
 
 async def _kill_and_wait(child: subprocess.Popen[bytes], outer: int, inner: int | None) -> None:
-    """Kill everything and return when it is dead, however often this is cancelled.
-
-    The first inner process is the init of its PID namespace: when it ends, the kernel kills all
-    others in there before it reports the end. So it is killed and awaited before bubblewrap.
-    """
+    """Kill everything and return when it is dead, however often this is cancelled. The first inner
+    process is the init of its PID namespace: when it ends, the kernel kills all others in there
+    before it reports the end. So it is killed and awaited before bubblewrap."""
     deadline = asyncio.get_running_loop().time() + KILL_S
     cancelled = False
     for handle in (inner, outer):

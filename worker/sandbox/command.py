@@ -1,8 +1,6 @@
-"""The sandbox interface: a command, its limits, its result, and the Sandbox protocol.
-
-A Sandbox is one way (a tier) to keep a command from everything but its session's workspace:
-`bubblewrap` with namespaces, or a runner process next to the worker. Callers see no difference.
-"""
+"""The sandbox interface: a command, its limits, its result, and the Sandbox protocol. A Sandbox is
+one way (a tier) to keep a command from everything but its session's workspace: `bubblewrap` with
+namespaces, or a runner process next to the worker. Callers see no difference."""
 
 from __future__ import annotations
 
@@ -55,8 +53,7 @@ class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     `quota_bytes` and `quota_files` limit the workspace while the command runs; 0 means that the
     caller enforces it. A tier whose commands run as another user measures it itself, because the
-    worker cannot look into every folder.
-    """
+    worker cannot look into every folder."""
 
     what: str | tuple[str, ...]
     folder: str
@@ -94,10 +91,8 @@ class Sandbox(Protocol):
         ...
 
     async def run(self, command: SandboxCommand) -> Finished:
-        """Run one command to its end; return when no process of it is left, not even a daemon.
-
-        On cancellation it kills all of them first. Raises SandboxBroken.
-        """
+        """Run one command to its end; return when no process of it is left, not even a daemon. On
+        cancellation it kills all of them first. Raises SandboxBroken."""
         ...
 
     async def close(self) -> None:

@@ -19,8 +19,7 @@ NEEDED_ABI: Final = 3
 """Before this version a file outside could be truncated. Linux 6.2 has it."""
 
 SIGNALS_ABI: Final = 6
-"""From this version on a confined process can signal only processes of its own confinement. Linux
-6.12 has it."""
+"""From this version on a confined process signals only its own confinement (Linux 6.12)."""
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every architecture
 _VERSION: Final = 1
@@ -70,8 +69,7 @@ def confine(
     be created and changed. Missing paths in `read` and `devices` are skipped. No TCP port may be
     bound or connected to; from SIGNALS_ABI on, no process outside can be signalled.
 
-    Raises NoLandlock, and OSError for a folder of `write` that cannot be opened.
-    """
+    Raises NoLandlock, and OSError for a folder of `write` that cannot be opened."""
     version = abi()
     if version < needed_abi:
         raise NoLandlock(f"this kernel has Landlock ABI {version}, and {needed_abi} is needed; use Linux 6.2 or newer")

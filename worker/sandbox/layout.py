@@ -6,8 +6,7 @@ root, in a mount namespace of its own, binds the workspace (and the program, whi
 home) at a place that everyone can reach, then gives up root for good and becomes bubblewrap. The
 mounts are not visible outside, and vanish with the command. That needs CAP_SYS_ADMIN, which root
 has on a machine and rarely in a container, and the util-linux programs `unshare`, `mount` and
-`setpriv`.
-"""
+`setpriv`."""
 
 from __future__ import annotations
 
@@ -77,9 +76,8 @@ def isolation_options(*, network: bool) -> list[str]:
 
 
 def mount_options(*, proc: bool, network: bool) -> Iterator[str]:
-    """Yield the options for all mounts but the workspace and the generated files. Without `proc`
-    there is an empty /proc: where the machine's own is masked, as in a container, the kernel does
-    not let a new one be mounted."""
+    """Yield the mounts but the workspace and generated files. Without `proc` /proc is empty: where
+    the machine's own is masked, as in a container, the kernel lets no new one be mounted."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _TOP:
         path = Path("/", name)

@@ -2,8 +2,7 @@
 
 It may read what a library needs (programs, Python's own files) and loses every other file, the
 network, and access to other processes. The process runs as the worker's own user, so nothing else
-would keep an exploited parser from the worker's secrets.
-"""
+would keep an exploited parser from the worker's secrets."""
 
 from __future__ import annotations
 
@@ -23,9 +22,7 @@ _MACHINE: Final = (
 def confine_parser() -> bool:
     """Confine this process for good; return False where the machine cannot do that. Call it before
     there is a second thread: Landlock and seccomp confine only the calling thread and its children.
-
-    Needs Linux 6.2 with Landlock, and a processor that has a system call filter.
-    """
+    Needs Linux 6.2 with Landlock, and a processor that has a system call filter."""
     if sys.platform != "linux":
         return False
     from worker.sandbox import landlock, seccomp

@@ -1,5 +1,4 @@
-"""Find the sandbox of this machine. Tiers are tried in order, each by really running commands; if
-none holds, exec is not offered."""
+"""The sandbox of this machine: tiers are tried in order, by really running commands."""
 
 from __future__ import annotations
 
@@ -84,8 +83,7 @@ class SandboxFinder:
         self.first_try_done.set()
 
     async def keep_trying(self) -> None:
-        """Try all tiers; repeat every RETRY_S until there is a sandbox, if a runner is
-        configured."""
+        """Try all tiers, every RETRY_S until there is a sandbox if a runner is configured."""
         await self.find()
         tools = self._settings.tools
         while tools.exec and tools.exec_runner and isinstance(self._sandbox, SandboxOff):
@@ -109,8 +107,7 @@ class SandboxFinder:
 
 
 async def choose_sandbox(settings: Settings, tiers: Sequence[tuple[str, OpenTier]] = TIERS) -> Sandbox | SandboxOff:
-    """Return the first tier that runs a command and confines it; log which one, or why none
-    does."""
+    """Return and log the first tier that runs a command and confines it, or why none does."""
     if not settings.tools.exec:
         off = SandboxOff("tools.exec is false")
         log.info("sandbox off", reason=off.reason)
@@ -139,11 +136,9 @@ async def choose_sandbox(settings: Settings, tiers: Sequence[tuple[str, OpenTier
 
 
 async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_ONLY) -> None:
-    """Run commands next to a canary, the way two sessions lie next to each other.
-
-    Raises SandboxBroken unless the commands ran, could neither read nor write the canary, and were
-    killed when their time was over.
-    """
+    """Run commands next to a canary, the way two sessions lie next to each other. Raises
+    SandboxBroken unless they ran, could neither read nor write the canary, and were killed in
+    time."""
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
     try:

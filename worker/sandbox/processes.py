@@ -1,10 +1,9 @@
-"""Settings of this process (prctl(2), through ctypes), and all processes below one: list them,
-kill them, and measure what they use.
+"""Settings of this process (prctl(2), through ctypes), and all processes below one: list them, kill
+them, and measure what they use.
 
 A caller that kills must be their subreaper (prctl(2)): a process that loses its parent then becomes
 the caller's child, so none escapes, even into a session of its own, and "no children left" means
-that nothing is left.
-"""
+that nothing is left."""
 
 from __future__ import annotations
 
@@ -74,12 +73,9 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def kill_descendants() -> dict[int, int]:
-    """Kill everything below this process and wait until nothing is left; return the wait statuses
-    of those that were its children.
-
-    All are stopped before any is killed: a stopped process cannot fork, so a fork bomb cannot
-    outrun the kill.
-    """
+    """Kill everything below this process and wait; return the wait statuses of its children. All
+    are stopped before any is killed: a stopped process cannot fork, and no fork bomb outruns the
+    kill."""
     me = os.getpid()
     stopped: set[int] = set()
     while fresh := _signal_all(me, signal.SIGSTOP, but=stopped):
@@ -114,12 +110,9 @@ def usage_below(pid: int) -> ProcessUsage:
 
 
 def _signal_all(top: int, number: int, but: Collection[int] = ()) -> set[int]:
-    """Signal all below `top` except some; return those signalled.
-
-    Each is signalled as soon as it is seen, because a fork bomb leaves no time for a second pass.
-    Whole process groups are signalled: that is one step for the kernel, so no group multiplies
-    faster than it is stopped.
-    """
+    """Signal all below `top` except some; return those signalled. Each is signalled as soon as it
+    is seen, because a fork bomb leaves no time for a second pass. Whole process groups are
+    signalled: that is one step for the kernel, so no group multiplies faster than it is stopped."""
     own_group = os.getpgrp()
     seen: set[int] = set()
     groups: set[int] = set()

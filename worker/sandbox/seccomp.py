@@ -4,8 +4,7 @@ Forbidden are: the network (a socket can only be half of a connected pair), othe
 limits, priorities, and their signals where Landlock does not see to that), namespaces and mounts,
 keys, shared memory between commands, what asks a kernel to run programs for one (BPF, io_uring,
 perf), anonymous executables, and all that only a root has. A call that is newer than this table
-does not exist for a command.
-"""
+does not exist for a command."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from typing import Final, NamedTuple
 from worker.sandbox.processes import NO_NEW_PRIVILEGES, SECCOMP, prctl
 
 NEWEST: Final = 466
-"""Highest call that was reviewed (Linux 6.13). From 424 on, numbers are equal on all
-architectures."""
+"""Highest reviewed call (Linux 6.13). From 424 on, numbers are the same everywhere."""
 
 _LD_WORD, _JEQ, _JGT, _JSET, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -119,9 +117,8 @@ class _FilterProgram(ctypes.Structure):
 
 
 def build_filter(machine: str, *, signals_scoped: bool) -> bytes:
-    """Return the filter for one architecture as BPF. With `signals_scoped` Landlock keeps signals
-    inside; without it, a process can signal only its own group. Raises NoSeccomp for an
-    architecture without a table."""
+    """Return the filter for an architecture as BPF. Unless `signals_scoped` (by Landlock), a
+    process can signal only its own group. Raises NoSeccomp for an unknown architecture."""
     try:
         arch = ARCHES[machine]
     except KeyError:
@@ -191,8 +188,7 @@ def _check_arguments(name: str) -> Iterable[bytes]:
 
 
 def _refuse_unless(index: int, value: int) -> list[bytes]:
-    """Refuse a call unless an argument has this value. Compares the lower 32 bits, because the
-    kernel reads an int there."""
+    """Refuse a call unless an argument has this value, in the 32 bits that the kernel reads."""
     return [_load_argument(index), _instruction(_JEQ, value, 1, 0), _REFUSE]
 
 

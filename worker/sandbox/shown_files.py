@@ -3,8 +3,7 @@ may only read.
 
 A runner cannot mount one file over another. So the name in the workspace is a link while the
 command runs. A command that replaces the link changes only its own view: whatever has the name when
-it ends is removed.
-"""
+it ends is removed."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from pathlib import Path
 
 
 def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:
-    """Write the files into `folder` and link to them from the workspace (a handle). Raises
-    OSError."""
+    """Write the files into `folder` and link to them from the workspace. Raises OSError."""
     for name, data in files.items():
         if not is_plain_name(name):
             raise OSError(f"{name!r} is not a plain name")

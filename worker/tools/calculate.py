@@ -21,8 +21,7 @@ Number = int | float
 
 
 def _round(value: Number, digits: Number = 0) -> Number:
-    """Round a number, within limits: Python's `round` would first build 10 ** digits, however big
-    that is."""
+    """Round within limits: Python's `round` would build 10 ** digits, however big that is."""
     if not isinstance(digits, int) or abs(digits) > DIGITS_LIMIT:
         raise ValueError(f"round takes a whole number of digits, at most {DIGITS_LIMIT}")
     return round(value, digits)
@@ -82,8 +81,7 @@ class Calculate:
 
 
 def evaluate(expression: str) -> Number:
-    """Return the value of an expression. Raises ToolFailed, at once, for one that is wrong, unknown
-    or too big."""
+    """Return the value. Raises ToolFailed, at once, for one that is wrong, unknown or too big."""
     text = expression.strip().translate(_SIGNS)
     if len(text) > _TEXT_LIMIT_CHARS:
         raise ToolFailed(

@@ -85,8 +85,7 @@ class Exec:
         )
 
     def for_subagents(self) -> Exec:
-        """Return this tool with a description that does not mention memory, which subagents
-        lack."""
+        """Return this tool for subagents, whose description does not mention memory."""
         return self._for_subagents
 
     async def run(self, arguments: ExecArguments, context: ToolContext) -> str:
@@ -168,8 +167,7 @@ class Exec:
 
 
 async def _allowed(workspace: Workspace) -> Quota:
-    """Return the quota. A workspace over it gets its present size as quota, so that a command can
-    still delete files."""
+    """Return the quota; for a workspace over it, its present size: a command may still delete."""
     quota = workspace.quota
     used = await workspace.measure()
     if (
@@ -202,8 +200,7 @@ def _out_of_room(running: asyncio.Task[Finished]) -> bool:
 
 
 async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel all unfinished tasks and wait for them, however often this is itself cancelled
-    meanwhile."""
+    """Cancel unfinished tasks and wait for them, however often this is cancelled meanwhile."""
     pending = {task for task in tasks if not task.done()}
     for task in pending:
         task.cancel()
@@ -218,8 +215,7 @@ async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def _render_result(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
-    """Return the result of a command as text. Raises ToolFailed for one that was ended over a
-    limit."""
+    """Return the result of a command as text. Raises ToolFailed for one that hit a limit."""
     # A carriage return alone (a progress bar) ends a line here: without it two states would run
     # together.
     text = clean(finished.output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n"))

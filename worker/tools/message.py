@@ -46,11 +46,8 @@ class MessageArguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MessageTool:
-    """Returns a confirmation. After a message to the turn's own chat it says that the final text
-    will not be sent.
-
-    A message is in the log of its chat exactly once, even if the worker is lost.
-    """
+    """Returns a confirmation; after a message to the turn's own chat, that the final text will not
+    be sent. A message is in the log of its chat exactly once, even if the worker is lost."""
 
     name = "message"
     description = (
@@ -113,8 +110,7 @@ class MessageTool:
         return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
 
     async def _target(self, chat: str | None, context: ToolContext) -> ChatTarget:
-        """Return the chat that the policy allows. Requests for another person's chat are recorded
-        in the audit log."""
+        """Return the chat that the policy allows; record requests for chats of others."""
         session, turn = context.session, context.turn
         try:
             target = self._policy.resolve(session, chat)
@@ -126,8 +122,7 @@ class MessageTool:
         return target
 
     async def _store_files(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
-        """Store the files for the chat that they are sent to. The same file always gets the same
-        reference."""
+        """Store the files for their chat. The same file always gets the same reference."""
         if len(paths) > self._files:
             raise ToolFailed(f"{len(paths)} files are too many for one message; at most {self._files} are allowed")
         refs = []
@@ -144,7 +139,6 @@ class MessageTool:
 
 
 def _history_pair(sent_text: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
-    """Return the message as a question and an answer, because some models accept only alternating
-    roles."""
+    """Return the message as question and answer: some models accept only alternating roles."""
     asked = UserEntry(content=FROM_ELSEWHERE, turn=0, at=now_ms)
     return asked, AssistantEntry(content=sent_text, turn=0, at=now_ms)

@@ -1,5 +1,4 @@
-"""The built-in tools by name; and tools and hooks of installed packages, checked before a worker
-takes its first turn."""
+"""The built-in tools by name; tools and hooks of packages, checked before the first turn."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def build_tools(names: Iterable[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
-    """Return one of each named tool, in that order; imports only those. Raises KeyError for a name
-    that is not in TOOLS."""
+    """Return the named tools, in that order, importing only those. Raises KeyError."""
     return tuple(_build(TOOLS[name]) for name in names)
 
 
@@ -44,11 +42,8 @@ def _build(path: str) -> Tool:
 
 
 def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
-    """Return the tools of installed packages, by name. `reserved` are the names of the worker's
-    own.
-
-    Raises SettingsError for a tool that cannot be built or offered to a model.
-    """
+    """Return the tools of installed packages, by name; none is named like one of `reserved`. Raises
+    SettingsError for a tool that cannot be built or offered to a model."""
     loaded = load_plugins("shoal.tools", off=plugins.off, reserved=reserved)
     for plugin in loaded:
         why = _wrong_tool(plugin)
@@ -58,8 +53,7 @@ def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(T
 
 
 def plugin_hooks(plugins: PluginSettings) -> tuple[AgentHook, ...]:
-    """Return the hooks of installed packages, by name. Raises SettingsError for one that cannot be
-    built or is not a hook."""
+    """Return the hooks of installed packages, by name. Raises SettingsError for a bad one."""
     loaded = load_plugins("shoal.hooks", off=plugins.off)
     for plugin in loaded:
         if not isinstance(plugin.made, AgentHook):

@@ -1,5 +1,4 @@
-"""The web tools, search and fetch. Import this only if they are on, because it brings the HTTP
-library."""
+"""The web tools. Import this only if they are on, because it brings the HTTP library."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class WebSearch:
 
 
 PAGE_BYTES: Final = 8 * 1024
-"""The most text that is shown at once: less than the limit of a tool's result, so that the notes
-around it are not cut."""
+"""Limit of shown text: less than that of a tool's result, so that notes are not cut."""
 
 _URL_CHARS: Final = 1000
 _WAIT_S: Final = 20.0  # for a turn among those who fetch or parse at the same time
@@ -72,8 +70,7 @@ class WebFetchArguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebFetch:
-    """Returns the address of the page after redirects, its title and its text, and the next
-    offset."""
+    """Returns the page's address after redirects, its title and text, and the next offset."""
 
     name = "web_fetch"
     description = (
@@ -124,8 +121,7 @@ def build_web_tools(
     fetch_s: float = FETCH_S,
     allow: Sequence[str] = (),
 ) -> tuple[Tool, ...]:
-    """Return web_fetch, and web_search unless `engine` is `off`. Raises SettingsError for settings
-    that do not fit."""
+    """Return web_fetch, and web_search unless `engine` is `off`. Raises SettingsError."""
     fetcher = Fetcher(WebPolicy.from_settings(allow), body_bytes=fetch_bytes, total_s=fetch_s)
     fetch = WebFetch(fetcher, PageReader())
     if engine == "off":

@@ -42,9 +42,8 @@ class WorkerConnection:
 
 
 class Acceptor:
-    """Listens on a Unix socket and accepts this process's own user and `worker_uid`; with the
-    latter the socket is open to its group too. Raises SettingsError if the socket cannot be
-    bound."""
+    """Listens on a Unix socket for this process's user and `worker_uid`; with the latter it is open
+    to its group too. Raises SettingsError if the socket cannot be bound."""
 
     def __init__(self, path: Path, *, worker_uid: int | None) -> None:
         self.selector = selectors.DefaultSelector()
@@ -76,9 +75,8 @@ class Acceptor:
 
     def send_reply(self, connection: WorkerConnection, reply: frames.RunnerReply) -> None:
         """Send the last reply, and leave the connection open for LINGER_S. A reply is short enough
-        for the socket's buffer.
-
-        A socket that is closed with unread input resets the connection, and the reply is lost."""
+        for the socket's buffer. A socket that is closed with unread input resets the connection,
+        and the reply is lost."""
         with contextlib.suppress(OSError):
             connection.socket.send(frames.encode(reply))
             connection.socket.shutdown(socket.SHUT_WR)
@@ -86,10 +84,9 @@ class Acceptor:
         connection.deadline = time.monotonic() + LINGER_S
 
     def close_all_but(self, connection: WorkerConnection) -> socket.socket:
-        """Close everything but this connection, in a forked process, and return its socket.
-
-        Nothing is unregistered: the epoll object is shared with the parent, and unregistering here
-        would remove the parent's connections from it."""
+        """Close everything but this connection, in a forked process, and return its socket. Nothing
+        is unregistered: the epoll object is shared with the parent, and unregistering here would
+        remove the parent's connections from it."""
         self.selector.close()
         self._listener.close()
         for other in self._connections - {connection}:

@@ -34,8 +34,7 @@ class RunnerSandbox:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def run(self, command: SandboxCommand) -> Finished:
-        """See Sandbox. When the connection ends, even by the death of this process, the runner
-        kills the command."""
+        """See Sandbox. The runner kills the command when the connection ends, even by our death."""
         if command.network:
             why = "the runner has no network to give; set no hosts for exec, or use bubblewrap"
             raise SandboxBroken(why)

@@ -3,8 +3,7 @@ limits, then the program.
 
 The order matters. Handles are opened before Landlock takes the paths away; Landlock comes before
 the filter, which refuses signals only if Landlock does not keep them inside; limits come last. All
-of it holds for the whole process, because it was forked from a process with one thread.
-"""
+of it holds for the whole process, because it was forked from a process with one thread."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, command_environment, 
 from worker.sandbox.processes import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
 
 UMASK: Final = 0o007
-"""Files of a command are open to its user and to the group of the workspace, which the worker is
-in."""
+"""Files of a command are open to its user and to the workspace's group, the worker's."""
 
 _PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _ETC: Final = (
@@ -64,8 +62,7 @@ class CommandPlace(msgspec.Struct, frozen=True, kw_only=True):
 def exec_command(
     command: SandboxCommand, place: CommandPlace, stdin: int, output: int, faults: int, parent: int
 ) -> NoReturn:
-    """Turn this process into the command. If that fails, write the reason to `faults` and end the
-    process."""
+    """Turn this process into the command. If that fails, write why to `faults`, and end."""
     try:
         _prepare_process(stdin, output, parent)
         os.umask(UMASK)

@@ -2,8 +2,7 @@
 record.
 
 A worker sends one request and then nothing more: when it closes its side, the command is killed. A
-runner replies with any number of OutputPiece and a CommandDone, or with RequestRefused alone.
-"""
+runner replies with any number of OutputPiece and a CommandDone, or with RequestRefused alone."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 It runs commands for that worker under Landlock, a system call filter and limits, each below a
 supervisor of its own. It forks without exec, so whatever it holds, every supervisor holds: it has
 one thread, no secrets and few libraries. As the first process of a container it also reaps the
-orphans. When it ends, its commands end.
-"""
+orphans. When it ends, its commands end."""
 
 from __future__ import annotations
 
@@ -70,8 +69,7 @@ class Runner:
         self._tokens: dict[str, int] = {}
         self._stopping = False
         self._orphans: set[int] = set()
-        """Dying processes of supervisors that were killed. Nothing is started while there are
-        any."""
+        """Dying processes of killed supervisors. Nothing starts while there are any."""
 
         self._wake, self._wakeup = socket.socketpair()
 
@@ -111,8 +109,7 @@ class Runner:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start waiting commands in order while slots are free. Commands of an older token of the
-        same fence are ended first."""
+        """Start waiting commands while slots are free, after those of an older token have ended."""
         waiting, self._waiting = self._waiting, []
         for connection, command, until in waiting:
             if connection.closed:  # the worker has gone, and its command with it
@@ -196,8 +193,7 @@ class Runner:
                 os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Reap the supervisors that have ended, and kill what a killed one left: as the subreaper,
-        this process has become its parent."""
+        """Reap ended supervisors, and kill what a killed one left to us as the subreaper."""
         while True:
             with contextlib.suppress(ChildProcessError):
                 pid, status = os.waitpid(-1, os.WNOHANG)

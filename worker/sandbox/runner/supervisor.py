@@ -1,9 +1,6 @@
 """The process between a runner and one command. It starts the command, forwards its output,
-enforces its limits, and ends only when nothing of it is left, not even a daemon in a session of its
-own.
-
-It owns the connection to the worker: when that closes, or the runner ends, the command is killed.
-"""
+enforces its limits, and ends only when nothing of it is left, not even a daemon. It owns the
+connection to the worker: when that closes, or the runner ends, the command is killed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 """The workspace as the user of the commands sees it: measured while a command runs, and reopened
-for the worker when it has ended.
-
-The worker is another user: it can neither enter nor repair what a command has closed to its group
-(`chmod 700`). The supervisor is the command's user, and can.
-"""
+for the worker when it has ended. The worker is another user: it can neither enter nor repair what a
+command has closed to its group (`chmod 700`). The supervisor is the command's user, and can."""
 
 from __future__ import annotations
 
@@ -23,8 +20,7 @@ _OWN: Final = 0o700
 
 
 def is_over_quota(workspace: int, command: SandboxCommand) -> bool:
-    """Return whether the workspace (a handle) holds more than the command's quota (0: unlimited),
-    or hides what it holds."""
+    """Return whether a workspace exceeds the command's quota (0: unlimited), or hides its files."""
     quota_bytes, quota_files = command.quota_bytes, command.quota_files
     if not quota_bytes and not quota_files:
         return False
@@ -63,11 +59,9 @@ def reopen_workspace(workspace: int) -> None:
 
 
 def _reopen_entry(at: int, name: str, bits: int, group: int) -> bool:
-    """Reopen one entry; return whether it is a folder.
-
-    It works on an O_PATH handle: a subagent's command may run in the workspace, and could replace
-    the name by a link between the check and the chmod.
-    """
+    """Reopen one entry; return whether it is a folder. It works on an O_PATH handle: a subagent's
+    command may run in the workspace, and could replace the name by a link between the check and the
+    chmod."""
     try:
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     except OSError:

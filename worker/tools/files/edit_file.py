@@ -79,6 +79,5 @@ class EditFile:
 
 
 def _applied(text: str, old: str, new: str) -> bool:
-    """Return whether the new text exists, and the old one only as a part of it, as after adding a
-    line to a line."""
+    """Return whether the new text exists, and the old only in it, as after adding a line."""
     return bool(new) and new in text and not any(old in part for part in text.split(new))

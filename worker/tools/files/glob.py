@@ -58,8 +58,7 @@ def _matching(entries: Sequence[FileEntry], pattern: str) -> list[FileEntry]:
 
 
 def _parts(pattern: str) -> list[str]:
-    """Return the parts of a pattern: repeated `**` become one, and a pattern that is one name gets
-    one in front."""
+    """Return the parts of a pattern: repeated `**` become one; a single name gets one in front."""
     parts = [part for part in pattern.strip().split("/") if part not in ("", ".")][:_PARTS]
     if len(parts) == 1:
         parts.insert(0, "**")
@@ -67,8 +66,7 @@ def _parts(pattern: str) -> list[str]:
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
-    """Return whether a path fits. For each part of the pattern, `reached` holds how many names may
-    come before the next part."""
+    """Return whether a path fits. `reached` holds how many names may come before a part."""
     reached = {0}
     for part in parts:
         if part == "**":
@@ -81,8 +79,7 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def _name_fits(name: str, part: str) -> bool:
-    """Match `*` and `?` in one name. After a mismatch the latest `*` takes one more character; an
-    earlier one never has to."""
+    """Match `*` and `?` in a name. After a mismatch the latest `*` takes one character more."""
     at = sign = 0
     star, consumed = -1, 0
     while at < len(name):

@@ -1,5 +1,4 @@
-"""Finding text in files: plain words, not patterns, because a pattern can be made to run for
-hours."""
+"""Finding text in files: plain words, as a pattern can be made to run for hours."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ class ReadFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ReadFile:
-    """Returns a page of the text, and the offset of the next one. A picture is described and
-    shown."""
+    """Returns a page of text, and the next offset. A picture is described and shown."""
 
     name = "read_file"
     description = (
