@@ -9,8 +9,7 @@ from typing import Final
 from gateway.delivery.egress import Egress
 from gateway.ingress.ingest import Ingress
 from gateway.platform.inlet import PlatformInlet
-from gateway.platform.listener_lease import ListenerCursor, locks_of
-from gateway.platform.listening import PlatformListener
+from gateway.platform.listening import ListenerCursor, PlatformListener, locks_of
 from gateway.platform.opening import ChannelState, open_platform
 from gateway.platform.protocol import Abilities, ChannelBroken, HookAnswer, HookRequest, RunMode
 from gateway.platform.registry import PlatformContext, make_platform

@@ -19,7 +19,8 @@ T = TypeVar("T")
 
 class PlatformHttp:
     """The connections to one platform, at the address `base`. `timeout_s` limits a whole call,
-    `connect_s` its connection, `answer_bytes` a response."""
+    `connect_s` its connection, `answer_bytes` a response; `connections` how many there are, 0 = any
+    number."""
 
     def __init__(
         self,
@@ -29,20 +30,24 @@ class PlatformHttp:
         connect_s: float | None = None,
         answer_bytes: float = math.inf,
         headers: Mapping[str, str] | None = None,
+        connections: int = 100,
     ) -> None:
         self.base = base.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s)
         self._reading = aiohttp.ClientTimeout(total=None, sock_connect=connect_s or timeout_s, sock_read=timeout_s)
         self._answer_bytes = answer_bytes
         self._headers = headers
+        self._connections = connections
         self._session: aiohttp.ClientSession | None = None
 
     @property
     def session(self) -> aiohttp.ClientSession:
         """The session; created by the first call because it belongs to the running loop."""
         if self._session is None:
-            jar = aiohttp.DummyCookieJar()
-            self._session = aiohttp.ClientSession(cookie_jar=jar, timeout=self._timeout, headers=self._headers)
+            jar, connector = aiohttp.DummyCookieJar(), aiohttp.TCPConnector(limit=self._connections)
+            self._session = aiohttp.ClientSession(
+                connector=connector, cookie_jar=jar, timeout=self._timeout, headers=self._headers
+            )
         return self._session
 
     async def close(self) -> None:

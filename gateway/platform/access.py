@@ -1,5 +1,5 @@
-"""Access rules of the chat platforms: the settings that their channels share, and the one function
-that judges a message.
+"""Access rules of the chat platforms: the settings that their channels share, how they are read, and
+the one function that judges a message.
 
 Rules go by ids, never by names: anyone can choose any name. Direct chats and groups have rules of
 their own; access to one gives none to the other.
@@ -71,6 +71,9 @@ class IdForm(Struct, frozen=True):
     words: str
 
 
+_ANY_ID: Final = IdForm(r"\S+", r"\S+", "write an id without spaces")
+
+
 class Verdict(Struct, frozen=True):
     """The decision on a message. `reason` is one of few words, for metrics and the audit record."""
 
@@ -134,7 +137,8 @@ def startup_warnings(name: str, rules: AccessSettings) -> Iterator[str]:
         yield f"every group may put this bot to work: {key}.allow_groups has {EVERYBODY!r}"
     for group, rule in rules.group_rules.items():
         if EVERYBODY in (rule.allow_from or ()):
-            yield f"everybody in a group may talk to this bot: {key}.{GROUP_RULES}.{group}.allow_from has {EVERYBODY!r}"
+            where = f"{key}.{GROUP_RULES}.{group}.allow_from"
+            yield f"everybody in a group may talk to this bot: {where} has {EVERYBODY!r}"
 
 
 T = TypeVar("T", bound=AccessSettings)
@@ -181,31 +185,31 @@ def _with_text_ids(table: Mapping[str, Any]) -> dict[str, Any]:
     for name in ID_LISTS:
         if isinstance(result.get(name), list):
             result[name] = [str(one) if type(one) is int else one for one in result[name]]
-    rules = result.get(GROUP_RULES)
-    if isinstance(rules, dict):
-        result[GROUP_RULES] = {
-            group: _with_text_ids(rule) if isinstance(rule, dict) else rule for group, rule in rules.items()
-        }
+    if isinstance(rules := result.get(GROUP_RULES), dict):
+        read = {group: _with_text_ids(rule) for group, rule in rules.items() if isinstance(rule, dict)}
+        result[GROUP_RULES] = rules | read
     return result
 
 
 def _blank_secrets(settings: Struct, key: str) -> Iterator[str]:
     for name, value in msgspec.structs.asdict(settings).items():
         if isinstance(value, Secret) and not value.reveal().strip():
-            yield f"{key}.{name} is blank; write the secret there, or the name of its file into {key}.{name}_file"
+            where = f"{key}.{name}"
+            yield f"{where} is blank; write the secret there, or the name of its file into {where}_file"
 
 
 def _wrong_ids(settings: AccessSettings, key: str, ids: IdForm | None) -> Iterator[str]:
-    person, group = (ids.person, ids.group) if ids else (r"\S+", r"\S+")
-    lists = [("allow_from", person, settings.allow_from), ("admins", person, settings.admins)]
-    lists.append(("allow_groups", group, settings.allow_groups))
+    ids = ids or _ANY_ID
+    lists = [("allow_from", ids.person, settings.allow_from), ("admins", ids.person, settings.admins)]
+    lists.append(("allow_groups", ids.group, settings.allow_groups))
     for name, rule in settings.group_rules.items():
-        lists.append((f"{GROUP_RULES}.{name}.allow_from", person, rule.allow_from or ()))
+        lists.append((f"{GROUP_RULES}.{name}.allow_from", ids.person, rule.allow_from or ()))
         if not _lists_id(name, settings.allow_groups):
-            yield f"{key}.{GROUP_RULES}.{name} is for a group that {key}.allow_groups does not name; add it there"
+            where = f"{key}.{GROUP_RULES}.{name}"
+            yield f"{where} is for a group that {key}.allow_groups does not name; add it there"
     if EVERYBODY in settings.admins:
         yield f"{key}.admins has {EVERYBODY!r}: not everybody can let people in; name them by their ids"
     for where, form, listed in lists:
         for one in listed:
             if one != EVERYBODY and not re.fullmatch(form, one):
-                yield f"{key}.{where} has {one!r}, which is no id; {ids.words if ids else 'write an id without spaces'}"
+                yield f"{key}.{where} has {one!r}, which is no id; {ids.words}"

@@ -1,5 +1,4 @@
-"""The way in of a platform's channel: access, edited forms, files, notes, and then the message
-sink."""
+"""The way in of a platform's channel: access, edited forms, files, notes, then the message sink."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from gateway.commands.pair import ADMIN
 from gateway.ingress.ingest import Ingress
 from gateway.platform.access import AccessSettings, judge, startup_warnings
 from gateway.platform.protocol import GROUP_NOTE, InletVerdict, Platform, PlatformMessage
-from gateway.platform.received_files import FetchedFiles, ReceivedFiles
+from gateway.platform.received_files import ReceivedFiles
 from gateway.platform.strangers import NAME_CHARS, StrangerReplies, one_line
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, Refused
@@ -43,12 +42,10 @@ class ChatNotes(Protocol):
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """Replace the notes of a session. Raises RedisAway."""
-        ...
 
 
 class PlatformInlet:
-    """The Inlet of one channel in one process. Messages of one chat are taken one after the
-    other."""
+    """The Inlet of one channel in one process. Messages of a chat are taken one after the other."""
 
     def __init__(
         self,
@@ -67,7 +64,8 @@ class PlatformInlet:
         self._notes = notes
         self._strangers = StrangerReplies(self._channel, Pairings(client), clock)
         self._seen = SeenMessages(client, clock)
-        self._files = ReceivedFiles(platform, MediaStore(settings.media), per_message=settings.media.per_message)
+        media = settings.media
+        self._files = ReceivedFiles(platform, MediaStore(media), per_message=media.per_message)
         self._clock = clock
         self._noted: dict[str, Mapping[str, str]] = {}
         self._chats = WeakValueDictionary[str, asyncio.Lock]()
@@ -111,22 +109,19 @@ class PlatformInlet:
             return self._count_ignored(late)
         if event.files and await self._seen.knows(message):
             return self._count_duplicate()  # before the files: fetching them again costs minutes
-        received = await self._files.fetch_all(session, event.files) if event.files else FetchedFiles()
+        media, refused = await self._files.fetch_all(session, event.files) if event.files else ((), ())
         notes = {**event.notes, GROUP_NOTE: "1"} if event.group else dict(event.notes)
         if notes and self._noted.get(session) != notes:
             await self._notes.save_notes(session, notes)
             if len(self._noted) >= NOTED:
                 self._noted.clear()
             self._noted[session] = notes
+        lines = [f"[A file was not taken, and the person was told so: {line}]" for line in refused]
+        content = "\n\n".join(filter(None, [message.content, *lines]))
         try:
             accepted = await self._sink.ingest(
-                msgspec.structs.replace(
-                    message,
-                    content="\n\n".join(filter(None, [message.content, *map(_refusal_for_model, received.refused)])),
-                    media=received.media,
-                    metadata=self._metadata(event),
-                ),
-                show=self._refusal_notice(received.refused) if received.refused else None,
+                msgspec.structs.replace(message, content=content, media=media, metadata=self._metadata(event)),
+                show=self._refusal_notice(refused) if refused else None,
                 notice=True,
             )
         except Refused as exc:
@@ -151,8 +146,8 @@ class PlatformInlet:
         return {"withdrawn": "", "unknown": "edited_unknown"}.get(done, "edited_late")
 
     def _metadata(self, event: PlatformMessage) -> dict[str, str]:
-        """Return the metadata, all of it Shoal's own: what the platform's code put there is
-        dropped, so that no channel can make its sender an admin."""
+        """Return the metadata, all of it Shoal's own: what the platform's code put there is dropped,
+        so that no channel can make its sender an admin."""
         metadata = {"sender_name": name} if (name := one_line(event.name, NAME_CHARS)) else {}
         if event.group:
             metadata["group"] = "1"
@@ -170,13 +165,10 @@ class PlatformInlet:
 
     def _count_refused(self, reason: str, session: str) -> InletVerdict:
         MESSAGES_REFUSED.labels(self._channel, reason).inc()
-        log.debug("message refused", channel=self._channel, reason=reason, session=log_id(session) if session else None)
+        shown = log_id(session) if session else None
+        log.debug("message refused", channel=self._channel, reason=reason, session=shown)
         return "refused"
 
     def _count_duplicate(self) -> InletVerdict:
         MESSAGES_DUPLICATE.labels(self._channel).inc()
         return "duplicate"
-
-
-def _refusal_for_model(refused: str) -> str:
-    return f"[A file was not taken, and the person was told so: {refused}]"

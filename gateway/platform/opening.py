@@ -74,6 +74,7 @@ async def _open_once(platform: Platform, state: ChannelState) -> float | None:
     try:
         async with asyncio.timeout(OPEN_S):
             await platform.open()
+        return None
     except ChannelBroken as broken:
         state.break_down(broken)
         return MENDED_S
@@ -84,6 +85,4 @@ async def _open_once(platform: Platform, state: ChannelState) -> float | None:
     except Exception as exc:
         log.exception("channel not opened", channel=platform.name)
         state.set_state("away", f"{type(exc).__name__} in the channel's code")
-    else:
-        return None
     return 0.0

@@ -1,6 +1,6 @@
 """The seam between a gateway and a chat platform: its abilities, its calls, and its messages.
 
-A channel is one folder of `gateway/channels/`, or an installed package, with one class that fits
+A channel is a folder of `gateway/channels/`, or an installed package, with a class that fits
 `Platform`. Delivery, access, limits, streaming and the choice of who listens are the gateway's.
 """
 
@@ -147,8 +147,7 @@ class MarkupRefused(NotDelivered):
 
 
 class PostRefused(NotDelivered):
-    """Surely not accepted, and never will be, such as a text that is too long. Later posts may
-    pass."""
+    """Surely not accepted, and never will be, such as a text that is too long; later posts may."""
 
 
 class ChatClosed(NotDelivered):
@@ -156,8 +155,7 @@ class ChatClosed(NotDelivered):
 
 
 class NotAccepted(NotDelivered):
-    """Surely not accepted, through no fault of the post: no connection, or the platform reported a
-    fault of its own."""
+    """Surely not accepted, through no fault of the post: no connection, or the platform's fault."""
 
 
 class MaybeSent(NotDelivered):
@@ -165,8 +163,7 @@ class MaybeSent(NotDelivered):
 
 
 class ChannelBroken(Exception):
-    """Nothing works until a person mends it, such as a token that is no longer valid. The text says
-    what to do."""
+    """Nothing works until a person mends it, such as an invalid token. The text says what to do."""
 
 
 class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,10 +178,10 @@ class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):
 class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as it came from a platform, before access is checked.
 
-    `group`: several people can write there. `addressed`: it is for the bot: a mention, a reply to the
-    bot, a command, or anything in a direct chat. `own` and `from_bot` are never answered. `replaces`
-    is the id of an earlier message of which this is the edited form. `name` is the person's name
-    there: shown to operators, never a reason to let anyone in.
+    `group`: several people can write there. `addressed`: it is for the bot: a mention, a reply to
+    the bot, a command, or anything in a direct chat. `own` and `from_bot` are never answered.
+    `replaces` is the id of an earlier message of which this is the edited form. `name` is the
+    person's name there: shown to operators, never a reason to let anyone in.
     """
 
     message: InboundMessage
@@ -199,8 +196,7 @@ class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 InletVerdict = Literal["taken", "duplicate", "command", "ignored", "not allowed", "refused"]
-"""The inlet's decision on a message. Each is final: the platform need not send the message
-again."""
+"""The inlet's final decision on a message: the platform need not send it again."""
 
 
 class Inlet(Protocol):
@@ -213,12 +209,9 @@ class Inlet(Protocol):
         Raises RedisAway, and Refused with `retry_after_s` when the whole fleet is overloaded: let
         the platform send it again (503), or ask again later.
         """
-        ...
 
     async def on_delete(self, deleted: InboundMessage) -> None:
-        """Withdraw a message that a person deleted, unless a turn has begun with it. Raises
-        RedisAway."""
-        ...
+        """Withdraw a message that a person deleted, unless a turn began with it. Raises RedisAway."""
 
 
 class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,13 +234,11 @@ class HookAnswer(msgspec.Struct, frozen=True):
 
 
 class Platform(Protocol):
-    """One chat platform, with its SDK or its HTTP API. Made with checked settings; nothing is
-    connected before `open`."""
+    """One chat platform, made with checked settings; nothing is connected before `open`."""
 
     @property
     def name(self) -> str:
         """The channel's name: first half of the names of its sessions."""
-        ...
 
     @property
     def abilities(self) -> Abilities: ...
@@ -255,55 +246,44 @@ class Platform(Protocol):
     @property
     def run_mode(self) -> RunMode:
         """The one of `abilities.run_modes` that the settings chose."""
-        ...
 
     async def open(self) -> None:
         """Connect for sending, and find out the bot's identity. Raises ChannelBroken, or
         NotAccepted (it is tried again)."""
-        ...
 
     async def close(self) -> None:
         """Close every connection. Called once, also when `open` failed."""
-        ...
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Take messages until `until` is set, then finish what is under way within a few seconds.
 
         Not called in the run mode webhook. May return or raise NotAccepted when the connection is
         lost: it is called again after a pause. Raises ChannelBroken when that would be useless."""
-        ...
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         """Answer a call of the webhook: check its signature over the raw body, take its messages.
 
         Called in the run mode webhook only. RedisAway and Refused may be raised, which answers 503
         with Retry-After, and msgspec's DecodeError, which answers 400."""
-        ...
 
     def render(self, markdown: str) -> list[Piece]:
         """Return a reply as pieces that fit into one message each, at least one. Pure."""
-        ...
 
     async def send(self, post: Post) -> str:
         """Show a post and return the platform's id of it. One try, without retries of an SDK.
 
         Raises NotDelivered in one of its forms, MaybeSent unless it is sure, and ChannelBroken when
         no post can be shown before a person mends something."""
-        ...
 
     async def edit(self, id: str, post: Post) -> None:
         """Replace the message `id` by a post. Raises NotDelivered."""
-        ...
 
     async def find(self, post: Post) -> str | None:
-        """Return the id of a post that an earlier try may have shown; None = it was not shown.
-        Called only with the guard `look-up`."""
-        ...
+        """Return the id of a post that an earlier try may have shown, None if it did not. Called
+        only with the guard `look-up`."""
 
     async def typing(self, target: PostTarget) -> None:
         """Show that an answer is under way. Errors are dropped."""
-        ...
 
     def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file that a person sent, in parts. Raises NotDelivered."""
-        ...

@@ -1,13 +1,10 @@
-"""Files that people send on a platform: fetched in parts, kept in the media store, or refused with
-a reason."""
+"""Files that people send: fetched in parts, kept in the media store, or refused with a reason."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Final
-
-import msgspec
 
 from gateway.platform.protocol import NotDelivered, Platform, RemoteFile
 from shared.errors import BadInput
@@ -25,14 +22,6 @@ REFUSED: Final = "file refused: "
 log = logger("files")
 
 
-class FetchedFiles(msgspec.Struct, frozen=True):
-    """The files of a message: references of those that are kept, and a reason for each that is
-    not."""
-
-    media: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
-
-
 class ReceivedFiles:
     """Fetches the files of one channel's messages, at most four messages at a time."""
 
@@ -43,21 +32,21 @@ class ReceivedFiles:
         self._within_s = within_s
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> FetchedFiles:
-        """Fetch and keep files, in order. A fault of a file is not raised: the file is refused."""
+    async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Fetch and keep files, in order; return the references of those that are kept, and a reason
+        for each that is not: a fault of a file is not raised."""
         media, refused = list[str](), list[str]()
         async with self._slots:
             end_at = asyncio.get_running_loop().time() + self._within_s
             for nth, file in enumerate(files):
                 name = clean_name(file.name)
-                if nth >= self._per_message:
-                    why = f"a message may have {self._per_message} files"
-                else:
+                why = f"a message may have {self._per_message} files"
+                if nth < self._per_message:
                     why = await self._fetch_one(session, file, name, end_at, media)
                 if why:
                     refused.append(f"{name}: {why}")
                     log.info("file refused", channel=self._platform.name, why=why)
-        return FetchedFiles(tuple(media), tuple(refused))
+        return tuple(media), tuple(refused)
 
     async def _fetch_one(self, session: str, file: RemoteFile, name: str, end_at: float, media: list[str]) -> str:
         """Fetch a file and append its reference to `media`; return '' or why it is refused."""

@@ -39,11 +39,9 @@ class Cursor(Protocol):
     def read(self) -> bytes:
         """Return what was saved last, by any replica; b'' = nothing. Known once `Platform.listen`
         is called."""
-        ...
 
     async def save(self, value: bytes) -> None:
         """Save a position. Does nothing when another replica listens now. Raises RedisAway."""
-        ...
 
 
 class PlatformContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +56,7 @@ class PlatformContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuiltPlatform(msgspec.Struct, frozen=True):
-    """A platform that is not connected yet, and its access rules: usually the channel's own
-    settings."""
+    """A platform that is not connected yet, and its access rules: usually its own settings."""
 
     platform: Platform
     rules: AccessSettings

@@ -1,5 +1,4 @@
-"""Reply sent once to senders who are not allowed to talk to the bot, with a pairing code if pairing
-is enabled."""
+"""Reply sent once to senders who may not talk to the bot, with a pairing code if that is enabled."""
 
 from __future__ import annotations
 
@@ -71,21 +70,15 @@ class StrangerReplies:
         now = self._clock.monotonic()
         if self._quiet.get(key, now) > now:
             return False
-        person = PairedPerson(
-            channel=message.channel,
-            sender=message.sender_id,
-            session=message.session,
-            name=one_line(event.name, NAME_CHARS),
-        )
-        reason = verdict.reason
+        name, reason = one_line(event.name, NAME_CHARS), verdict.reason
+        person = PairedPerson(channel=message.channel, sender=message.sender_id, session=message.session, name=name)
         try:
             if verdict.kind == "unknown":
                 outcome = await self._pairings.offer_code(
                     person, lambda code: self._render_notice(CODE, message, code), reason=reason
                 )
             else:
-                text = _TEXTS.get(reason, NOBODY)
-                line = self._render_notice(text, message)
+                line = self._render_notice(_TEXTS.get(reason, NOBODY), message)
                 outcome = await self._pairings.turn_away(person, line, reason=reason, in_name_of=key)
         except Refused:
             _remember(self._quiet, key, now + AGAIN_S)
@@ -97,18 +90,16 @@ class StrangerReplies:
         return False
 
     def _render_notice(self, text: str, message: InboundMessage, code: str = "") -> OutboundMessage:
-        content = text.format(
-            code=code, minutes=CODE_MS // 60_000, id=one_line(message.sender_id), group=one_line(message.chat_id)
-        )
-        return _notice(content, self._clock.now_ms())
+        id, group = one_line(message.sender_id), one_line(message.chat_id)
+        content = text.format(code=code, minutes=CODE_MS // 60_000, id=id, group=group)
+        return OutboundMessage(content=content, turn=0, kind="notice", at=self._clock.now_ms())
 
 
 _TEXTS: Final = {"group_not_allowed": GROUP, "group_sender_not_allowed": IN_GROUP}
 
 
 def _notice_key(message: InboundMessage, verdict: Verdict) -> str:
-    """Return the key under which a notice is sent once: for a person, a group, or a person in a
-    group."""
+    """Return the key of a notice that is sent once: to a person, a group, or a person in a group."""
     match verdict.reason:
         case "group_not_allowed":
             return f"group:{message.chat_id}"
@@ -116,10 +107,6 @@ def _notice_key(message: InboundMessage, verdict: Verdict) -> str:
             return f"group:{message.chat_id}/{message.sender_id}"
         case _:
             return message.sender_id
-
-
-def _notice(text: str, now_ms: int) -> OutboundMessage:
-    return OutboundMessage(content=text, turn=0, kind="notice", at=now_ms)
 
 
 def one_line(text: str, limit: int = 200) -> str:

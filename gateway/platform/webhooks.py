@@ -36,10 +36,6 @@ WebhookHandler = Callable[[HookRequest], Awaitable[HookAnswer]]
 log = logger("hooks")
 
 
-class TooLarge(Exception):
-    """The body is over the limit."""
-
-
 class WebhookServer:
     """The HTTP server, and the handler of each channel. It listens while `run` runs, if any channel
     expects calls."""
@@ -117,9 +113,18 @@ class WebhookServer:
         try:
             async with asyncio.timeout(self._settings.answer_s):
                 body = await self._body(request)
-                return _response(await handler(_hook_request(request, body)))
-        except TooLarge:
-            return _text_response(413, f"more than {self._settings.body_kb} kB")
+                if body is None:
+                    return _text_response(413, f"more than {self._settings.body_kb} kB")
+                answer = await handler(
+                    HookRequest(
+                        method=request.method,
+                        path=path,
+                        query=dict(request.query_params),
+                        headers={name.lower(): value for name, value in request.headers.items()},
+                        body=body,
+                    )
+                )
+                return Response(answer.body, answer.status, media_type=answer.media_type)
         except (RedisAway, TimeoutError) as exc:
             log.warning("webhook put off", channel=name, error=type(exc).__name__)
             return _retry_later(AGAIN_S)
@@ -135,29 +140,14 @@ class WebhookServer:
         finally:
             self.under_way -= 1
 
-    async def _body(self, request: Request) -> bytes:
-        limit = self._settings.body_kb * 1024
-        parts, size = [], 0
+    async def _body(self, request: Request) -> bytes | None:
+        """Return the body; None if it is over the limit."""
+        body = bytearray()
         async for part in request.stream():
-            size += len(part)
-            if size > limit:
-                raise TooLarge
-            parts.append(part)
-        return b"".join(parts)
-
-
-def _hook_request(request: Request, body: bytes) -> HookRequest:
-    return HookRequest(
-        method=request.method,
-        path=request.url.path,
-        query=dict(request.query_params),
-        headers={name.lower(): value for name, value in request.headers.items()},
-        body=body,
-    )
-
-
-def _response(answer: HookAnswer) -> Response:
-    return Response(answer.body, answer.status, media_type=answer.media_type)
+            body += part
+            if len(body) > self._settings.body_kb * 1024:
+                return None
+        return bytes(body)
 
 
 def _text_response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:

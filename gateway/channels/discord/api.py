@@ -20,6 +20,7 @@ import msgspec
 from gateway.channels.discord.parse import ConversationInfo, DiscordIdentity
 from gateway.channels.discord.render import edit_form, new_message_form, target_channel
 from gateway.channels.discord.wire import Snowflake
+from gateway.channels.http import PlatformHttp
 from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
@@ -98,15 +99,11 @@ class DiscordApi:
 
     def __init__(self, name: str, token: str, base: str, *, files_from: Sequence[str], timeout_s: float) -> None:
         self._name = name
-        self._base = base.rstrip("/")
         self._headers = {"Authorization": f"Bot {token}", "User-Agent": _USER_AGENT}
         self._files_from = tuple(f"{one.rstrip('/')}/" for one in files_from)
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=timeout_s / 2)
-        self._http: aiohttp.ClientSession | None = None
-
-    async def close(self) -> None:
-        if self._http is not None:
-            await self._http.close()
+        # Without a limit: how many calls there are at once is decided elsewhere.
+        self._http = PlatformHttp(base, timeout_s=timeout_s, connect_s=timeout_s / 2, connections=0)
+        self.close = self._http.close
 
     async def identify(self) -> DiscordIdentity:
         """Return who the bot is. Raises ChannelBroken for a wrong token, NotAccepted."""
@@ -122,7 +119,9 @@ class DiscordApi:
     async def connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket. Raises aiohttp.ClientError, TimeoutError."""
         headers, timeout = {"User-Agent": _USER_AGENT}, aiohttp.ClientWSTimeout(ws_close=1.0)
-        return await self._session().ws_connect(url, headers=headers, timeout=timeout, autoclose=False, max_msg_size=0)
+        return await self._http.session.ws_connect(
+            url, headers=headers, timeout=timeout, autoclose=False, max_msg_size=0
+        )
 
     async def get_conversation(self, channel_id: str) -> ConversationInfo:
         """Return whether a server channel is a chat or a thread of one."""
@@ -176,7 +175,7 @@ class DiscordApi:
         if not url.startswith(self._files_from):
             raise PostRefused(f"a file is not at an address of channels.{self._name}.files_from")
         try:
-            async with self._session().get(url, allow_redirects=False) as answer:
+            async with self._http.session.get(url, allow_redirects=False) as answer:
                 if answer.status != 200:
                     raise PostRefused(f"status {answer.status} for a file")
                 async for part in answer.content.iter_chunked(64 * 1024):
@@ -184,31 +183,17 @@ class DiscordApi:
         except (aiohttp.ClientError, TimeoutError, ValueError) as exc:
             raise NotAccepted(type(exc).__name__) from exc
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._http is None:
-            # Without a limit: how many calls there are at once is decided elsewhere.
-            connector, no_cookies = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
-            self._http = aiohttp.ClientSession(connector=connector, timeout=self._timeout, cookie_jar=no_cookies)
-        return self._http
-
     async def _call(self, method: str, path: str, *, with_file: bool = False, **more: Any) -> Any:
         """Make one call, one try, and return its decoded body, None if it has none."""
-        try:
-            async with self._session().request(
-                method, self._base + path, headers=self._headers, allow_redirects=False, **more
-            ) as answer:
-                if answer.status == 204:
-                    return None
-                body, reply = await answer.read(), None
-                with contextlib.suppress(ValueError):
-                    reply = json.loads(body)
-                if answer.status not in (200, 201):
-                    raise map_error(self._name, answer.status, answer.headers, reply, with_file=with_file)
-                return reply
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
-            raise NotAccepted("no connection") from exc
-        except (aiohttp.ClientError, TimeoutError) as exc:
-            raise MaybeSent(type(exc).__name__) from exc
+        answer, body = await self._http.request(method, path, headers=self._headers, **more)
+        if answer.status == 204:
+            return None
+        reply = None
+        with contextlib.suppress(ValueError):
+            reply = json.loads(body)
+        if answer.status not in (200, 201):
+            raise map_error(self._name, answer.status, answer.headers, reply, with_file=with_file)
+        return reply
 
 
 def _convert_reply(kind: type[T], reply: Any) -> T:

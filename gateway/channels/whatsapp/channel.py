@@ -14,7 +14,6 @@ from gateway.channels.whatsapp.outgoing import CHOICES
 from gateway.channels.whatsapp.parse import LAST_MESSAGE, read_call
 from gateway.channels.whatsapp.render import render_reply
 from gateway.channels.whatsapp.settings import WhatsAppSettings, read_whatsapp
-from gateway.platform.failed_posts import failed_later
 from gateway.platform.protocol import (
     Abilities,
     ChatClosed,
@@ -28,7 +27,9 @@ from gateway.platform.protocol import (
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
+from shared.ids import log_id, session_id
 from shared.log import logger
+from shared.metrics import DELIVERY_FAILED_LATER
 
 ABILITIES: Final = Abilities(
     run_modes=("webhook",),
@@ -51,6 +52,7 @@ and silently discards it, so it must not be sent."""
 SIGNATURE: Final = "x-hub-signature-256"
 
 log = logger("whatsapp")
+delivery_log = logger("delivery")
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
@@ -97,7 +99,10 @@ class WhatsAppChannel:
         for message in call.messages:
             await inlet.take(msgspec.structs.replace(message, notes={**message.notes, **written_at}))
         for failed in call.failed:
-            failed_later(self.name, failed.chat, str(failed.code))
+            # Nothing is sent again: the line is not known any more.
+            DELIVERY_FAILED_LATER.labels(self.name).inc()
+            session = log_id(session_id(self.name, failed.chat)) if failed.chat else None
+            delivery_log.warning("post failed later", channel=self.name, session=session, reason=str(failed.code))
         if call.unreadable_parts:
             log.warning("parts of a call not read", channel=self.name, parts=call.unreadable_parts)
         return HookAnswer()

@@ -506,7 +506,7 @@ async def test_files_have_a_time(replica: Replica) -> None:
     replica.files.files = {"a": [b"text", asyncio.Event()], "b": [b"text"]}
     received = ReceivedFiles(cast(Platform, replica.files), replica.media, per_message=4, within_s=0.2)
     both = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a"), RemoteFile(handle="b", name="b")])
-    assert both.refused[0] == "a: it did not come in time; send it again"
+    assert both[1][0] == "a: it did not come in time; send it again"
     assert replica.files.closed == len(replica.files.fetched)
     await eventually(lambda: len(asyncio.all_tasks()) == 1, what="the end of what was being opened")
 
@@ -527,7 +527,7 @@ async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(
     replica.files.files = {"a": [b"text"]}
     received = ReceivedFiles(cast(Platform, replica.files), replica.media, per_message=4, within_s=0.05)
     given_up = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a")])
-    assert given_up.refused == ("a: it did not come in time; send it again",)
+    assert given_up[1] == ("a: it did not come in time; send it again",)
     slow.set()
     await eventually(lambda: opened and opened[0]._file.closed, within_s=30)
     assert list(replica.media._root.rglob(".part-*")) == []

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.platform.listener_lease import ListenerCursor, locks_of
-from gateway.platform.listening import PlatformListener
+from gateway.platform.listening import ListenerCursor, PlatformListener, locks_of
 from gateway.platform.protocol import ChannelBroken, Inlet, NotAccepted
 from shared.errors import RedisAway
 from shared.store import keys

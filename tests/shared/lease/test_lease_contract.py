@@ -11,7 +11,7 @@ import pytest
 
 from gateway.delivery.chat_lease import ChatLease
 from gateway.delivery.lease_keeper import ChatLeaseKeeper
-from gateway.platform.listener_lease import keep_lock
+from gateway.platform.listening import keep_lock
 from shared.errors import LeaseLost, RedisAway
 from tests.helpers.clock import HandClock
 from worker.lease.lease import Lease
