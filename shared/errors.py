@@ -1,24 +1,4 @@
-"""Every error Shoal raises on purpose.
-
-ShoalError
-├── SettingsError          a setting is missing or wrong; the start ends with one line
-├── BadInput               somebody outside sent something we refuse; has a code and a text for them
-│   ├── TooBig             the text is over the limit; says the number
-│   └── NotAllowed         a token, an Origin or an owner does not fit
-├── Refused                the input is fine, the moment is not; has a code and retry_after_s
-├── BadRecord              bytes in Redis are not a record we know; has a code
-├── RedisAway              Redis did not answer in time; the state may or may not have changed
-├── LeaseLost              the turn is not ours any more; its writes are refused
-├── TryLater               a job cannot go on now and asks for another try; has wait_s
-└── TurnEnded              whatever ends a turn before its reply, each with its outcome
-    ├── TurnReleased       drain or back-off: another worker goes on with it, nothing counted
-    ├── TurnParked         it waits for a person's yes; its lease is given up already
-    ├── TurnStopped        a person said stop
-    └── TurnLimited        a cap of the turn was reached; has the limit
-ModelError                 a model call failed; has kind, retry_after_s and whether trying again can help
-└── ModelClosed            nobody was asked: the whole fleet keeps away from this provider for a while
-ToolFailed                 a tool could not do it; the model reads the text and decides
-"""
+"""Every error Shoal raises on purpose."""
 
 from __future__ import annotations
 
@@ -28,8 +8,8 @@ class ShoalError(Exception):
 
 
 class SettingsError(ShoalError):
-    """A setting is missing or wrong. The text is one line that names the key and says what to
-    do."""
+    """A setting is missing or wrong; the start ends with one line that names the key and says what
+    to do."""
 
 
 class BadInput(ShoalError):
@@ -46,15 +26,12 @@ class TooBig(BadInput):
     """The input is over a size limit; the message gives both numbers."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(
-            "too_big", f"the message has {size_bytes:,} bytes; at most {limit_bytes:,} are allowed, please shorten it"
-        )
-        self.size_bytes = size_bytes
-        self.limit_bytes = limit_bytes
+        limit = f"at most {limit_bytes:,} are allowed, please shorten it"
+        super().__init__("too_big", f"the message has {size_bytes:,} bytes; {limit}")
 
 
 class NotAllowed(BadInput):
-    """The caller is not allowed to do this."""
+    """The caller is not allowed to do this: a token, an Origin or an owner does not fit."""
 
 
 class Refused(ShoalError):
@@ -82,21 +59,20 @@ class RedisAway(ShoalError):
 
 
 class LeaseLost(ShoalError):
-    """The session belongs to another worker now. A caller that gets this stops at once and
-    writes nothing more."""
+    """The session belongs to another worker now. A caller that gets this stops at once and writes
+    nothing more; its writes would be refused."""
 
 
 class TryLater(ShoalError):
-    """A job cannot go on now. It is run again after `wait_s`; what it has done so far stands."""
+    """A job cannot go on now. It is run again after `wait_s`; its work so far stands."""
 
     def __init__(self, reason: str, wait_s: float) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.wait_s = wait_s
 
 
 class TurnEnded(ShoalError):
-    """Base of errors that end a turn before its reply."""
+    """Base of errors that end a turn before its reply, each with an outcome of its own."""
 
 
 class TurnReleased(TurnEnded):
@@ -105,7 +81,6 @@ class TurnReleased(TurnEnded):
 
     def __init__(self, reason: str, delay_s: float = 0.0) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.delay_s = delay_s
 
 

@@ -6,15 +6,21 @@ import hashlib
 import re
 import secrets
 from functools import lru_cache
+from typing import Final
 from urllib.parse import quote, unquote
 
 from shared.errors import BadInput
 
-SESSION_LIMIT_BYTES = 200
-FOLDER_NAME = re.compile(r"[0-9a-f]{40}")
-"""The form of a name from `folder_name`."""
+SESSION_LIMIT_BYTES: Final = 200
+FOLDER_NAME: Final = re.compile(r"[0-9a-f]{40}")  # the form of a name from `folder_name`
+_SAFE: Final = "/@+=,!$'()*"
 
-_SAFE = "/@+=,!$'()*"
+API: Final = "api"  # channel of requests over HTTP
+MARK: Final = "~"
+"""First character of the name of an ephemeral session; people cannot choose such a name."""
+
+KEEP_MS: Final = 86_400_000
+"""Life of an ephemeral session that nobody ends: as long as its request may be repeated."""
 
 
 @lru_cache(4096)
@@ -28,7 +34,8 @@ def session_id(channel: str, chat_id: str) -> str:
         raise BadInput("bad_chat", "a session needs a channel and a chat id; one of them is empty")
     name = f"{quote(channel, safe='')}:{quote(chat_id, safe=_SAFE)}"
     if len(name) > SESSION_LIMIT_BYTES:
-        raise BadInput("bad_chat", f"the chat id is {len(name)} bytes long; at most {SESSION_LIMIT_BYTES} are allowed")
+        limit = f"at most {SESSION_LIMIT_BYTES} are allowed"
+        raise BadInput("bad_chat", f"the chat id is {len(name)} bytes long; {limit}")
     return name
 
 
@@ -36,6 +43,24 @@ def split_session(session: str) -> tuple[str, str]:
     """Return the (channel, chat id) of a session."""
     channel, _, chat = session.partition(":")
     return unquote(channel), unquote(chat)
+
+
+def ephemeral_chat(principal: str, ticket: str) -> str:
+    """Return the chat id of an ephemeral session, which is created for one request over HTTP and
+    deleted with its answer; `ticket` is the request's own name."""
+    return f"{principal}/{MARK}{ticket}"
+
+
+def is_ephemeral(session: str) -> bool:
+    """Tell whether a session is ephemeral."""
+    channel, _, chat = session.partition(":")
+    return channel == API and chat.partition("/")[2].startswith(MARK)
+
+
+def account_of(session: str) -> str:
+    """Return the account that a session's budget belongs to: its own, or one of its person for
+    all ephemeral sessions."""
+    return session[: session.index(MARK) + 1] if is_ephemeral(session) else session
 
 
 def folder_name(session: str) -> str:

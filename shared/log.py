@@ -1,8 +1,8 @@
 """The log: events of two or three words, values as fields, secrets masked. Lines of libraries are
 formatted like ours.
 
-JSON by default, readable text on a terminal. Message text and chat ids are never
-logged; a session appears as a hash.
+JSON by default, readable text on a terminal. Message text and chat ids are never logged; a session
+appears as a hash.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ __all__ = ["Logger", "add_work", "bind_work", "configure", "logger", "redact"]
 
 Logger = structlog.typing.FilteringBoundLogger
 
-_QUIET: Final = ("arq", "asyncio", "httpcore", "httpx", "LiteLLM", "openai", "urllib3", "uvicorn", "websockets")
-_SECRET_FIELDS: Final = frozenset({"api_key", "authorization", "cookie", "password", "secret", "token"})
-_UNSEEN: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127, *range(128, 160))} | {10: "\\n", 9: "\t"}
+# At info they repeat ours, and arq logs the arguments of jobs.
+_QUIET: Final = "arq asyncio httpcore httpx LiteLLM openai urllib3 uvicorn websockets".split()
+_SECRET_FIELDS: Final = {"api_key", "authorization", "cookie", "password", "secret", "token"}
+_CONTROLS: Final = (*range(32), 127, *range(128, 160))
+_UNSEEN: Final = {code: f"\\x{code:02x}" for code in _CONTROLS} | {10: "\\n", 9: "\t"}
 
 
 def logger(name: str) -> Logger:
-    """Return the logger of one part, e.g. `leases`. Call it as `log.info("lease lost",
-    queue=...)`."""
+    """Return the logger of one part, e.g. `leases`. Call it as `log.info("lease lost", queue=x)`."""
     made: Logger = structlog.get_logger(name)
     return made
 
@@ -49,32 +50,24 @@ class Work(NamedTuple):
     """The work that a task is doing. The session is kept as it is: its hash is computed only for a
     line that is written."""
 
-    session: str | None
-    turn: int | None
-    worker: str | None
-    attempt: int | None
-    trace_id: str | None
+    session: str | None = None
+    turn: int | None = None
+    worker: str | None = None
+    attempt: int | None = None
+    trace_id: str | None = None
 
 
 _work: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
 
 
 class bind_work:  # noqa: N801 (it reads as a verb)
-    """Add these fields, and the session's channel, to every line that this task, or a task that it
-    starts, logs inside the block."""
+    """Add the fields of a Work, and the session's channel, to every line that this task, or a task
+    that it starts, logs inside the block."""
 
     __slots__ = ("_token", "_work")
 
-    def __init__(
-        self,
-        *,
-        session: str | None = None,
-        turn: int | None = None,
-        worker: str | None = None,
-        attempt: int | None = None,
-        trace_id: str | None = None,
-    ) -> None:
-        self._work = Work(session, turn, worker, attempt, trace_id)
+    def __init__(self, **fields: Any) -> None:
+        self._work = Work(**fields)
 
     def __enter__(self) -> None:
         outer, work = _work.get(), self._work
@@ -104,35 +97,38 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
     With `for_good` each line costs less, and a later call has no effect on loggers already used."""
     out = stream if stream is not None else sys.stderr
     terminal = out.isatty()
-    as_json = settings.as_json(terminal=terminal)
-    colours = settings.colour == "always" or (settings.colour == "auto" and terminal)
     level = logging.getLevelNamesMapping()[settings.level.upper()]
-
     handler = logging.StreamHandler(out)
-    common: list[structlog.typing.Processor] = [
-        add_work,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso" if as_json else "%H:%M:%S", utc=as_json),
-        structlog.processors.StackInfoRenderer(),
-        structlog.processors.format_exc_info,
-    ]
-    last: list[structlog.typing.Processor] = (
-        [_process_adder(process), _mask_secrets, _to_json]
-        if as_json
-        else [_mask_secrets, _to_one_line, _console_renderer(colours)]
-    )
-    structlog.configure(
-        processors=[_Line(process)] if as_json else [*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=partial(_Lines, handler) if as_json else structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=for_good,
-    )
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=common,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    factory: Any = structlog.stdlib.LoggerFactory()
+    if settings.as_json(terminal=terminal):
+        line = _Line(process)
+        processors: list[structlog.typing.Processor] = [line]
+        factory = partial(_Lines, handler)
+        handler.setFormatter(line)
+    else:
+        ours = structlog.stdlib.ProcessorFormatter
+        common: list[structlog.typing.Processor] = [
+            add_work,
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            structlog.processors.StackInfoRenderer(),
+            structlog.processors.format_exc_info,
+        ]
+        # The renderer's own tracebacks show local variables, and so what people wrote.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=settings.colour == "always" or (settings.colour == "auto" and terminal),
+            pad_event_to=24,
+            exception_formatter=structlog.dev.plain_traceback,
         )
+        processors = [*common, ours.wrap_for_formatter]
+        last: list[Any] = [ours.remove_processors_meta, _mask_secrets, _to_one_line, renderer]
+        handler.setFormatter(ours(foreign_pre_chain=common, processors=last))
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=factory,
+        cache_logger_on_first_use=for_good,
     )
     if for_good:
         logging._srcfile = None  # documented way to skip the search for the calling line
@@ -140,27 +136,38 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for name in _QUIET:  # at info they repeat ours, and arq logs the arguments of jobs
+    for name in _QUIET:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
-class _Line:
-    """Formatter of our own JSON lines: does what the processors do for libraries in one step,
-    without a record of `logging`, at a fraction of the cost."""
+class _Line(logging.Formatter):
+    """Formatter of JSON lines. Ours are made in one step, without a record of `logging`, at a
+    fraction of the cost."""
 
     def __init__(self, process: str) -> None:
+        super().__init__()
         self._process = process
 
     def __call__(self, lines: _Lines, method: str, event: MutableMapping[str, Any]) -> str:
+        return self._encode(lines.name, method, event)
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, Any] = {"event": record.getMessage()}
+        if record.exc_info:
+            event["exc_info"] = record.exc_info
+        return self._encode(record.name, record.levelname.lower(), event)
+
+    def _encode(self, name: str, method: str, event: MutableMapping[str, Any]) -> str:
         if "exc_info" in event:
-            event = structlog.processors.format_exc_info(lines, method, event)
+            event = structlog.processors.format_exc_info(None, method, event)
         # Only the event's own fields are searched for secrets: hashes, numbers and names, which are
         # added below, hold none.
         line = {key: _clean(key, value) for key, value in event.items()}
-        add_work(lines, method, line)
+        add_work(None, method, line)
         line["level"] = method
-        line["logger"] = lines.name
-        line["timestamp"] = f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+        line["logger"] = name
+        now = datetime.now(UTC).replace(tzinfo=None)
+        line["timestamp"] = f"{now.isoformat(timespec='microseconds')}Z"
         line["process"] = self._process
         return _encode(line)
 
@@ -191,25 +198,6 @@ class _Lines:
 _encode: Final = json.JSONEncoder().encode
 
 
-def _to_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
-    return _encode(event)
-
-
-def _console_renderer(colours: bool) -> structlog.dev.ConsoleRenderer:
-    # The renderer's own tracebacks show local variables, and so what people wrote.
-    return structlog.dev.ConsoleRenderer(
-        colors=colours, pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
-    )
-
-
-def _process_adder(process: str) -> structlog.typing.Processor:
-    def add(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        event["process"] = process
-        return event
-
-    return add
-
-
 def _mask_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     return {key: _clean(key, value) for key, value in event.items()}
 
@@ -234,7 +222,8 @@ def _clean(key: str, value: Any) -> Any:
 
 def _to_one_line(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Nobody outside can write lines of their own, or colours, onto the operator's terminal."""
+    whole = ("exception", "stack")
     return {
-        key: value.translate(_UNSEEN) if isinstance(value, str) and key not in ("exception", "stack") else value
+        key: value.translate(_UNSEEN) if isinstance(value, str) and key not in whole else value
         for key, value in event.items()
     }

@@ -10,9 +10,8 @@ from gateway.ingress.approvals import ApprovalDesk
 from gateway.ingress.commands import CommandRunner
 from gateway.process.traces import receive_span, record_accepted
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.ephemeral import is_ephemeral
 from shared.errors import RedisAway, Refused, TooBig
-from shared.ids import log_id
+from shared.ids import is_ephemeral, log_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from shared.ephemeral import account_of
+from shared.ids import account_of
 from shared.store.client.redis_client import RedisClient
 
 _MICROS: Final = 1_000_000  # a chat's money is counted in whole millionths of a dollar, which add up without error

@@ -8,9 +8,8 @@ from typing import Final
 
 import msgspec
 
-from shared.ephemeral import API, KEEP_MS, MARK, ephemeral_chat
 from shared.errors import ShoalError
-from shared.ids import session_id
+from shared.ids import API, KEEP_MS, MARK, ephemeral_chat, session_id
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 

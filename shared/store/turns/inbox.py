@@ -8,9 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from shared.crash_points import crash_point
-from shared.ephemeral import KEEP_MS, is_ephemeral
 from shared.errors import BadInput, Refused, TooBig
-from shared.ids import session_id
+from shared.ids import KEEP_MS, is_ephemeral, session_id
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage

@@ -7,9 +7,8 @@ from typing import Final
 
 import msgspec
 
-from shared.ephemeral import is_ephemeral
 from shared.errors import BadInput, LeaseLost, TurnLimited, TurnStopped
-from shared.ids import split_session
+from shared.ids import is_ephemeral, split_session
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.effects import Effect, SayEffect, SpawnEffect
 from shared.messages.live import TurnEvent, encode_live

@@ -7,8 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from shared.ephemeral import KEEP_MS, account_of, is_ephemeral
-from shared.ids import nonce
+from shared.ids import KEEP_MS, account_of, is_ephemeral, nonce
 from shared.messages.codec import SCHEMA_VERSION
 from shared.messages.inbound import PRESET, InboundMessage
 from shared.messages.live import TurnEvent

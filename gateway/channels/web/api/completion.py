@@ -17,9 +17,8 @@ from gateway.ingress.ingest import Ingress
 from shared.chatlog.follower import ChatFollower
 from shared.chatlog.turn_reader import TurnReader
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.ephemeral import API, ephemeral_chat
 from shared.errors import BadInput, RedisAway, Refused
-from shared.ids import log_id, session_id
+from shared.ids import API, ephemeral_chat, log_id, session_id
 from shared.log import logger
 from shared.media.reference import read_reference
 from shared.media.store import MediaStore

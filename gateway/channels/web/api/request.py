@@ -14,8 +14,8 @@ import msgspec
 
 from gateway.channels.web.api.errors import ApiError, bad_parameter
 from gateway.channels.web.api.parameters import check_parameters
-from shared.ephemeral import MARK
 from shared.errors import BadInput
+from shared.ids import MARK
 from shared.log import logger
 from shared.media.store import MediaStore, MediaTooBig
 from shared.messages.transcript import AssistantEntry, UserEntry

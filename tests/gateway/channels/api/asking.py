@@ -12,8 +12,7 @@ import msgspec
 from openai import AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient
 from openai.types.chat import ChatCompletionChunk
 
-from shared.ephemeral import API, is_ephemeral
-from shared.ids import nonce, session_id
+from shared.ids import API, is_ephemeral, nonce, session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage

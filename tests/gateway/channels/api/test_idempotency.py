@@ -10,7 +10,7 @@ from typing import Any
 import openai as official
 import pytest
 
-from shared.ephemeral import KEEP_MS
+from shared.ids import KEEP_MS
 from shared.messages.answer import decode_answer
 from shared.settings import MediaSettings
 from shared.store import keys
