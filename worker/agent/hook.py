@@ -12,10 +12,10 @@ import msgspec
 
 from shared.messages.transcript import ToolEntry
 from worker.agent.model.model import TokenUsage, ToolCallRequest
-from worker.agent.tools.tool import Outcome, Report, ignore_report
+from worker.agent.tools.tool import Outcome, Report, ignore_report, is_cancelled
 
 T = TypeVar("T")
-
+Check = Callable[[Any], Any]
 CALL_LIMIT_S: Final = 1.0
 MUTE_S: Final = 60.0
 """Seconds for which a hook that was too slow for a delta gets none: a reply has hundreds."""
@@ -93,7 +93,11 @@ class CompositeHook(AgentHook):
     neither half-changed messages nor an answer of the wrong type."""
 
     def __init__(
-        self, hooks: Iterable[AgentHook] = (), *, report: Report = ignore_report, call_limit_s: float = CALL_LIMIT_S
+        self,
+        hooks: Iterable[AgentHook] = (),
+        *,
+        report: Report = ignore_report,
+        call_limit_s: float = CALL_LIMIT_S,
     ) -> None:
         self._report = report
         self._call_limit_s = call_limit_s
@@ -112,11 +116,10 @@ class CompositeHook(AgentHook):
             if not hook.changes_messages:
                 await self._guard(hook, "before_iteration", context)
                 continue
-            kept = context.messages  # a hook works on a copy, so that a failure halfway leaves no trace
+            kept = context.messages  # a hook works on a copy: a failure halfway leaves no trace
             context.messages = [dict(message) for message in kept]
-            if not await self._guard(
-                hook, "before_iteration", context, check=partial(_messages_are_valid, context, kept)
-            ):
+            check = partial(_check_messages, context, kept)
+            if not await self._guard(hook, "before_iteration", context, check=check):
                 context.messages = kept
 
     async def on_stream(self, delta: str) -> None:
@@ -137,7 +140,7 @@ class CompositeHook(AgentHook):
         refused: dict[str, str] = {}
         for hook in self._before_tools:
             answer = await self._guard(hook, "before_execute_tools", calls, check=_checked_refusals)
-            refused = {**(answer or {}), **refused}
+            refused = (answer or {}) | refused
         return refused
 
     async def after_iteration(self, result: IterationDone) -> None:
@@ -150,28 +153,25 @@ class CompositeHook(AgentHook):
             text = text if answer is None else answer
         return text
 
-    async def _guard(self, hook: AgentHook, event: str, *arguments: Any, check: Callable[[Any], Any] = bool) -> Any:
+    async def _guard(self, hook: AgentHook, event: str, *arguments: Any, check: Check = bool) -> Any:
         """Return the hook's answer as `check` returns it; None if either fails or is too slow."""
         try:
             return check(await within(self._call_limit_s, getattr(hook, event)(*arguments)))
-        except asyncio.CancelledError as exc:
+        except (asyncio.CancelledError, Exception) as exc:
             # Only a cancellation of this task goes up; one that the hook made itself is its fault.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if isinstance(exc, asyncio.CancelledError) and is_cancelled():
                 raise
-            self._report(f"hook {type(hook).__name__}.{event}", exc)
-        except Exception as exc:
             self._report(f"hook {type(hook).__name__}.{event}", exc)
         return None
 
 
 def _hooks_with(method: str, hooks: Iterable[AgentHook]) -> tuple[AgentHook, ...]:
     """Return the hooks that override a method."""
-    nothing = getattr(AgentHook, method)
-    return tuple(hook for hook in hooks if getattr(getattr(hook, method), "__func__", None) is not nothing)
+    base = getattr(AgentHook, method)
+    return tuple(hook for hook in hooks if getattr(getattr(hook, method), "__func__", 0) is not base)
 
 
-def _messages_are_valid(context: Iteration, kept: Sequence[Mapping[str, Any]], _answer: Any) -> bool:
+def _check_messages(context: Iteration, kept: list[dict[str, Any]], _answer: Any) -> bool:
     """Return True if the messages that a hook left can be sent at all; raise otherwise."""
     if context.messages == kept:
         return True
@@ -223,7 +223,7 @@ def _resume(call: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any,
     while True:
         try:
             came = yield waits_for
-        except BaseException as exc:  # a cancellation or timeout must reach the coroutine, as with await
+        except BaseException as exc:  # a cancellation must reach the coroutine, as with await
             step = partial(call.throw, exc)
         else:
             step = partial(call.send, came)

@@ -10,6 +10,8 @@ import msgspec
 from worker.agent.model.model import TokenUsage, ToolSpec
 from worker.agent.ports import NULL_PORTS, Allowance
 
+Messages = Sequence[Mapping[str, Any]]
+
 CHARS_PER_TOKEN: Final = 4
 MESSAGE_TOKENS: Final = 4  # tokens of the frame of one message (role, separators)
 IMAGE_TOKENS: Final = 1600
@@ -32,13 +34,12 @@ class Meter:
         self._since_pop += usage
         self.warning = await self._allowance.count(usage) or self.warning
 
-    def add_estimate(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = (), *, output: str = ""
-    ) -> None:
+    def add_estimate(self, messages: Messages, tools: Sequence[ToolSpec] = (), *, output: str = "") -> None:
         """Charge a call that ended without a reply after the model had begun on it, and had written
         `output`. Its provider charges for it and does not say how much: the allowance gets an
         estimate. `used` has only the numbers of providers."""
-        self._allowance.count_later(TokenUsage(estimate_tokens(messages, tools), _size(output) // CHARS_PER_TOKEN))
+        written = _size(output) // CHARS_PER_TOKEN
+        self._allowance.count_later(TokenUsage(estimate_tokens(messages, tools), written))
 
     def pop_usage(self) -> TokenUsage:
         """Return the usage added since the last pop."""
@@ -64,7 +65,7 @@ class Budget(msgspec.Struct, frozen=True):
         return int(min(max(left, self.context_tokens // 8), self.context_tokens * self.compact_at))
 
 
-def estimate_tokens(messages: Sequence[Mapping[str, Any]], tools: Sequence[ToolSpec] = ()) -> int:
+def estimate_tokens(messages: Messages, tools: Sequence[ToolSpec] = ()) -> int:
     """Estimate the tokens of a prompt: one for four bytes of text, a fixed number for an image.
     That is a little high for English and about right for scripts of three bytes a character. An
     estimate needs no tokenizer; the share that `Budget` leaves free covers its error."""

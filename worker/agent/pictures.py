@@ -53,7 +53,7 @@ class TurnPictures:
     def remove_from(self, messages: Iterable[Message]) -> list[Message]:
         """Return the messages without any of these pictures. No more are shown in this turn."""
         self._left = 0
-        return [_without_images(message) if _has_pictures(message) else message for message in messages]
+        return [_without_pictures(message) for message in messages]
 
     async def _load_picture(self, path: str) -> Image | str:
         """Return a picture, or the reason why it is not shown."""
@@ -68,10 +68,8 @@ class TurnPictures:
         return image
 
 
-def _has_pictures(message: Message) -> bool:
+def _without_pictures(message: Message) -> Message:
     content = message["content"]
-    return isinstance(content, list) and str(content[-1].get("text")).startswith(MARK)
-
-
-def _without_images(message: Message) -> Message:
-    return {**message, "content": f"{message['content'][-1]['text']}: {REFUSED}"}
+    if not isinstance(content, list) or not str(content[-1].get("text")).startswith(MARK):
+        return message
+    return {**message, "content": f"{content[-1]['text']}: {REFUSED}"}

@@ -113,7 +113,7 @@ class AgentRun:
         await self._report_round(reply, results)
 
     async def _store(self, reply: ModelReply) -> StoredReply:
-        stored = StoredReply(self._steps.assistant_entry(reply.text or None, reply, self._spec.clock.now_ms()))
+        stored = StoredReply(self._steps.assistant_entry(reply.text or None, reply))
         await self._journal.append(stored.reply)
         return stored
 
@@ -140,7 +140,7 @@ class AgentRun:
         content = valid_text(await self._spec.hook.finalize_content(content) or content)
         if self._meter.warning and outcome != "budget":
             content = f"{content}\n\n{self._meter.warning}"
-        final = self._steps.assistant_entry(content, reply, self._spec.clock.now_ms(), with_calls=False)
+        final = self._steps.assistant_entry(content, reply, with_calls=False)
         return AgentResult(
             content=content,
             entries=self._steps.history_entries(final),
@@ -150,7 +150,6 @@ class AgentRun:
         )
 
     async def _report_round(self, reply: ModelReply, results: tuple[ToolEntry, ...] = ()) -> None:
-        """Tell the hooks about the round that has ended."""
         runs = self._actor.runs
         done = IterationDone(
             session=self._spec.session,

@@ -19,7 +19,8 @@ class TurnSteps:
 
     def __init__(self, spec: AgentRunSpec) -> None:
         self._spec = spec
-        replies = [(at, step) for at, step in enumerate(spec.resume) if isinstance(step, AssistantEntry)]
+        steps = enumerate(spec.resume)
+        replies = [(at, step) for at, step in steps if isinstance(step, AssistantEntry)]
         self._call_ids = {call.id for _, reply in replies for call in reply.tool_calls}
         point = resume_point(spec.resume)
         whole = point is None or point.answered
@@ -35,7 +36,8 @@ class TurnSteps:
                 case AssistantEntry() | ToolEntry():
                     yield step
                 case JoinEntry(messages=numbers):
-                    yield from (self._spec.joined[n].entry for n in numbers if n in self._spec.joined)
+                    joined = self._spec.joined
+                    yield from (joined[number].entry for number in numbers if number in joined)
 
     def calls(self) -> Iterator[ToolCallRequest]:
         """Yield every call whose result the model has seen."""
@@ -46,8 +48,8 @@ class TurnSteps:
     @property
     def answered_text(self) -> str:
         """The answers that were followed by further messages: they are a part of the final text."""
-        answers = (entry for entry in self.entries if isinstance(entry, AssistantEntry) and not entry.tool_calls)
-        return "\n\n".join(entry.content for entry in answers if entry.content)
+        replies = (entry for entry in self.entries if isinstance(entry, AssistantEntry))
+        return "\n\n".join(one.content for one in replies if one.content and not one.tool_calls)
 
     @property
     def stored(self) -> ModelReply | None:
@@ -55,7 +57,8 @@ class TurnSteps:
         if self._stored is None:
             return None
         reply = self._stored.reply
-        return ModelReply(text=reply.content or "", calls=tuple(map(requested_call, reply.tool_calls)))
+        calls = tuple(map(requested_call, reply.tool_calls))
+        return ModelReply(text=reply.content or "", calls=calls)
 
     def pop_stored(self) -> StoredReply | None:
         """Return the stored reply with the state of its calls, and forget it."""
@@ -67,23 +70,23 @@ class TurnSteps:
         providers repeat or omit ids, by which the ledger finds intents, results and effects."""
         named: list[ToolCallRequest] = []
         for at, call in enumerate(reply.calls):
-            new = call.id if call.id and call.id not in self._call_ids else f"call_{self.rounds}_{at}"
+            new = call.id
+            if not new or new in self._call_ids:
+                new = f"call_{self.rounds}_{at}"
             while new in self._call_ids:
                 new += "_"
             self._call_ids.add(new)
             named.append(replace(call, id=new))
         return replace(reply, calls=tuple(named))
 
-    def assistant_entry(
-        self, content: str | None, reply: ModelReply, at_ms: int, *, with_calls: bool = True
-    ) -> AssistantEntry:
+    def assistant_entry(self, content: str | None, reply: ModelReply, *, with_calls: bool = True) -> AssistantEntry:
         """Return a reply in the form of the ledger."""
         return AssistantEntry(
             content=content,
             turn=self._spec.turn,
             tool_calls=tuple(map(stored_call, reply.calls)) if with_calls else (),
             reasoning=reply.reasoning,
-            at=at_ms,
+            at=self._spec.clock.now_ms(),
             seen=self._spec.files.stamp() if with_calls else "",
         )
 
@@ -97,5 +100,5 @@ class TurnSteps:
     def history_entries(self, final: AssistantEntry) -> tuple[TranscriptEntry, ...]:
         """Return the entries that history gains from this turn."""
         joined = [entry for entry in self.entries if isinstance(entry, UserEntry)]
-        chars = self._spec.saved_result_chars
-        return saved_history(self._spec.entry, self.entries, final, joined=joined, result_chars=chars)
+        spec, chars = self._spec, self._spec.saved_result_chars
+        return saved_history(spec.entry, self.entries, final, joined=joined, result_chars=chars)

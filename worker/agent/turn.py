@@ -136,8 +136,8 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
                 point.results[entry.call_id] = entry
             case ApprovalEntry() if point is not None:
                 point.approvals[entry.call_id] = ApprovalState(entry)
-            case DecisionEntry() if point is not None and entry.call_id in point.approvals:
-                point.approvals[entry.call_id] = ApprovalState(point.approvals[entry.call_id].question, entry)
+            case DecisionEntry(call_id=id) if point is not None and id in point.approvals:
+                point.approvals[id] = ApprovalState(point.approvals[id].question, entry)
     return point
 
 
@@ -153,10 +153,8 @@ def saved_history(
     steps, one final text. Also for a turn that was stopped. `steps` is its ledger or its
     transcript. An answer that was followed by further messages is left out, because the final text
     contains it. Results are cut to `result_chars`, in their calls' order; none is missing."""
-    kept: list[TranscriptEntry] = [entry, *joined]
-    kept.extend(pair_calls_with_results(step for step in steps if isinstance(step, ToolEntry) or _has_calls(step)))
-    if final is not None:
-        kept.append(final)
+    calling = pair_calls_with_results(s for s in steps if isinstance(s, ToolEntry) or _has_calls(s))
+    kept = [entry, *joined, *calling, *([] if final is None else [final])]
     return tuple(_history_form(item, result_chars) for item in kept)
 
 

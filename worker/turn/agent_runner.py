@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from shared.store.fleet.provider_limits import ProviderLimits
 from shared.store.fleet.spending import Spending
 from worker.agent.hook import CompositeHook
 from worker.agent.loop import run_agent
-from worker.agent.model.compact import make_compact
+from worker.agent.model.compact import compact
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import ApprovalPolicy
@@ -66,7 +67,7 @@ class AgentRunner:
             context_tokens=limits.context_tokens,
             compact_at=agent.compact_at,
             compact_keep=agent.compact_keep,
-            compact=make_compact(model),
+            compact=partial(compact, model),
             allowance=ChatBudget(self._spending, session, budget, late=late, price=price),
         )
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -27,7 +28,7 @@ from worker.agent.model.compact import (
     SUMMARY_TOKENS,
     Compacted,
     Message,
-    make_compact,
+    compact,
     shorten_results,
 )
 from worker.agent.model.model import Image, LLMResponse, ModelRequest, OnDelta, TokenUsage
@@ -69,7 +70,7 @@ async def compacted(
     aim_tokens: int = 100_000,
     task: Message = TASK,
 ) -> Compacted:
-    return await make_compact(model)(messages, task=task, keep=keep, aim_tokens=aim_tokens)
+    return await compact(model, messages, task=task, keep=keep, aim_tokens=aim_tokens)
 
 
 def assert_pairs(messages: Sequence[Mapping[str, Any]]) -> None:
@@ -318,7 +319,7 @@ class Steady:
 
 
 async def run(turn: Turn, **more: Any) -> AgentResult:
-    return await turn.run(compact=make_compact(turn.model), **more)
+    return await turn.run(compact=partial(compact, turn.model), **more)
 
 
 async def test_a_long_turn_stays_within_its_budget_and_history_keeps_everything() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from worker.agent.tools.schema import DEPTH, JsonParameters
+from worker.agent.tools.schema import DEPTH, JsonParameters, names_of
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -72,5 +72,5 @@ def test_arguments_without_a_bottom_are_refused() -> None:
 
 def test_the_names_are_those_of_the_schema() -> None:
     """For the text that a model reads when it used others."""
-    assert "or_null" in JsonParameters(SCHEMA).names
-    assert JsonParameters({"type": "object"}).names == ()
+    assert "or_null" in names_of(JsonParameters(SCHEMA))
+    assert names_of(JsonParameters({"type": "object"})) == ()

@@ -87,7 +87,8 @@ class Asker:
     async def _call(self, messages: Messages, stream: ReplyStream) -> LLMResponse:
         """Make one call, and repeat it if its stream broke after text was shown: only here can that
         text be taken back, so the retries inside the model leave such faults alone."""
-        request = ModelRequest(messages, self._tools, max(1, self._spec.max_tokens), self._spec.temperature)
+        max_tokens = max(1, self._spec.max_tokens)
+        request = ModelRequest(messages, self._tools, max_tokens, self._spec.temperature)
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
             # Cleared after the checkpoint: a turn that is stopped there keeps the text it shows.
@@ -101,7 +102,8 @@ class Asker:
             except BaseException as exc:  # a cancelled call has cost tokens too
                 if stream.touched or _had_begun(exc):
                     self._meter.add_estimate(messages, self._tools, output=stream.unkept)
-                if not (isinstance(exc, ModelError) and exc.retryable and stream.touched and restarts_left):
+                broken = isinstance(exc, ModelError) and exc.retryable and stream.touched
+                if not broken or not restarts_left:
                     raise
                 await stream.rewind()
         raise AssertionError("the last try returns or raises")
@@ -110,4 +112,5 @@ class Asker:
 def _had_begun(exc: BaseException) -> bool:
     """Return whether the model was probably at work when a call ended before its first token: it
     may think for long first. A refused call costs nothing."""
-    return isinstance(exc, asyncio.CancelledError) or (isinstance(exc, ModelError) and exc.kind == "timeout")
+    timeout = isinstance(exc, ModelError) and exc.kind == "timeout"
+    return timeout or isinstance(exc, asyncio.CancelledError)

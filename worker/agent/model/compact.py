@@ -3,8 +3,8 @@ summary of the task. Only the prompt becomes smaller; ledger and history keep ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -43,49 +43,42 @@ class Compacted(msgspec.Struct, frozen=True):
     usage: TokenUsage | None = None
 
 
-class Compact(Protocol):
-    """Compacts the messages of a running turn."""
-
-    async def __call__(self, messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
-        """Keep the system text, `task` (the message to answer) and the newest `keep` messages, as
-        far as that fits in about `aim_tokens`; a call keeps its results. Raises no ModelError."""
-        ...
+Compact = Callable[..., Awaitable[Compacted]]  # `compact` for one model
 
 
-def make_compact(model: Model, *, prompt: str = PROMPT, max_tokens: int = SUMMARY_TOKENS) -> Compact:
-    """Return a Compact that makes one call to `model`. If it fails, a note replaces the summary."""
-
-    async def compact(messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
-        head, rest = _without_system(messages)
+async def compact(model: Model, messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
+    """Keep the system text, `task` (the message to answer) and the newest `keep` messages, as far as
+    that fits in about `aim_tokens`; a call keeps its results. One call to `model` sums up the rest;
+    if it fails, a note takes the place of the summary."""
+    system = 1 if messages and messages[0]["role"] == "system" else 0
+    head, rest = list(messages[:system]), list(messages[system:])
+    start = _start(rest, keep)
+    # Fewer and fewer messages stay until they fit with their results cut short and a summary.
+    while keep > 1 and _least_tokens([*head, task, *rest[start:]]) + SUMMARY_TOKENS > aim_tokens:
+        keep //= 2
         start = _start(rest, keep)
-        # Fewer and fewer messages stay until they fit with their results cut short and a summary.
-        while keep > 1 and _least_tokens([*head, task, *rest[start:]]) + max_tokens > aim_tokens:
-            keep //= 2
-            start = _start(rest, keep)
-        middle, tail = [message for message in rest[:start] if message != task], rest[start:]
-        asked = [] if task in tail else [task]
-        notes, usage = await summed_up(middle, task, aim_tokens)
-        return Compacted(shorten_results([*head, *notes, *asked, *tail], aim_tokens), usage)
+    middle, tail = [message for message in rest[:start] if message != task], rest[start:]
+    asked = [] if task in tail else [task]
+    notes, usage = await _sum_up(model, middle, task, aim_tokens)
+    return Compacted(shorten_results([*head, *notes, *asked, *tail], aim_tokens), usage)
 
-    async def summed_up(
-        middle: list[Message], task: Message, aim_tokens: int
-    ) -> tuple[list[Message], TokenUsage | None]:
-        # A prompt may be compacted several times. If nothing but old summaries is left to sum up,
-        # another call would only lose detail.
-        known = [message for message in middle if _is_summary(message)]
-        if len(known) == len(middle):
-            return known, None
-        record = _render_record(middle, task, max(aim_tokens * CHARS_PER_TOKEN, 20 * _LEAST_CHARS))
-        try:
-            prompt_messages = [{"role": "system", "content": prompt}, _user_message(record)]
-            reply = await model.chat(ModelRequest(prompt_messages, (), max_tokens, _TEMPERATURE))
-        except ModelError:
-            return [*known, _user_message(LEFT_OUT)], None
-        summary = strip_think(valid_text(reply.content or ""))
-        note = [_user_message(f"{SUMMARY_MARK}\n{summary}")] if summary else [*known, _user_message(LEFT_OUT)]
-        return note, reply.usage
 
-    return compact
+async def _sum_up(
+    model: Model, middle: list[Message], task: Message, aim_tokens: int
+) -> tuple[list[Message], TokenUsage | None]:
+    # A prompt may be compacted several times. To sum up old summaries again would only lose detail.
+    known = [message for message in middle if _is_summary(message)]
+    if len(known) == len(middle):
+        return known, None
+    record = _render_record(middle, task, max(aim_tokens * CHARS_PER_TOKEN, 20 * _LEAST_CHARS))
+    asked = [{"role": "system", "content": PROMPT}, _user_message(record)]
+    failed = [*known, _user_message(LEFT_OUT)]
+    try:
+        reply = await model.chat(ModelRequest(asked, (), SUMMARY_TOKENS, _TEMPERATURE))
+    except ModelError:
+        return failed, None
+    summary = strip_think(valid_text(reply.content or ""))
+    return [_user_message(f"{SUMMARY_MARK}\n{summary}")] if summary else failed, reply.usage
 
 
 def shorten_results(messages: Sequence[Message], aim_tokens: int) -> list[Message]:
@@ -101,11 +94,6 @@ def shorten_results(messages: Sequence[Message], aim_tokens: int) -> list[Messag
         too_many -= estimate_tokens([kept[at]]) - estimate_tokens([smaller])
         kept[at] = smaller
     return kept
-
-
-def _without_system(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
-    first = 1 if messages and messages[0]["role"] == "system" else 0
-    return list(messages[:first]), list(messages[first:])
 
 
 def _start(messages: Sequence[Message], keep: int) -> int:
@@ -133,21 +121,18 @@ def _result_chars(message: Message) -> int:
 def _render_record(messages: Sequence[Message], task: Message, room_chars: int) -> str:
     """Return the messages as text for the summary, each cut to the same length so that all fit."""
     lines = [f"{message['role'].upper()}: {_render_message(message)}" for message in messages]
-    task_line = (
-        f"The task that the agent is working on now:\n{shorten(_content_text(task['content']), room_chars // 4)}"
-    )
-    limit_chars = room_chars
-    while limit_chars > _LEAST_CHARS and sum(min(len(line), limit_chars) for line in lines) > room_chars * 3 // 4:
-        limit_chars = max(_LEAST_CHARS, limit_chars * 3 // 4)
-    return "\n\n".join([task_line, "The record:", *(shorten(line, limit_chars) for line in lines)])
+    asked = shorten(_content_text(task["content"]), room_chars // 4)
+    limit = room_chars
+    while limit > _LEAST_CHARS and sum(min(len(line), limit) for line in lines) > room_chars * 3 // 4:
+        limit = max(_LEAST_CHARS, limit * 3 // 4)
+    head = f"The task that the agent is working on now:\n{asked}"
+    return "\n\n".join([head, "The record:", *(shorten(line, limit) for line in lines)])
 
 
 def _render_message(message: Message) -> str:
-    calls = "".join(
-        f"\n(calls {call['function']['name']} with {call['function']['arguments']})"
-        for call in message.get("tool_calls") or ()
-    )
-    return f"{_content_text(message['content'])}{calls}"
+    asked = [call["function"] for call in message.get("tool_calls") or ()]
+    calls = [f"(calls {one['name']} with {one['arguments']})" for one in asked]
+    return "\n".join([_content_text(message["content"]), *calls])
 
 
 def _content_text(content: Any) -> str:
@@ -157,7 +142,8 @@ def _content_text(content: Any) -> str:
 
 
 def _is_summary(message: Message) -> bool:
-    return message["role"] == "user" and _content_text(message["content"]).startswith((SUMMARY_MARK, LEFT_OUT))
+    text = _content_text(message["content"])
+    return message["role"] == "user" and text.startswith((SUMMARY_MARK, LEFT_OUT))
 
 
 def _user_message(text: str) -> Message:

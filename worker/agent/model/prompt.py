@@ -39,7 +39,8 @@ def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
 
 def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
     """Return the message to answer: its images, then its text, then the runtime context."""
-    return _user_message(f"{spec.entry.content or EMPTY}\n\n{runtime_context(spec, now_ms)}", spec.images)
+    text = f"{spec.entry.content or EMPTY}\n\n{runtime_context(spec, now_ms)}"
+    return _user_message(text, spec.images)
 
 
 def followup_message(followup: FollowupMessage) -> Message:
@@ -68,8 +69,8 @@ def window(history: Sequence[TranscriptEntry], limit: int) -> Sequence[Transcrip
     if asked is None or limit <= 0:
         return ()
     tail = history[-(limit - 1) :] if limit > 1 else ()
-    start = next((at for at, entry in enumerate(tail) if isinstance(entry, AssistantEntry)), len(tail))
-    return [asked, *tail[start:]]
+    replies = (at for at, entry in enumerate(tail) if isinstance(entry, AssistantEntry))
+    return [asked, *tail[next(replies, len(tail)) :]]
 
 
 def runtime_context(spec: AgentRunSpec, now_ms: int) -> str:
@@ -92,7 +93,8 @@ def _render_minute(minutes: int, timezone: str) -> str:
 
 
 def _labelled(values: Mapping[str, str]) -> list[str]:
-    return [f"{label}: {shorten(' '.join(value.split()), _VALUE_CHARS)}" for label, value in values.items() if value]
+    lines = {label: " ".join(value.split()) for label, value in values.items() if value}
+    return [f"{label}: {shorten(line, _VALUE_CHARS)}" for label, line in lines.items()]
 
 
 def to_message(entry: TranscriptEntry) -> Message:
@@ -103,17 +105,20 @@ def to_message(entry: TranscriptEntry) -> Message:
         case UserEntry():
             return {"role": "user", "content": text or EMPTY}
         case ToolEntry():
-            return {"role": "tool", "content": text or EMPTY, "tool_call_id": entry.call_id, "name": entry.name}
+            of_call = {"tool_call_id": entry.call_id, "name": entry.name}
+            return {"role": "tool", "content": text or EMPTY, **of_call}
         case AssistantEntry(tool_calls=()):
             return {"role": "assistant", "content": text or EMPTY}
         case AssistantEntry():
-            return {"role": "assistant", "content": text, "tool_calls": [*map(_sent_call, entry.tool_calls)]}
+            calls = [_sent_call(call) for call in entry.tool_calls]
+            return {"role": "assistant", "content": text, "tool_calls": calls}
 
 
 def _sent_call(call: ToolCall) -> Message:
     # Some providers parse the arguments, and refuse the whole request for text that is no object.
     arguments = call.arguments if is_json_object(call.arguments) else "{}"
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def clean(message: Mapping[str, Any]) -> Message:
@@ -124,8 +129,8 @@ def clean(message: Mapping[str, Any]) -> Message:
         content = [part for part in content if part.get("type") != "text" or not _blank(part.get("text"))]
     if _blank(content):
         content = None if calls else EMPTY
-    cleaned = {**message, "content": content, "tool_calls": calls}
-    return {key: cleaned[key] for key in _OUTGOING if key == "content" or cleaned.get(key) is not None}
+    values = {**message, "content": content, "tool_calls": calls}
+    return {key: values[key] for key in _OUTGOING if key == "content" or values.get(key) is not None}
 
 
 def _blank(text: Any) -> bool:

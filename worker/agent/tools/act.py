@@ -49,10 +49,11 @@ class Actor:
         self._stored = stored
         self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
         waiting = [call for call in calls if call.id not in done]
-        self._refused = await self._spec.hook.before_execute_tools(tuple(waiting)) if waiting else {}
-        # All needs are decided before the first call runs, by what the model had read when it asked:
-        # the result of one call must not change whether its neighbour needs approval.
-        self._needs = {call.id: self._spec.consent.need(call, self._tools.safety(call.name)) for call in waiting}
+        hook, consent, safety = self._spec.hook, self._spec.consent, self._tools.safety
+        self._refused = await hook.before_execute_tools(tuple(waiting)) if waiting else {}
+        # All needs are decided before the first call runs, by what the model had read then: the
+        # result of one call must not change whether its neighbour needs approval.
+        self._needs = {call.id: consent.need(call, safety(call.name)) for call in waiting}
         consented = all(need == FREE for need in self._needs.values())
         if consented and all(self._tools.can_run_concurrently(call.name) for call in waiting):
             await self._journal.checkpoint()
@@ -65,7 +66,7 @@ class Actor:
                 done[call.id] = await self._run(call)
                 await self._journal.append(done[call.id])
         for call in calls:
-            self._spec.consent.mark_seen(call)
+            consent.mark_seen(call)
         return tuple(done[call.id] for call in calls)
 
     async def _run_together(self, calls: Sequence[ToolCallRequest]) -> Sequence[ToolEntry]:
@@ -121,7 +122,9 @@ class Actor:
             await self._journal.confirm()
         if safety in ("idempotent", "unsafe") and intent is None:
             # Durable before the tool starts: a successor then knows that it may have run.
-            await self._journal.append(IntentEntry(call_id=call.id, turn=spec.turn, at=spec.clock.now_ms()))
+            intent = IntentEntry(call_id=call.id, turn=spec.turn, at=spec.clock.now_ms())
+            await self._journal.append(intent)
+        done = self._stored.effects.get(call.id, ())
         context = ToolContext(
             session=spec.session,
             turn=spec.turn,
@@ -133,7 +136,7 @@ class Actor:
             files=self._files,
             schedules=spec.schedules,
             outside=spec.outside,
-            effects=CallEffects(spec, self._journal, call.id, self._stored.effects.get(call.id, ())),
+            effects=CallEffects(spec, self._journal, call.id, done),
         )
         return await self._tools.call(call, context)
 
@@ -141,8 +144,8 @@ class Actor:
         """Return why a call must not run, for the model; `""` if it may. Raises TurnParked."""
         consent, need = self._spec.consent, self._needs[call.id]
         asked = self._stored.approvals.get(call.id)
-        # A question in the ledger beats `need`: once a person was asked, the answer is kept to, even
-        # if a successor with other settings would no longer ask.
+        # A question in the ledger beats `need`: once a person was asked, the answer counts, even if
+        # a successor with other settings would no longer ask.
         if asked is None:
             if need.kind == "free":
                 return ""
@@ -151,10 +154,10 @@ class Actor:
             asked = ApprovalState(consent.question(call))
         if asked.decision is None:
             await self._journal.park(asked.question, wait_s=consent.wait_s)
-            long = consent.wait_s >= 120
-            within = f"{consent.wait_s / 60:.0f} minutes" if long else f"{consent.wait_s:.0f} seconds"
+            minutes, seconds = f"{consent.wait_s / 60:.0f} minutes", f"{consent.wait_s:.0f} seconds"
             return (
-                f"it needs the user's yes, and nobody answered within {within}. "
+                f"it needs the user's yes, and nobody answered within "
+                f"{minutes if consent.wait_s >= 120 else seconds}. "
                 "Do not try it again by yourself; say what you wanted to do."
             )
         if not asked.decision.yes:
@@ -206,5 +209,6 @@ def _first_argument(call: ToolCallRequest) -> str:
 
 
 def _outcome_unknown(intent: IntentEntry) -> str:
-    when = f"{datetime.fromtimestamp(intent.at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if intent.at else "an unknown time"
+    at = datetime.fromtimestamp(intent.at / 1000, UTC)
+    when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if intent.at else "an unknown time"
     return f"outcome unknown: the worker was lost at {when}; verify before repeating"

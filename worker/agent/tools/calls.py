@@ -22,8 +22,9 @@ def stored_call(call: ToolCallRequest) -> ToolCall:
 
 def requested_call(call: ToolCall) -> ToolCallRequest:
     """Return a stored call as a request again."""
-    whole = is_json_object(call.arguments)
-    return ToolCallRequest(call.id, call.name, msgspec.json.decode(call.arguments) if whole else None, call.arguments)
+    text = call.arguments
+    arguments = msgspec.json.decode(text) if is_json_object(text) else None
+    return ToolCallRequest(call.id, call.name, arguments, text)
 
 
 def whole_calls(response: LLMResponse) -> tuple[ToolCallRequest, ...]:

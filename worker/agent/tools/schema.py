@@ -3,13 +3,15 @@ plain form that every provider accepts, one object without references."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
 DEPTH: Final = 20  # arguments nested deeper than this are refused, whatever the schema says
+Schema = Mapping[str, Any]
+
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "string": (str,),
     "integer": (int,),
@@ -29,10 +31,6 @@ class JsonParameters:
     def __init__(self, schema: dict[str, Any]) -> None:
         self.schema = schema
 
-    @property
-    def names(self) -> Sequence[str]:
-        return tuple(self.schema.get("properties", {}))
-
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments. Raises msgspec.ValidationError that names what does not fit."""
         for problem in _problems(self.schema, arguments, "$", DEPTH):
@@ -50,19 +48,20 @@ def _problems(schema: object, value: object, path: str, depth: int) -> Iterator[
     types = kinds if isinstance(kinds, list) else [kinds]
     wanted = [kind for kind in types if isinstance(kind, str) and kind in _KINDS]
     if wanted and not any(_is(value, kind) for kind in wanted):
-        yield f"Expected `{' | '.join(wanted)}`, got `{_kind_of(value)}` - at `{path}`"
+        got = next(kind for kind in ("boolean", "integer", "number", *_KINDS) if _is(value, kind))
+        yield f"Expected `{' | '.join(wanted)}`, got `{got}` - at `{path}`"
         return
     choices = schema.get("enum")
     if isinstance(choices, list) and value not in choices:
         yield f"Expected one of {', '.join(map(repr, choices[:20]))} - at `{path}`"
     if isinstance(value, dict):
-        yield from _in_object(schema, value, path, depth)
+        yield from _object_problems(schema, value, path, depth)
     elif isinstance(value, list):
         for position, item in enumerate(value):
             yield from _problems(schema.get("items"), item, f"{path}[{position}]", depth - 1)
 
 
-def _in_object(schema: Mapping[str, Any], value: Mapping[str, Any], path: str, depth: int) -> Iterator[str]:
+def _object_problems(schema: Schema, value: Schema, path: str, depth: int) -> Iterator[str]:
     fields = schema.get("properties")
     fields = fields if isinstance(fields, dict) else {}
     required = schema.get("required")
@@ -84,23 +83,19 @@ def _is(value: object, kind: str) -> bool:
     return isinstance(value, _KINDS[kind])
 
 
-def _kind_of(value: object) -> str:
-    return next(kind for kind in ("boolean", "integer", "number", *_KINDS) if _is(value, kind))
-
-
 Parameters = type[msgspec.Struct] | JsonParameters
 
 
 def schema_of(parameters: Parameters) -> dict[str, Any]:
     """Return the parameters in the form that a model gets."""
-    return parameters.schema if isinstance(parameters, JsonParameters) else object_schema(parameters)
+    if isinstance(parameters, JsonParameters):
+        return parameters.schema
+    return object_schema(parameters)
 
 
 def names_of(parameters: Parameters) -> Iterable[str]:
     """Return the names of the parameters."""
-    if isinstance(parameters, JsonParameters):
-        return parameters.names
-    return (field.encode_name for field in msgspec.structs.fields(parameters))
+    return tuple(schema_of(parameters).get("properties", ()))
 
 
 def convert_arguments(arguments: dict[str, Any], parameters: Parameters) -> Any:
@@ -134,9 +129,10 @@ def _inline(part: Any, components: dict[str, Any], inside: tuple[str, ...]) -> A
         beside = {key: value for key, value in part.items() if key != "$ref"}
         return _inline(components[name] | beside, components, (*inside, name))
     if part.get("type") == "object" and isinstance(part.get("properties"), dict):
-        fields = {key: _inline(value, components, inside) for key, value in part["properties"].items()}
+        fields = part["properties"].items()
+        inlined = {key: _inline(value, components, inside) for key, value in fields}
         rest = {key: value for key, value in part.items() if key not in ("title", "properties")}
-        return {**_inline(rest, components, inside), "properties": fields}
+        return {**_inline(rest, components, inside), "properties": inlined}
     return {
         key: value if key in ("default", "enum") else _inline(value, components, inside)
         for key, value in part.items()

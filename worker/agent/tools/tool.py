@@ -25,6 +25,7 @@ Report = Callable[[str, BaseException], None]
 RESULT_LIMIT_BYTES: Final = 10 * 1024
 KEEP_LIMIT_S: Final = 10.0
 """Time limit for storing a long result whole; after that only its beginning is kept."""
+SMALLER: Final = "ask for a smaller part"
 _FENCE_END: Final = re.compile(r"\n\[end [0-9a-f]{12}\]\Z")
 
 
@@ -99,12 +100,13 @@ class Toolbox:
         report: Report = ignore_report,
     ) -> None:
         self._tools: dict[str, Tool] = {}
+        specs: list[ToolSpec] = []
         for tool in tools:
             if tool.name in self._tools:
                 raise ValueError(f"two tools are named {tool.name!r}; rename one of them")
             self._tools[tool.name] = tool
-        every = self._tools.values()
-        self._specs = tuple(ToolSpec(tool.name, tool.description, schema_of(tool.parameters)) for tool in every)
+            specs.append(ToolSpec(tool.name, tool.description, schema_of(tool.parameters)))
+        self._specs = tuple(specs)
         self._result_limit_bytes = result_limit_bytes
         self._report = report
 
@@ -118,10 +120,10 @@ class Toolbox:
         return None if tool is None else tool.safety
 
     def can_run_concurrently(self, name: str) -> bool:
-        """Return whether a call may run beside others: it only reads, or its tool is
-        `concurrent`."""
+        """Return whether a call may run beside others: it only reads, or the tool is `concurrent`."""
         tool = self._tools.get(name)
-        return tool is not None and (tool.safety == "read_only" or getattr(tool, "concurrent", False) is True)
+        concurrent = getattr(tool, "concurrent", False) is True
+        return tool is not None and (concurrent or tool.safety == "read_only")
 
     async def call(self, request: ToolCallRequest, context: ToolContext) -> ToolOutcome:
         """Call one tool. Every failure becomes a text for the model. Raises only what ends the
@@ -129,25 +131,18 @@ class Toolbox:
         tool = self._tools.get(request.name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
-            return self._error(
-                "unknown_tool",
-                f"there is no tool named {request.name!r}. Tools: {known}. Use one of them, or answer without a tool.",
-            )
+            text = f"there is no tool named {request.name!r}. Tools: {known}"
+            return self._error("unknown_tool", f"{text}. Use one of them, or answer without a tool.")
+        wrong = f"the arguments of {tool.name!r}"
         if request.arguments is None:
-            return self._error(
-                "bad_arguments",
-                f"the arguments of {tool.name!r} are not one complete JSON object: {shorten(request.raw, 80)!r}. "
-                "Write them again, whole.",
-            )
+            wrong = f"{wrong} are not one complete JSON object: {shorten(request.raw, 80)!r}"
+            return self._error("bad_arguments", f"{wrong}. Write them again, whole.")
         try:
             arguments = convert_arguments(request.arguments, tool.parameters)
         except (msgspec.ValidationError, RecursionError) as exc:
             fields = ", ".join(names_of(tool.parameters)) or "none"
-            return self._error(
-                "bad_arguments",
-                f"the arguments of {tool.name!r} do not fit: {exc}. Its parameters: {fields}. "
-                "Correct them and call it again.",
-            )
+            wrong = f"{wrong} do not fit: {exc}. Its parameters: {fields}"
+            return self._error("bad_arguments", f"{wrong}. Correct them and call it again.")
         return await self._run(tool, arguments, context)
 
     async def _run(self, tool: Tool, arguments: Any, context: ToolContext) -> ToolOutcome:
@@ -156,52 +151,50 @@ class Toolbox:
                 returned = await tool.run(arguments, context)
             result = returned if isinstance(returned, ToolResult) else ToolResult(returned)
             if not isinstance(result.text, str):
-                raise TypeError(f"tool {tool.name!r} returned {type(result.text).__name__}; it must return text")
+                returned = type(result.text).__name__
+                raise TypeError(f"tool {tool.name!r} returned {returned}; it must return text")
             images = tuple(map(valid_text, result.images))
         except (LeaseLost, TurnEnded):
             raise
         except ToolFailed as exc:
             return self._error("failed", str(exc))
-        except asyncio.CancelledError as exc:
-            # Either this task is being cancelled, and that must go up; or the tool raised
-            # CancelledError by itself, say from a task of its own, and that is only its fault.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+        except (asyncio.CancelledError, Exception) as exc:
+            # A CancelledError or TimeoutError of the tool's own is a fault like any other.
+            if isinstance(exc, asyncio.CancelledError) and is_cancelled():
                 raise
-            return self._tool_crashed(tool, exc)
-        except Exception as exc:
-            # A TimeoutError of the tool's own is a fault like any other.
             if isinstance(exc, TimeoutError) and limit.expired():
-                why = f"{tool.name!r} was stopped after {tool.timeout_s:g} s. Ask for less, or go on without it."
-                return self._error("timeout", why)
-            return self._tool_crashed(tool, exc)
+                why = f"{tool.name!r} was stopped after {tool.timeout_s:g} s"
+                return self._error("timeout", f"{why}. Ask for less, or go on without it.")
+            self._report(f"tool {tool.name}", exc)
+            why = f"{tool.name!r} broke with {type(exc).__name__}"
+            return self._error("error", f"{why}. Try other arguments, or go on without it.")
         return ToolOutcome(await self._fit_result(valid_text(result.text), context), images=images)
 
     async def _fit_result(self, text: str, context: ToolContext) -> str:
         """Return the text, or the beginning of a long one with the path of the whole."""
         if len(text.encode()) <= self._result_limit_bytes:
             return text
-        path = f"results/{context.turn}-{re.sub(r'[^A-Za-z0-9_-]', '_', context.call_id)[:64]}.txt"
+        call_id = re.sub(r"[^A-Za-z0-9_-]", "_", context.call_id)[:64]
+        path, rest = f"results/{context.turn}-{call_id}.txt", SMALLER
         try:
             async with asyncio.timeout(KEEP_LIMIT_S):
                 await context.files.replace(path, text, was=None)
+            rest = f"the whole is in the file {path!r}"
         except (LeaseLost, TurnEnded):
             raise
-        except ToolFailed:
-            return cut(text, self._result_limit_bytes)
         except Exception as exc:
-            self._report(f"keeping {path}", exc)
-            return cut(text, self._result_limit_bytes)
-        return cut(text, self._result_limit_bytes, rest=f"the whole is in the file {path!r}")
-
-    def _tool_crashed(self, tool: Tool, exc: BaseException) -> ToolOutcome:
-        self._report(f"tool {tool.name}", exc)
-        return self._error(
-            "error", f"{tool.name!r} broke with {type(exc).__name__}. Try other arguments, or go on without it."
-        )
+            if not isinstance(exc, ToolFailed):
+                self._report(f"keeping {path}", exc)
+        return cut(text, self._result_limit_bytes, rest=rest)
 
     def _error(self, outcome: Outcome, text: str) -> ToolOutcome:
         return ToolOutcome(cut(f"Error: {valid_text(text)}", self._result_limit_bytes), outcome)
+
+
+def is_cancelled() -> bool:
+    """Return whether the running task is being cancelled, and not only awaited a cancelled one."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def valid_text(text: str) -> str:
@@ -214,7 +207,7 @@ def shorten(text: str, chars: int) -> str:
     return text if len(text) <= chars else text[: chars - 1] + "…"
 
 
-def cut(text: str, limit_bytes: int, *, rest: str = "ask for a smaller part") -> str:
+def cut(text: str, limit_bytes: int, *, rest: str = SMALLER) -> str:
     """Return at most `limit_bytes` of UTF-8, and a note that says how much was left out, and
     `rest`. A fence around untrusted text stays closed: it must not run into text after it."""
     data = text.encode("utf-8")
@@ -223,4 +216,5 @@ def cut(text: str, limit_bytes: int, *, rest: str = "ask for a smaller part") ->
     closed = _FENCE_END.search(text)
     end = closed.group() if closed and len(closed.group()) < limit_bytes else ""
     kept = data[: limit_bytes - len(end)].decode("utf-8", "ignore")
-    return f"{kept}{end}\n\n[cut: {len(data) - limit_bytes:,} of {len(data):,} bytes are left out; {rest}]"
+    missing = f"{len(data) - limit_bytes:,} of {len(data):,} bytes are left out"
+    return f"{kept}{end}\n\n[cut: {missing}; {rest}]"
