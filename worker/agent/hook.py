@@ -17,8 +17,7 @@ from worker.agent.tools.tool import Outcome, Report, ignore_report, is_cancelled
 T = TypeVar("T")
 Check = Callable[[Any], Any]
 CALL_LIMIT_S: Final = 1.0
-MUTE_S: Final = 60.0
-"""Seconds for which a hook that was too slow for a delta gets none: a reply has hundreds."""
+MUTE_S: Final = 60.0  # without deltas for a hook that was too slow for one: a reply has hundreds
 
 
 class Iteration(msgspec.Struct):
@@ -166,7 +165,6 @@ class CompositeHook(AgentHook):
 
 
 def _hooks_with(method: str, hooks: Iterable[AgentHook]) -> tuple[AgentHook, ...]:
-    """Return the hooks that override a method."""
     base = getattr(AgentHook, method)
     return tuple(hook for hook in hooks if getattr(getattr(hook, method), "__func__", 0) is not base)
 

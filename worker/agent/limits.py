@@ -14,8 +14,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 CHARS_PER_TOKEN: Final = 4
 MESSAGE_TOKENS: Final = 4  # tokens of the frame of one message (role, separators)
-IMAGE_TOKENS: Final = 1600
-"""Tokens of one image of any size: about the most that a large provider counts for one."""
+IMAGE_TOKENS: Final = 1600  # of one image of any size: about the most that a large provider counts
 
 
 class Meter:
@@ -29,7 +28,6 @@ class Meter:
         self._since_pop = TokenUsage()
 
     async def add(self, usage: TokenUsage) -> None:
-        """Charge a call that was answered."""
         self.used += usage
         self._since_pop += usage
         self.warning = await self._allowance.count(usage) or self.warning
@@ -42,7 +40,6 @@ class Meter:
         self._allowance.count_later(TokenUsage(estimate_tokens(messages, tools), written))
 
     def pop_usage(self) -> TokenUsage:
-        """Return the usage added since the last pop."""
         popped, self._since_pop = self._since_pop, TokenUsage()
         return popped
 

@@ -46,7 +46,6 @@ class AgentRun:
 
     @property
     def shown(self) -> str:
-        """The text that people see now."""
         return self._asker.shown
 
     @property
@@ -118,7 +117,6 @@ class AgentRun:
         return stored
 
     async def finish(self, reply: ModelReply) -> AgentResult:
-        """End the turn with an answer."""
         await self._report_round(reply)
         if reply.text or self._steps.answered_text:
             return await self._end(reply, reply.text, "done")

@@ -80,7 +80,6 @@ class TurnSteps:
         return replace(reply, calls=tuple(named))
 
     def assistant_entry(self, content: str | None, reply: ModelReply, *, with_calls: bool = True) -> AssistantEntry:
-        """Return a reply in the form of the ledger."""
         return AssistantEntry(
             content=content,
             turn=self._spec.turn,
@@ -98,7 +97,6 @@ class TurnSteps:
         return f"{text}\n\n{note}" if text else note
 
     def history_entries(self, final: AssistantEntry) -> tuple[TranscriptEntry, ...]:
-        """Return the entries that history gains from this turn."""
         joined = [entry for entry in self.entries if isinstance(entry, UserEntry)]
         spec, chars = self._spec, self._spec.saved_result_chars
         return saved_history(spec.entry, self.entries, final, joined=joined, result_chars=chars)

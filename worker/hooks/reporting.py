@@ -9,11 +9,8 @@ from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_
 from worker.agent.hook import AgentHook, Iteration, IterationDone
 from worker.agent.model.model import ToolCallRequest
 
-Log = Callable[..., None]
-"""Called with the event's name and its fields, like `logger.info` of structlog."""
-
-UNKNOWN_TOOL: Final = "unknown"
-"""The label of all tools that do not exist: a label must have few values."""
+Log = Callable[..., None]  # an event's name and fields, like `logger.info` of structlog
+UNKNOWN_TOOL: Final = "unknown"  # label of all tools that do not exist: it must have few values
 
 
 class LoggingHook(AgentHook):

@@ -94,7 +94,6 @@ class Route(Struct, frozen=True, kw_only=True):
     caching: bool = False
 
     def apply_overrides(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the request with this model's overrides."""
         request = request | self.overrides
         return {key: value for key, value in request.items() if value is not None}
 

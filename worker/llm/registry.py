@@ -58,7 +58,6 @@ class Models:
 
     @property
     def name(self) -> str:
-        """The name of the default model."""
         return self._usual.name
 
     def get(self, preset: str = "") -> Model:
@@ -82,7 +81,6 @@ class Models:
         return {one.name: provider_route(one, choose(one)) for one in limited}
 
     async def limits_of(self, preset: str = "") -> ModelLimits:
-        """Return the limits of a call to the model of a preset."""
         settings = self._presets.get(preset, self._settings)
         facts = await self.facts_of(preset)
         most = min(settings.max_tokens, facts.output_tokens or settings.max_tokens)

@@ -22,9 +22,7 @@ from worker.memory.scribe import CONSOLIDATE, REWORK, MemoryWriter, UnusableRepl
 PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000
 RAW_CHARS: Final = 16_000
-SWAPS: Final = 4
-"""The most attempts at a summary while MEMORY.md keeps changing; then the job returns later."""
-
+SWAPS: Final = 4  # attempts while MEMORY.md keeps changing; then the job returns later
 log = logger("memory")
 
 

@@ -16,9 +16,7 @@ from worker.agent.tools.tool import shorten
 
 Entry = TranscriptEntry | None  # None: a record that this release cannot read
 LINE_LEAST_CHARS: Final = 200
-_USER: Final = b"\xa1t\xa4user"
-"""The bytes of a user message's record after its first byte: the tag comes first, see `codec`."""
-
+_USER: Final = b"\xa1t\xa4user"  # a user's record after its first byte, as its tag comes first
 LATEST_MS: Final = 253_402_000_000_000  # later times have a year of more than four digits
 
 

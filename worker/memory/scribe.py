@@ -17,18 +17,14 @@ from worker.agent.model.prompt import clean
 from worker.agent.tools.schema import object_schema
 from worker.agent.tools.tool import shorten
 
-REPLIES: Final = 3
-"""The most replies without a usable call; after that the model is given up for this text."""
-
+REPLIES: Final = 3  # without a usable call; then the model is given up for this text
 ENTRY_CHARS: Final = 4000
 SHRUNK_FROM_CHARS: Final = 1000
 SHRUNK_TO: Final = 0.25
 TEMPERATURE: Final = 0.3
 TOOL_NAME: Final = "save_memory"
 
-Count = Callable[[TokenUsage], Awaitable[None]]
-"""Called after each call with its usage. Raises nothing."""
-
+Count = Callable[[TokenUsage], Awaitable[None]]  # called after each call; raises nothing
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d\]")
 _UNCHANGED = re.compile(
     r"\W*(?:unchanged|no changes?(?: needed)?|no updates?|same(?: as before)?|none|null|n/?a)\W*", re.IGNORECASE
@@ -176,7 +172,6 @@ def _fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpe
 
 
 def _sent_back(call: ToolCallRequest, text: str) -> list[dict[str, Any]]:
-    """Return a call, and our answer to it as a tool result."""
     id = call.id or "call_0"
     function = {"name": TOOL_NAME, "arguments": msgspec.json.encode(call.arguments).decode()}
     sent = {"id": id, "type": "function", "function": function}

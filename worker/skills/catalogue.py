@@ -21,9 +21,7 @@ SKILL: Final = "SKILL.md"
 OWN: Final = "skills"  # the folder of a workspace in which an agent writes its own skills
 BUILT_IN: Final = Path(__file__).parent
 OWN_LIMIT: Final = 50  # the most skills of a workspace that are listed
-PROGRAM_KEPT_S: Final = 30.0
-"""Seconds for which a look-up of a program counts: it walks through every folder of PATH."""
-
+PROGRAM_KEPT_S: Final = 30.0  # a look-up of a program walks through all of PATH
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOGGED_LIMIT: Final = 256
 _PROGRAMS_LIMIT: Final = 1000

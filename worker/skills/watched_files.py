@@ -9,9 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from shared.clock import Clock
 
-LOOK_EVERY_S: Final = 1.0
-"""Shortest time between two checks of the files, of one `stat` a file, however many turns run."""
-
+LOOK_EVERY_S: Final = 1.0  # one `stat` a file, however many turns run
 T = TypeVar("T")
 
 

@@ -53,7 +53,6 @@ class Asker:
 
     @property
     def shown(self) -> str:
-        """The text that people see now."""
         return self._stream.shown.rstrip() or self.before
 
     async def ask(self, messages: Messages) -> ModelReply:

@@ -17,8 +17,7 @@ from worker.agent.pictures import TurnPictures
 from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.turn import AgentRunSpec
 
-AIM: Final = 0.75
-"""Share of its limit that a compacted prompt aims at, so that the next rounds need not compact."""
+AIM: Final = 0.75  # share of its limit that a compacted prompt aims at, to last some rounds
 
 
 class ContextWindow:
@@ -52,7 +51,6 @@ class ContextWindow:
             self.messages.append(self._pictures.placeholder(paths))
 
     def add_followups(self, messages: Iterable[FollowupMessage]) -> None:
-        """Append messages that joined the turn."""
         self.messages.extend(clean(followup_message(message)) for message in messages)
 
     async def begin(self, round_: int) -> None:

@@ -53,7 +53,6 @@ class ReplyStream:
         return self._publish(self._think.feed(valid_text(text)))
 
     def keep(self, part: str) -> None:
-        """Keep the text of a call that ended well."""
         self._kept.append(part)
         self._unkept.clear()
 
@@ -66,7 +65,6 @@ class ReplyStream:
         await self._publish(self._think.feed(self.kept))
 
     async def clear(self) -> None:
-        """Remove all visible text."""
         self._think = ThinkFilter()  # its state belongs to the text that is removed
         if self._shown:
             self._shown.clear()

@@ -39,7 +39,6 @@ class ThinkFilter:
         return self._visible("".join(shown))
 
     def flush(self) -> str:
-        """Return the text that was held back, at the end of the stream."""
         held, self._held = self._held, ""
         return "" if self._inside else self._visible(held)
 

@@ -19,12 +19,9 @@ from worker.agent.tools.schema import Parameters, convert_arguments, names_of, s
 
 Outcome = Literal["ok", "failed", "refused", "unknown_tool", "bad_arguments", "timeout", "error", "outcome_unknown"]
 
-Report = Callable[[str, BaseException], None]
-"""Called with the place of a fault and the fault, for the log."""
-
+Report = Callable[[str, BaseException], None]  # called with the place of a fault, and the fault
 RESULT_LIMIT_BYTES: Final = 10 * 1024
-KEEP_LIMIT_S: Final = 10.0
-"""Time limit for storing a long result whole; after that only its beginning is kept."""
+KEEP_LIMIT_S: Final = 10.0  # for storing a long result whole; then only its beginning is kept
 SMALLER: Final = "ask for a smaller part"
 _FENCE_END: Final = re.compile(r"\n\[end [0-9a-f]{12}\]\Z")
 

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-LIMIT_CHARS: Final = 256 * 1024
-"""Longer text is only parsed if it is valid: the time of a repair grows faster than the text."""
+LIMIT_CHARS: Final = 256 * 1024  # longer text is not repaired: that takes ever longer
 
 
 def parse_arguments(raw: str) -> dict[str, Any] | None:

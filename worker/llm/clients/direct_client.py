@@ -36,7 +36,6 @@ class Connections:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def session(self) -> aiohttp.ClientSession:
-        """Return the session of the running loop."""
         loop = asyncio.get_running_loop()
         if self._session is None or self._session.closed or self._loop is not loop:
             self._session = aiohttp.ClientSession(

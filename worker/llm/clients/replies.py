@@ -17,9 +17,7 @@ from worker.llm.clients.sse import EventReader
 from worker.llm.clients.wire import ChatCompletion, decode
 from worker.llm.policies.timeouts import CallTimeouts
 
-DRAIN_S: Final = 0.1
-"""Time limit for the last bytes of a stream; with them unread its connection cannot be reused."""
-
+DRAIN_S: Final = 0.1  # for the last bytes of a stream: unread, its connection cannot be reused
 _DONE: Final = b"[DONE]"
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""Size limit of one event. No provider comes near it; it protects the worker's memory."""
+LIMIT_BYTES: Final = 16 * 1024 * 1024  # of one event; no provider comes near it, it saves memory
 
 
 class EventReader:
@@ -41,7 +40,6 @@ class EventReader:
         return events
 
     def end(self) -> list[bytes]:
-        """Return the data of an event that only the end of the stream has ended."""
         return self.feed(b"\n\n")
 
     def _feed_line(self, line: bytes) -> bytes | None:

@@ -78,8 +78,7 @@ class ChatCompletion(msgspec.Struct, gc=False):
     model: Any = None
 
 
-decode: Final = msgspec.json.Decoder(ChatCompletion).decode
-"""Decodes bytes to a ChatCompletion. Raises msgspec.DecodeError."""
+decode: Final = msgspec.json.Decoder(ChatCompletion).decode  # raises msgspec.DecodeError
 
 
 class RequestWriter:

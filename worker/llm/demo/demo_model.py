@@ -109,7 +109,6 @@ def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
 
 
 def _wanted_tools(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the tools that would help with a text."""
     wishes: list[tuple[str, dict[str, Any]]] = []
     if _SPAWN.search(text):
         task = " ".join(_SPAWN.sub(" ", text).split()).strip(" .,:")
@@ -150,7 +149,6 @@ def _answer_text(now: str, known: Sequence[tuple[str, str]]) -> str:
 
 
 def _tool_results(messages: Messages) -> list[tuple[str, str]]:
-    """Return name and text of the tool results at the end of the messages."""
     results: list[tuple[str, str]] = []
     for message in reversed(messages):
         if message["role"] != "tool":
@@ -160,7 +158,6 @@ def _tool_results(messages: Messages) -> list[tuple[str, str]]:
 
 
 def _latest_user_messages(messages: Messages) -> Sequence[Mapping[str, Any]]:
-    """Return the messages of the user since the last reply."""
     start = max((at for at, message in enumerate(messages) if message["role"] != "user"), default=-1) + 1
     return messages[start:]
 

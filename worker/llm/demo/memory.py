@@ -58,7 +58,6 @@ def rework_arguments(prompt: str) -> dict[str, Any]:
 
 
 def _without_duplicates(notes: str) -> str:
-    """Return the notes without repeated lines."""
     lines = notes.splitlines()
     return "\n".join(line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
 

@@ -12,8 +12,7 @@ from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrap
 
 WAITS_S: Final = (1.0, 2.0, 4.0)
 DEADLINE_S: Final = 300.0
-LONGEST_WAIT_S: Final = 10.0
-"""The longest wait here. A waiting turn holds a slot; for a longer wait it is better released."""
+LONGEST_WAIT_S: Final = 10.0  # a waiting turn holds a slot; for a longer wait it is released
 
 
 class RetryingModel(ModelWrapper):

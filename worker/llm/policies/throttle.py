@@ -16,9 +16,7 @@ from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, Li
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
 from worker.llm.providers import Route
 
-LONGEST_WAIT_S: Final = 2.0
-"""The longest wait of a call here, because its turn holds a slot; for longer it is released."""
-
+LONGEST_WAIT_S: Final = 2.0  # a waiting turn holds a slot; for a longer wait it is released
 _PROVIDER_FAULTS: Final[tuple[Ending, ...]] = ("rate_limit", "overloaded", "timeout", "connection")
 _WHY: Final = {
     "rate_limit": "its provider asked for a pause",

@@ -46,7 +46,6 @@ class CallTimeouts:
             self._timer = None
 
     def on_token(self) -> None:
-        """Restart the time limit for the next token."""
         self._next_by = self._loop.time() + self._between_s
         self._speaking = True
 
