@@ -132,7 +132,7 @@ class WebhookServer:
             return _retry_later(refused.retry_after_s)
         except ClientDisconnect:
             raise
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _text_response(400, "this cannot be read")
         except Exception:
             log.exception("webhook failed", channel=name)

@@ -114,7 +114,7 @@ class FeishuChannel:
             return HookAnswer(401)
         try:
             event = read_event(decrypt_body(key, request.body))
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return HookAnswer(400 if signed else 401)
         header = event.header if isinstance(event, FeishuEvent) else event
         token = header.token if header is not None else None

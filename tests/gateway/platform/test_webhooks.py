@@ -116,7 +116,7 @@ async def test_a_bug_of_a_channel_is_answered_without_details() -> None:
         assert (await s.call())[0] == 200
 
 
-@pytest.mark.parametrize("body", [b"{", b"[" * 100_000, b"\xff", b'"x"'])
+@pytest.mark.parametrize("body", [b"{", b"[" * 100_000, b"\xff", b'"x"', b'{"a":"\xff"}'])
 async def test_a_body_that_cannot_be_read_is_refused(body: bytes) -> None:
     """400, also for one that is nested too deep; no channel has to think of that itself."""
     async with site() as s:

@@ -57,7 +57,7 @@ async def world() -> World:
     return made
 
 
-async def test_an_answer_that_is_heard_costs_no_command(world: World) -> None:
+async def test_an_answer_that_arrives_live_costs_no_command(world: World) -> None:
     """The question and its answer are the very next lines."""
     await world.hear(world.log.append(UserLine(id="m1", text="6 x 7?")))
     await world.hear(world.log.append(ANSWER))
@@ -71,7 +71,7 @@ async def test_an_answer_behind_a_gap_is_read(world: World) -> None:
     assert (world.reader.end, world.reader.seq) == (ANSWER, 2)
 
 
-async def test_an_answer_that_nobody_heard_of_is_read_after_a_silence_or_a_gap_of_the_connection(world: World) -> None:
+async def test_an_answer_that_did_not_arrive_live_is_read_after_a_silence_or_a_gap_of_the_connection(world: World) -> None:
     """The log is the truth."""
     world.ask()
     world.log.append(ANSWER)

@@ -105,6 +105,9 @@ async def test_a_message_that_cannot_be_accepted_is_not_confirmed(
         await deliver(channel, inlet, message(chat_id=CHAT))
 
 
+NO_TEXT = encrypt_body(KEY, b'{"header":{"event_id":"\xba"}}', b"i" * 16)
+"""Decrypts to JSON with a text that is not UTF-8, as a changed byte of a call makes it."""
+
 CHECK = json.dumps({"challenge": "ajls384kdjxxxx", "token": TOKEN, "type": "url_verification"}).encode()
 
 
@@ -123,6 +126,7 @@ CHECK = json.dumps({"challenge": "ajls384kdjxxxx", "token": TOKEN, "type": "url_
         (lambda: call(message(chat_id=CHAT), key="another-key"), 401, b""),
         (lambda: call(json.dumps({"uuid": "x", "token": TOKEN, "type": "event_callback"}).encode()), 401, b""),
         (lambda: call(b'{"header":{"event_type":7}}'), 400, b""),
+        (lambda: HookRequest(method="POST", path="", query={}, headers={}, body=NO_TEXT), 401, b""),
         (lambda: call(event("im.chat.updated_v1", {})), 200, b"{}"),
         (lambda: HookRequest(method="GET", path="", query={}, headers={}, body=b""), 401, b""),
         (lambda: HookRequest(method="POST", path="", query={}, headers={}, body=message(chat_id=CHAT)), 401, b""),
