@@ -42,7 +42,7 @@ class WebPage(msgspec.Struct, frozen=True):
     text: str
 
 
-class PageReader:
+class DocumentPageReader:
     """Turns responses into pages. HTML is parsed by at most PARSE_AT_ONCE processes, each with an
     empty environment and limits of memory and time: a thread could not be stopped, and would hold
     the interpreter lock against the event loop."""

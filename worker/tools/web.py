@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, Tool, ToolContext
-from worker.documents.page_reader import PAGE_TYPES, PageReader
+from worker.documents.page_reader import PAGE_TYPES, DocumentPageReader
 from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
 from worker.guards.addresses import WebPolicy
 from worker.guards.fetch import FETCH_BYTES, FETCH_S, Fetcher
@@ -80,7 +80,7 @@ class WebFetch:
     parameters = WebFetchArguments
     safety: Safety = "read_only"
 
-    def __init__(self, fetcher: Fetcher, reader: PageReader) -> None:
+    def __init__(self, fetcher: Fetcher, reader: DocumentPageReader) -> None:
         self._fetcher = fetcher
         self._reader = reader
 
@@ -123,7 +123,7 @@ def build_web_tools(
 ) -> tuple[Tool, ...]:
     """Return web_fetch, and web_search unless `engine` is `off`. Raises SettingsError."""
     fetcher = Fetcher(WebPolicy.from_settings(allow), body_bytes=fetch_bytes, total_s=fetch_s)
-    fetch = WebFetch(fetcher, PageReader())
+    fetch = WebFetch(fetcher, DocumentPageReader())
     if engine == "off":
         return (fetch,)
     return (WebSearch(build_engine(engine, url=url, key=key)), fetch)

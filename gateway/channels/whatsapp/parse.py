@@ -102,13 +102,13 @@ class _Status(Struct, frozen=True):  # of a message of ours: sent, delivered, re
     errors: tuple[_StatusError, ...] = ()
 
 
-class _Metadata(Struct, frozen=True):
+class _PhoneMetadata(Struct, frozen=True):
     phone_number_id: str = ""
 
 
 class _Value(Struct, frozen=True):
     # Messages and statuses are decoded one by one, so that a strange one does not block the others.
-    metadata: _Metadata = _Metadata()
+    metadata: _PhoneMetadata = _PhoneMetadata()
     contacts: tuple[_Contact, ...] = ()
     messages: tuple[Raw, ...] = ()
     statuses: tuple[Raw, ...] = ()

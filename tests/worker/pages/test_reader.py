@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shared.errors import ToolFailed
-from worker.documents.page_reader import PageReader, decode_body
+from worker.documents.page_reader import DocumentPageReader, decode_body
 from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
 from worker.guards.response import WebResponse
 
@@ -26,7 +26,7 @@ def html(body: str | bytes, charset: str = "utf-8") -> WebResponse:
 
 async def test_html_becomes_markdown() -> None:
     """Title, headings, lists, tables and whole links; no scripts."""
-    page = await PageReader().read_page(html(ARTICLE))
+    page = await DocumentPageReader().read_page(html(ARTICLE))
     assert page.title == "The title"
     for piece in ("# Head", "[a link](https://example.org/more)", "- first of the points", "| one | 1 |"):
         assert piece in page.text
@@ -36,23 +36,23 @@ async def test_html_becomes_markdown() -> None:
 @pytest.mark.parametrize("body", ["", "just words", "<p>short</p>", "<", "\x00\x00", "<html></html>", "<!-- " * 1000])
 async def test_odd_html_is_no_error(body: str) -> None:
     """Whatever text there is comes out, and be it none."""
-    page = await PageReader().read_page(html(body))
+    page = await DocumentPageReader().read_page(html(body))
     assert "words" not in body or "just words" in page.text
 
 
 async def test_other_text_comes_as_it_is() -> None:
     """No process is started for it."""
     answer = WebResponse("https://example.org/", 200, "application/json", "", b'{"a": "<b>"}')
-    assert (await PageReader().read_page(answer)).text == '{"a": "<b>"}'
+    assert (await DocumentPageReader().read_page(answer)).text == '{"a": "<b>"}'
 
 
 async def test_parsing_that_takes_too_long_or_too_much_is_stopped() -> None:
     """The tool fails with a text; nothing else notices."""
     big = html("<html><body><table>" + "<tr><td>a</td><td>b</td></tr>" * 60_000)
     with pytest.raises(ToolFailed, match="cannot be read within"):
-        await PageReader(parse_s=0.3).read_page(big)
+        await DocumentPageReader(parse_s=0.3).read_page(big)
     with pytest.raises(ToolFailed, match=r"too big or too broken"):
-        await PageReader(memory_bytes=150 * 1024**2).read_page(big)
+        await DocumentPageReader(memory_bytes=150 * 1024**2).read_page(big)
 
 
 async def test_the_event_loop_goes_on_while_a_hostile_page_is_parsed() -> None:
@@ -67,14 +67,16 @@ async def test_the_event_loop_goes_on_while_a_hostile_page_is_parsed() -> None:
 
     ticking = asyncio.create_task(tick())
     with pytest.raises(ToolFailed):
-        await PageReader(parse_s=1.0).read_page(html("<html><body><table>" + "<tr><td>a</td><td>b</td></tr>" * 60_000))
+        await DocumentPageReader(parse_s=1.0).read_page(
+            html("<html><body><table>" + "<tr><td>a</td><td>b</td></tr>" * 60_000)
+        )
     ticking.cancel()
     assert ticks >= 10, "of about a hundred"
 
 
 async def test_a_cancelled_reading_leaves_the_next_one_its_place() -> None:
     """The process is gone and the slot is free."""
-    reader = PageReader()
+    reader = DocumentPageReader()
     for _ in range(3):
         task = asyncio.create_task(reader.read_page(html(ARTICLE)))
         for _ in range(3):
