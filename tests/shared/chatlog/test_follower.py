@@ -71,7 +71,7 @@ async def test_an_answer_behind_a_gap_is_read(world: World) -> None:
     assert (world.reader.end, world.reader.seq) == (ANSWER, 2)
 
 
-async def test_an_answer_that_did_not_arrive_live_is_read_after_a_silence_or_a_gap_of_the_connection(world: World) -> None:
+async def test_an_answer_that_did_not_arrive_live_is_read_after_a_silence_or_a_gap(world: World) -> None:
     """The log is the truth."""
     world.ask()
     world.log.append(ANSWER)
