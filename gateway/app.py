@@ -104,8 +104,7 @@ async def _run(
 
 
 def _off(channels: Sequence[Channel]) -> Iterator[str]:
-    """Yield a line for each chat platform that does not work now. One that is off stops no
-    other."""
+    """Yield a line for each chat platform that does not work now. One stops no other."""
     for channel in channels:
         if isinstance(channel, ChatChannel) and channel.why_off:
             yield f"{channel.name}: {channel.why_off}"

@@ -22,6 +22,5 @@ class Channel(Protocol):
         ...
 
     def facts(self) -> dict[str, str]:
-        """Return what operators see of the channel, such as its address and its open
-        connections."""
+        """Return what operators see of it, such as its address and its open connections."""
         ...

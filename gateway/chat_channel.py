@@ -96,8 +96,7 @@ class ChatChannel:
                     await self._platform.close()
 
     async def _run_opened(self, sink: Ingress, draining: asyncio.Event) -> None:
-        """Listen and deliver on an opened platform until the process drains or the channel
-        breaks."""
+        """Listen and deliver on an opened platform until the process drains or it breaks."""
         lease_s = self._settings.worker.lease_s
         deliveries = DeliveryQueue(
             self._client,

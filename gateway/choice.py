@@ -17,8 +17,7 @@ from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 
 CHANNELS: Final = {"web": "gateway.channels.web.channel:make"}
-"""Channels that are not chat platforms, by name; imported when wanted. Platforms:
-`gateway.platform.registry`."""
+"""Channels that are not chat platforms (`gateway.platform.registry`); imported when wanted."""
 
 READ_BY_PEOPLE: Final = (*CHANNELS, "api", "cli")
 """Names whose tables in `[channels]` configure messages from there, and start no platform."""
@@ -31,8 +30,7 @@ class MakeChannel(Protocol):
 
 
 def wanted(names: Sequence[str], settings: Settings) -> list[str]:
-    """Return the channels to run. Raises SettingsError, one line a problem, for a name that is
-    unknown or turned off."""
+    """Return the channels to run. Raises SettingsError for a name that is unknown or turned off."""
     if not names:
         return ["web", *_on(settings)]
     known = {*CHANNELS, *platform_names(off=settings.plugins.off)}
@@ -50,8 +48,7 @@ def wanted(names: Sequence[str], settings: Settings) -> list[str]:
 
 
 def make_channels(names: Sequence[str], settings: Settings, client: RedisClient, hooks: WebhookServer) -> list[Channel]:
-    """Make the channels, checked and not connected. Raises SettingsError with every problem of all
-    of them."""
+    """Make the channels, not connected. Raises SettingsError with every problem of all of them."""
     made: list[Channel] = []
     problems: list[str] = []
     for name in names:
@@ -65,8 +62,7 @@ def make_channels(names: Sequence[str], settings: Settings, client: RedisClient,
 
 
 async def problems_of(names: Sequence[str], settings: Settings) -> list[str]:
-    """Return the problems in the settings of these channels, or of all chat platforms that are on,
-    a line each."""
+    """Return the problems in the settings of these channels, or of all platforms that are on."""
     client = RedisClient("redis://127.0.0.1:1")  # never connected
     try:
         chosen = wanted(names, settings) if names else _on(settings)

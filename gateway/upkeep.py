@@ -67,8 +67,7 @@ class Announcer:
 
 
 class RedisWatch:
-    """Pings Redis once a second, for the readiness check. `available` is the last result, None
-    before the first."""
+    """Pings Redis once a second, for the readiness check. `available` is None before that."""
 
     def __init__(self, client: RedisClient) -> None:
         self.available: bool | None = None

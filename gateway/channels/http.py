@@ -1,5 +1,4 @@
-"""HTTP calls of a platform's API: one try each; a failure says whether the call may have
-arrived."""
+"""HTTP calls of a platform's API: one try each; a failure says whether it may have arrived."""
 
 from __future__ import annotations
 
@@ -80,8 +79,7 @@ class PlatformHttp:
 
     @asynccontextmanager
     async def download(self, url: str, **more: Any) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield a response, whatever its status, to be read for as long as bytes come. Raises
-        NotAccepted when they end early."""
+        """Yield a response of any status, to be read. Raises NotAccepted when it ends early."""
         try:
             async with self.session.get(url, timeout=self._reading, allow_redirects=False, **more) as answer:
                 yield answer
@@ -90,8 +88,7 @@ class PlatformHttp:
 
 
 async def repeatable(call: Awaitable[T]) -> T:
-    """Run a call without visible effects: an unclear outcome is then as good as a failure. Raises
-    NotAccepted for MaybeSent."""
+    """Run a call without visible effects: raise NotAccepted when its outcome is unclear."""
     try:
         return await call
     except MaybeSent as exc:

@@ -1,5 +1,4 @@
-"""`/jobs` and `/cron`: list what runs in the background of a chat and what is planned in it, or end
-it."""
+"""`/jobs` and `/cron`: list or end what runs in the background of a chat, or is planned there."""
 
 from __future__ import annotations
 

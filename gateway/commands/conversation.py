@@ -1,5 +1,4 @@
-"""`/new`, `/stop` and `/forget`, which end something, and `/yes` and `/no` for channels without
-buttons."""
+"""`/new`, `/stop` and `/forget`, and `/yes` and `/no` for channels without buttons."""
 
 from __future__ import annotations
 
@@ -81,8 +80,7 @@ def not_counted(why: ApprovalOutcome) -> str:
 
 
 def _ended(state: SessionState) -> list[str]:
-    """Return a sentence for each thing that ends when the session's waiting messages are
-    dropped."""
+    """Return a sentence for each thing that ends when the waiting messages are dropped."""
     waiting = len(state.waiting)
     lines = []
     if state.running:

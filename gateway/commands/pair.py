@@ -10,8 +10,7 @@ from shared.store.access.audit import Audit, actor_of
 from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 
 ADMIN: Final = "admin"
-"""Metadata key: "1" if the sender is in `admins` of the channel, in a direct chat. Only the inlet
-sets it."""
+"""Metadata key: "1" for one of `admins` in a direct chat. Only the inlet sets it."""
 
 
 async def answer_pair(context: CommandContext) -> CommandAnswer:

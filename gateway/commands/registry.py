@@ -26,8 +26,7 @@ from shared.store.sessions.session import Sessions
 from shared.store.subagents.subagents import Subagents
 
 OWN: Final = ("help", "new", "stop", "status", "model", "busy", "jobs", "memory", "cron", "forget", "yes", "no")
-"""The words of Shoal's own commands, as they are listed. `/pair` is one more where a channel has
-`admins`."""
+"""The words of Shoal's own commands in order. `/pair` is one more where there are `admins`."""
 
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 

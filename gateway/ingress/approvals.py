@@ -25,8 +25,7 @@ log = logger("ingress")
 
 
 class ApprovalDesk:
-    """Settles questions for a gateway's channels, whether answered by a button or by `/yes` and
-    `/no`."""
+    """Settles questions, whether answered by a button or by `/yes` and `/no`."""
 
     def __init__(self, approvals: Approvals, audit: Audit, clock: Clock) -> None:
         self._approvals = approvals
@@ -51,8 +50,7 @@ class ApprovalDesk:
     async def record_command(
         self, name: str, context: CommandContext, answer: CommandAnswer, refused: ApprovalOutcome | None
     ) -> None:
-        """Record what came of a `/yes` or `/no`. `refused` is the store's reason not to count
-        it."""
+        """Record what came of a `/yes` or `/no`. `refused`: the store did not count it."""
         question, sender = context.state.open_question, context.message.sender_id
         settled: ApprovalOutcome = "unknown"
         if answer.change:

@@ -1,5 +1,4 @@
-"""The way in of a gateway: a chat command is answered at once, every other message goes to the
-inbox of its session."""
+"""The way in of a gateway: commands are answered at once, messages go to the inbox."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ log = logger("ingress")
 
 
 class Ingress:
-    """Takes the messages of every channel of a gateway. `commands` are those it answers, by
-    name."""
+    """Takes the messages of every channel. `commands` are those it answers, by name."""
 
     def __init__(
         self,

@@ -17,8 +17,7 @@ from shared.tracing.spans import DELIVER, RECEIVE
 
 @contextlib.contextmanager
 def receive_span(message: InboundMessage) -> Iterator[tuple[InboundMessage, Span]]:
-    """Trace the receipt of a message: yield it in the trace of its `traceparent` if that is valid,
-    else in a new one, and the span."""
+    """Trace a receipt; yield the message, in the trace of its `traceparent` or a new one."""
     with continued(message.traceparent), span(RECEIVE) as receipt:
         if receipt.on:
             receipt.set("shoal.channel", message.channel)

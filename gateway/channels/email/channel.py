@@ -78,8 +78,7 @@ class EmailChannel:
             yield data[start : start + PIECE_BYTES]
 
     async def send(self, post: Post) -> str:
-        """Send a mail. A retry has the same Message-ID: mail servers that check it merge the
-        copies."""
+        """Send a mail. Mail servers that check the Message-ID merge the copies of a retry."""
         me = self._settings.me
         mail = await asyncio.to_thread(compose_mail, post, address=me, name=self._settings.from_name)
         await self._smtp.send(post.target.chat_id, mail)

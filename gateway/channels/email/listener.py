@@ -40,8 +40,7 @@ class MailboxCursor(msgspec.Struct, frozen=True):
 
 
 class MailboxListener:
-    """The reader of the mailbox. `files` holds the attachments of the mail being accepted, by
-    handle."""
+    """Reads the mailbox. `files` has the attachments of the mail being accepted, by handle."""
 
     def __init__(self, channel: str, settings: EmailSettings, cursor: Cursor, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.files: dict[str, bytes] = {}
@@ -153,8 +152,7 @@ class MailboxListener:
         log.info("mail not read", channel=self._channel, reason=reason, **more)
 
     def _should_skip(self, box: Mailbox, uid: int, exc: Exception) -> bool:
-        """Return whether to give up on a mail that cannot be fetched or read: those after it
-        wait."""
+        """Return whether to give up on a mail that cannot be read, so that those after it go on."""
         if isinstance(exc, NotDelivered) and not isinstance(exc, MailWithheld):
             return False  # the connection, and no fault of the mail
         which = (box.validity, uid)

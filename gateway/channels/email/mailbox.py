@@ -50,8 +50,7 @@ class DedicatedThread:
         threading.Thread(target=self._work, name=name, daemon=True).start()
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return or raise what the call does. If the caller is cancelled, the call continues in the
-        background."""
+        """Return or raise what the call does. A cancelled caller leaves it running."""
         done = Future[T]()
         self._calls.put(partial(_settle, done, call))
         return await asyncio.wrap_future(done)
@@ -157,8 +156,7 @@ class Mailbox:
             self._client.uid("STORE", str(uid), "+FLAGS.SILENT", r"(\Seen)")
 
     def wait_for_mail(self) -> None:
-        """Wait until there may be new mail, until the time limit of the settings, or until
-        `wake`."""
+        """Wait until there may be new mail, the time limit of the settings, or `wake`."""
         with self._mapped_errors():
             if not self._idles:
                 self._wait_readable(self._settings.poll_s)

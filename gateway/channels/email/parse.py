@@ -57,8 +57,7 @@ _HEAD_LINES: Final = 8
 
 
 class EmailIdentity(msgspec.Struct, frozen=True):
-    """Our address, and the server whose Authentication-Results count; '' = every From is
-    trusted."""
+    """Our address, and the server whose Authentication-Results count; '' = every From is right."""
 
     address: str
     authserv_id: str = ""
@@ -106,8 +105,7 @@ def references(mail: Mail) -> tuple[str, ...]:
 
 
 def thread_name(before: tuple[str, ...], id: str, domain: str) -> str:
-    """Return the name of a thread: taken from a mail of ours that it answers, else from the mail
-    that started it."""
+    """Return a thread's name, from a mail of ours that it answers, else from its first mail."""
     for one in reversed(before):
         local, _, of = one.rpartition("@")
         if of.lower() == domain and (ours := _OURS.fullmatch(local)):
@@ -116,8 +114,7 @@ def thread_name(before: tuple[str, ...], id: str, domain: str) -> str:
 
 
 def is_automatic(mail: Mail, address: str) -> bool:
-    """Return whether a program wrote it, or it was sent to many: a reply could start a loop (RFC
-    3834)."""
+    """Return whether a program wrote it, or to many: a reply could start a loop (RFC 3834)."""
     submitted = mail.first("auto-submitted").partition(";")[0].strip().lower()
     if submitted not in ("", "no"):
         return True
@@ -187,8 +184,7 @@ def _place_notes(subject: str, before: tuple[str, ...], ids: list[str]) -> dict[
 
 
 def _dedupe_id(message_id: str, raw_digest: str) -> str:
-    """Return a usual Message-ID as it is, else a hash. It never contains a colon: such ids are
-    Shoal's own."""
+    """Return a usual Message-ID, else a hash; never with a colon, for such ids are Shoal's own."""
     if _PLAIN_ID.fullmatch(message_id):
         return message_id
     return hashlib.sha256(message_id.encode("utf-8", "replace")).hexdigest() if message_id else raw_digest

@@ -1,5 +1,4 @@
-"""Map replies of a mail server (RFC 5321, enhanced codes of RFC 3463), and problems of its
-certificate. Pure."""
+"""Map replies of a mail server (RFC 5321, RFC 3463), and problems of its certificate. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +9,7 @@ from typing import Final, Literal
 from gateway.platform.protocol import ChannelBroken, ChatClosed, MaybeSent, NotAccepted, PostRefused, Throttled
 
 Step = Literal["greeting", "login", "sender", "recipient", "content"]
-"""The step that was answered: the connection, user and password, MAIL FROM, RCPT TO, or DATA with
-the mail."""
+"""The step that was answered: connection, login, MAIL FROM, RCPT TO, or DATA with the mail."""
 
 Refusal = Throttled | PostRefused | ChatClosed | NotAccepted | MaybeSent | ChannelBroken
 
@@ -29,8 +27,7 @@ _STEP_WORDS: Final[dict[Step, str]] = {
 
 
 def map_error(step: Step, code: int, text: str, *, slow_down_s: float) -> Refusal:
-    """Return the error for a reply. It names only the codes: a server's text may contain
-    addresses."""
+    """Return the error for a reply, without its text, which may contain addresses."""
     found = _ENHANCED.match(text)
     enhanced = found[1] if found else ""
     reason = f"the mail server said {code}{f' {enhanced}' if enhanced else ''} to {_STEP_WORDS[step]}"

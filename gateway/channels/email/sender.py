@@ -76,8 +76,7 @@ def _proven_domains(method: str, properties: dict[str, str], domain: str) -> Ite
 
 
 def _covers(domain: str, of_from: str) -> bool:
-    """Return whether it is the same domain or a parent. A subdomain proves nothing: others may own
-    one there."""
+    """Return whether it is the same domain or a parent: others may own a subdomain."""
     return bool(domain) and (of_from == domain or of_from.endswith(f".{domain}"))
 
 

@@ -85,14 +85,12 @@ class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
-    """Read the settings table, with addresses in lower case. Raises SettingsError, one line per
-    problem."""
+    """Read the settings table, with addresses in lower case. Raises SettingsError."""
     return read_channel(EmailSettings, name, _lower_addresses(table), ids=IDS, find_problems=_find_problems)
 
 
 def _lower_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Lower the addresses of the lists: no mail server distinguishes Anna@ from anna@, so an
-    allow-list must not either."""
+    """Lower the addresses of the lists: no mail server distinguishes Anna@ from anna@."""
     lists = {name: table[name] for name in ID_LISTS if isinstance(table.get(name), list)}
     lower = {name: [one.lower() if isinstance(one, str) else one for one in listed] for name, listed in lists.items()}
     return {**table, **lower}

@@ -1,5 +1,4 @@
-"""Send mails over a few reused connections, every failure mapped to an error of the platform
-protocol."""
+"""Send mails over a few reused connections; failures become errors of the platform protocol."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from gateway.channels.email.settings import EmailSettings
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, NotDelivered
 
 KEPT_S: Final = 20.0
-"""Time for which an idle connection is reused. Servers close one after some minutes at the
-earliest."""
+"""Time for which an idle connection is reused. Servers close one after minutes."""
 
 BYE_S: Final = 0.3
 
@@ -67,8 +65,7 @@ class SmtpSender:
             smtp.close()
 
     async def _addressed_connection(self, to: str, size: int, end_at: float) -> SMTP:
-        """Return a connection on which the server accepted sender and recipient. A reused one may
-        be dead: then a new one."""
+        """Return a connection with accepted sender and recipient. A kept one may be dead."""
         async with self._within(end_at, NotAccepted("no answer of the mail server in time")):
             kept = self._pop_kept()
             if kept is not None:

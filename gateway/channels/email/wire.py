@@ -39,8 +39,7 @@ _KNOWN: Final = re.compile(
     r"big5(hkscs)?|gb2312|gbk|gb18030|hz|euc_(jp|jis_2004|jisx0213|kr)|johab|shift_jis(_2004|x0213)?|"
     r"iso2022_(jp(_\d|_2004|_ext)?|kr)|tis-620"
 )
-"""Python codecs in which mails are written. The others are not text, or slow on small input
-(punycode)."""
+"""Codecs in which mails are written. Others are not text, or slow on small input (punycode)."""
 
 _ALIASES: Final = {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
 """Charsets that many programs mean by a related name."""
@@ -76,8 +75,7 @@ class Mail(msgspec.Struct, frozen=True):
 
 
 class _RawHeaderPolicy(Compat32):
-    """A policy that keeps headers as text; the package's own turns those with raw bytes into other
-    objects."""
+    """Keeps headers as text; the package's own policy makes objects of those with raw bytes."""
 
     def header_fetch_parse(self, name: str, value: str) -> str:
         return value

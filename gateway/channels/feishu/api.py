@@ -158,8 +158,7 @@ class FeishuApi:
         raise MaybeSent("an answer without an id")
 
     async def _upload_file(self, file: File) -> MessageContent:
-        """Upload a file and return its content. Nobody sees it yet, so every failure is a certain
-        one."""
+        """Upload a file and return its content. Nobody sees it yet, so a failure is certain."""
         kind = cards.file_type(file)
         if cards.is_image(file):
             try:

@@ -27,8 +27,7 @@ _JSON: Final = {"Content-Type": "application/json; charset=utf-8"}
 
 
 class FeishuReply(msgspec.Struct, frozen=True):
-    """The form of every reply; only the identity call uses `bot`, and only that for a token the
-    last two."""
+    """The form of every reply; `bot` is for the identity call, the last two are for a token."""
 
     code: int = NONE
     msg: str = ""
@@ -89,8 +88,7 @@ class FeishuCalls:
             raise (NotAccepted(error.reason) if isinstance(error, MaybeSent) else error) from refused
 
     async def request_endpoint(self) -> FeishuReply:
-        """Return the reply with the address of a long connection. Raises FeishuError,
-        NotAccepted."""
+        """Return the reply with an address for a connection. Raises FeishuError, NotAccepted."""
         body = msgspec.json.encode({"AppID": self._app_id, "AppSecret": self._secret})
         headers = {"Content-Type": "application/json", "locale": "zh"}
         return await repeatable(self._request("POST", "/callback/ws/endpoint", data=body, headers=headers))

@@ -106,8 +106,7 @@ def _build_card(elements: list[dict[str, Any]], preview: str, post: Post) -> Mes
 
 
 def _button(button: Button, place: PostTarget) -> dict[str, Any]:
-    """Return a button. It carries where it was posted: a press event tells neither the topic nor
-    the kind of chat."""
+    """Return a button with the place of its card: a press tells neither topic nor kind of chat."""
     value = {
         SAYS: button.says,
         CHAT: place.chat_id,

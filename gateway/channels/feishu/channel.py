@@ -173,8 +173,7 @@ class FeishuChannel:
         return self._own_messages[message_id]
 
     async def _accept_recall(self, recalled: MessageRecalled, inlet: Inlet, now_ms: int) -> None:
-        """Report a recalled message. The event tells neither its topic nor whether its chat is a
-        group: both are looked up."""
+        """Report a recalled message; look up its topic, and whether its chat is a group."""
         try:
             found = next(iter(await self._api.get_items(recalled.message_id)), None)
             if recalled.chat_id not in self._groups:

@@ -62,8 +62,7 @@ def _cipher(encrypt_key: str, iv: bytes) -> Cipher[modes.CBC]:
 
 
 def is_signed(encrypt_key: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
-    """Return whether this body was signed with the key within the last five minutes. Header names
-    are in lower case."""
+    """Return whether it was signed within the last five minutes. Header names are in lower case."""
     at, nonce, given = headers.get(SIGNED_AT, ""), headers.get(NONCE, ""), headers.get(SIGNATURE, "")
     if not _SECONDS.fullmatch(at) or abs(now_s - int(at)) > OLD_S:
         return False

@@ -42,8 +42,7 @@ class MentionNames(msgspec.Struct, frozen=True):
         )
 
     def replace_keys(self, text: str) -> str:
-        """Replace mention keys by names. A leading or trailing mention of the bot is removed: it
-        only addresses us."""
+        """Replace mention keys by names, and remove a first or last one that only addresses us."""
         shorter = text.strip()
         while (found := _KEY.match(shorter)) and found[0] in self.ours:
             shorter = shorter[found.end() :].lstrip(" \t\n,:，：")

@@ -44,8 +44,7 @@ PINGS_S: Final = (5.0, 120.0)
 """Bounds for the ping interval that Feishu asks for."""
 
 PRESS_S: Final = 2.5
-"""A press must be answered within three seconds and is not repeated by Feishu; the person can press
-again."""
+"""A press must be answered within three seconds; it is not repeated, but may be made again."""
 
 OK: Final = 200
 NOT_ACCEPTED: Final = 500
@@ -78,8 +77,7 @@ class FrameSocket(Protocol):
 
 
 class LongConnection:
-    """One WebSocket. `service` is the number that Feishu gave the app, `ping_s` the ping
-    interval."""
+    """One WebSocket. `service` is the app's number at Feishu, `ping_s` the ping interval."""
 
     def __init__(self, socket: ClientWebSocketResponse, service: int, ping_s: float) -> None:
         self._socket = socket

@@ -48,8 +48,7 @@ class ParsedMessage(Struct, frozen=True):
 
 
 class FeishuEventParser(Struct, frozen=True):
-    """Parser of events for our bot. `channel` is the channel's name in Shoal; `threads`: see
-    FeishuSettings."""
+    """Parser of events for our bot in Shoal's channel `channel`. `threads`: see FeishuSettings."""
 
     channel: str
     me: FeishuIdentity
@@ -117,8 +116,7 @@ class FeishuEventParser(Struct, frozen=True):
         )
 
     def thread_id(self, message: Message, *, group: bool) -> str | None:
-        """Return the topic of a message, named by its first message; in a group a message outside
-        topics may start one."""
+        """Return a message's topic, named by its first message; in a group it may start one."""
         first = message.root_id if message.root_id and MESSAGE_ID.fullmatch(message.root_id) else message.message_id
         if message.thread_id:
             return first

@@ -74,8 +74,7 @@ _BEHIND: Final = re.compile(r"ErrCode: ?(\d{1,9})")
 
 
 class FeishuError(Exception):
-    """Feishu refused a call. `msg` may contain anything; `reset_s` is how long it asks us to
-    wait."""
+    """Feishu refused a call. `msg` may contain anything; it asks us to wait for `reset_s`."""
 
     def __init__(self, status: int, code: int, msg: str = "", reset: str | None = None) -> None:
         super().__init__(f"{status} {code}")

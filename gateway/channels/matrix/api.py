@@ -74,8 +74,7 @@ class MatrixApi:
     # firm no
 
     async def sync(self, since: str, wait_s: float, timeout_s: float) -> Sync:
-        """Return the news after `since`. Without it: only the current point, and nothing from
-        before."""
+        """Return the news after `since`; without it only the current point, nothing from before."""
         room = {"account_data": _NOTHING, "ephemeral": _NOTHING, "state": _NOTHING}
         timeline = {"types": TYPES, "limit": BATCH if since else 0}
         only = {"presence": _NOTHING, "account_data": _NOTHING, "room": {**room, "timeline": timeline}}
@@ -140,8 +139,7 @@ class MatrixApi:
         await self._send_event(post, transaction_id("edit", id, post.key, words), whole)
 
     async def find(self, post: Post) -> str | None:
-        """Return our message with this key, if it is among our newest PAGE in the room. Raises
-        NotDelivered."""
+        """Return our message with this key among our newest PAGE there. Raises NotDelivered."""
         page = await self._read_page(post.target.chat_id, {"types": [MESSAGE], "senders": [self.me]}, {})
         for event in read_events(page.chunk):
             if event.content.key == transaction_id(post.key):
@@ -159,8 +157,7 @@ class MatrixApi:
         await self._call_room("rooms", target.chat_id, "typing", self.me, json=typing, timeout_s=3.0)
 
     async def _event_content(self, post: Post) -> dict[str, Any]:
-        """Return the event's content; an empty `m.mentions` keeps the text from mentioning
-        anyone."""
+        """Return an event's content; the empty `m.mentions` keeps it from mentioning anyone."""
         if post.file is not None:
             return await self._file_content(post.file)
         assert post.piece is not None

@@ -102,8 +102,7 @@ class MatrixChannel:
             await cancel_all([ending])
 
     async def _start_point(self, inlet: Inlet, *, afresh: bool = False) -> str:
-        """Return where to resume. A bot without a cursor skips everything from before, except
-        invitations."""
+        """Return where to resume: without a cursor, after all but invitations."""
         saved = None if afresh else (decode_cursor(self._cursor.read()) or self._unsaved_start)
         if saved is not None and saved.of == self._api.me:
             self._reader.notified_rooms = saved.notified_rooms

@@ -82,8 +82,7 @@ class MatrixHttp:
             raise
 
     async def stream(self, path: str) -> AsyncIterator[bytes]:
-        """Yield the body of a response as it arrives. Raises MatrixError, ChannelBroken,
-        NotAccepted."""
+        """Yield a response's body. Raises MatrixError, ChannelBroken, NotAccepted."""
         token = await self._valid_token()
         headers = {"Authorization": f"Bearer {token}"}
         async with self._http.download(self._http.base + path, headers=headers) as answer:

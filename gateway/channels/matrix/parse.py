@@ -54,8 +54,7 @@ def replaced_id(event: Event) -> str | None:
 
 
 def redacted_id(event: Event) -> str | None:
-    """Return the id of the deleted event; its place differs between room versions before and since
-    11."""
+    """Return the id of the deleted event; its place differs before and since room version 11."""
     return (event.content.redacts or event.redacts or None) if event.type == REDACTION else None
 
 

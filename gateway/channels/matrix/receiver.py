@@ -52,8 +52,7 @@ log = logger("matrix")
 
 
 class SyncReceiver:
-    """A receiver of batches, in order. `notified_rooms` are the rooms that know that we cannot read
-    them."""
+    """Receives batches in order. `notified_rooms` know already that we cannot read them."""
 
     def __init__(self, channel: str, api: MatrixApi, settings: MatrixSettings) -> None:
         self.notified_rooms: tuple[str, ...] = ()

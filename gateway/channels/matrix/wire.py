@@ -23,8 +23,7 @@ KEY: Final = "dev.shoal.key"
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """The content of `m.relates_to`. In a thread, `is_falling_back` says that it is not really a
-    reply to the event `in_reply_to`."""
+    """The content of `m.relates_to`; one that `is_falling_back` in a thread is no real reply."""
 
     rel_type: str = ""
     event_id: str = ""
@@ -83,8 +82,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """New events of a room, or its visible state; `limited`: earlier ones were left out, before
-    `prev_batch`."""
+    """New events, or visible state; `limited`: earlier ones were left out, before `prev_batch`."""
 
     events: tuple[msgspec.Raw, ...] = ()
     limited: bool = False

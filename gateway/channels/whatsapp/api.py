@@ -1,5 +1,4 @@
-"""Client of the Graph API: one try per call, every failure mapped to an error of the platform
-protocol."""
+"""Client of the Graph API: one try a call; failures become errors of the platform protocol."""
 
 from __future__ import annotations
 
@@ -73,8 +72,7 @@ class WhatsAppApi:
             raise MaybeSent("an answer without an id") from exc
 
     async def typing(self, message_id: str) -> None:
-        """Mark this message as read and show the typing indicator. Raises NotDelivered,
-        ChannelBroken."""
+        """Mark it as read and show the typing indicator. Raises NotDelivered, ChannelBroken."""
         await self._post_message(read_receipt(message_id))
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
@@ -104,8 +102,7 @@ class WhatsAppApi:
         return file_message(post, post.file, await self._upload(post.file))
 
     async def _upload(self, file: File) -> str:
-        """Upload a file and return its id. Nobody sees it yet, so every failure is a certain
-        one."""
+        """Upload a file and return its id. Nobody sees it yet, so a failure is certain."""
         form = aiohttp.FormData({"messaging_product": "whatsapp", "type": file.media_type})
         form.add_field("file", file.data, filename=file.name, content_type=file.media_type)
         try:
@@ -126,8 +123,7 @@ class WhatsAppApi:
         return body
 
     def _may_have_token(self, url: str) -> bool:
-        """Return whether a URL is on the server that we call anyway, or where WhatsApp keeps its
-        files."""
+        """Return whether a URL is on the server that we call anyway, or among WhatsApp's files."""
         try:
             asked, known = urlsplit(url), urlsplit(self._http.base)
             if (asked.scheme, asked.hostname, asked.port) == (known.scheme, known.hostname, known.port):

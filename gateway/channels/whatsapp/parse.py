@@ -1,5 +1,4 @@
-"""Convert webhook calls into messages (developers.facebook.com/docs/whatsapp/cloud-api/webhooks).
-Pure."""
+"""Convert calls into messages (developers.facebook.com/docs/whatsapp/cloud-api/webhooks). Pure."""
 
 from __future__ import annotations
 
@@ -129,8 +128,7 @@ class _WebhookCall(Struct, frozen=True):
 
 
 class FailedMessage(Struct, frozen=True):
-    """A message of ours that WhatsApp accepted and then did not deliver. `chat` is '' if it is not
-    given."""
+    """A message of ours that was accepted and then not delivered. `chat` is '' if not given."""
 
     chat: str
     code: int
