@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Sequence
-from typing import Final, Protocol, cast
+from typing import Final
 
 from gateway.channel import Channel
 from gateway.chat_channel import ChatChannel
@@ -16,31 +16,22 @@ from shared.errors import SettingsError
 from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 
-CHANNELS: Final = {"web": "gateway.channels.web.channel:make"}
-"""Channels that are not chat platforms (`gateway.platform.registry`); imported when wanted."""
-
-READ_BY_PEOPLE: Final = (*CHANNELS, "api", "cli")
+READ_BY_PEOPLE: Final = ("web", "api", "cli")
 """Names whose tables in `[channels]` configure messages from there, and start no platform."""
-
-
-class MakeChannel(Protocol):
-    """The factory of a channel in CHANNELS."""
-
-    def __call__(self, settings: Settings, client: RedisClient) -> Channel: ...
 
 
 def wanted(names: Sequence[str], settings: Settings) -> list[str]:
     """Return the channels to run. Raises SettingsError for a name that is unknown or turned off."""
     if not names:
         return ["web", *_on(settings)]
-    known = {*CHANNELS, *platform_names(off=settings.plugins.off)}
+    known = {"web", *platform_names(off=settings.plugins.off)}
     problems = []
     for name in names:
         if name not in known:
             problems.append(f"there is no channel {name!r}; the channels are: {', '.join(sorted(known))}")
-        elif name not in CHANNELS and name not in settings.channels:
+        elif name != "web" and name not in settings.channels:
             problems.append(f"channel {name!r} has no settings; write [channels.{name}], docs/channels.md says how")
-        elif name not in CHANNELS and not is_on(settings.channels[name]):
+        elif name != "web" and not is_on(settings.channels[name]):
             problems.append(f"channels.{name}.on is false; set it to true, or do not start {name!r}")
     if problems:
         raise SettingsError("\n".join(problems))
@@ -79,7 +70,8 @@ def _on(settings: Settings) -> list[str]:
 
 
 def _make(name: str, settings: Settings, client: RedisClient, hooks: WebhookServer) -> Channel:
-    if name not in CHANNELS:
+    if name != "web":
         return ChatChannel(name, settings, client, hooks)
-    module, _, function = CHANNELS[name].partition(":")
-    return cast(MakeChannel, getattr(importlib.import_module(module), function))(settings, client)
+    # Imported when wanted: it is no small part of a gateway.
+    made: Channel = importlib.import_module("gateway.channels.web.channel").make(settings, client)
+    return made

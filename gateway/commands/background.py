@@ -15,7 +15,7 @@ PLAN_CHARS: Final = 200
 _STATES: Final = {"ok": "done", "timeout": "out of time", "poison": "failed"}
 
 
-async def answer_jobs(subagents: Subagents, context: CommandContext) -> CommandAnswer:
+async def answer_jobs(subagents: Subagents, context: CommandContext) -> CommandAnswer | str:
     """List what runs in the background of a chat, or end it."""
     word, _, rest = context.argument.partition(" ")
     found = await subagents.of_session(context.message.session)
@@ -23,25 +23,25 @@ async def answer_jobs(subagents: Subagents, context: CommandContext) -> CommandA
     if word.casefold() in ("cancel", "stop"):
         return _cancelled(rest.strip("`'\" ").casefold(), running)
     if word:
-        return CommandAnswer("I know `/jobs`, `/jobs cancel ID` and `/jobs cancel all`.")
+        return "I know `/jobs`, `/jobs cancel ID` and `/jobs cancel all`."
     if not found:
-        return CommandAnswer("Nothing runs in the background of this chat, and nothing did within the last hour.")
+        return "Nothing runs in the background of this chat, and nothing did within the last hour."
     ended = f", {len(found) - len(running):,} ended within the hour" if len(running) < len(found) else ""
     head = f"{counted(len(running), 'job')} in the background of this chat{ended}:"
-    return CommandAnswer("\n".join([head, "", *map(_job_row, found[-JOBS_SHOWN:])]))
+    return "\n".join([head, "", *map(_job_row, found[-JOBS_SHOWN:])])
 
 
-def _cancelled(id: str, running: list[SubagentInfo]) -> CommandAnswer:
+def _cancelled(id: str, running: list[SubagentInfo]) -> CommandAnswer | str:
     if not id:
-        return CommandAnswer("Which one? `/jobs cancel ID` or `/jobs cancel all`; `/jobs` lists them.")
+        return "Which one? `/jobs cancel ID` or `/jobs cancel all`; `/jobs` lists them."
     if id == "all":
         if not running:
-            return CommandAnswer("Nothing runs in the background.")
+            return "Nothing runs in the background."
         return CommandAnswer(f"{counted(len(running), 'job')} cancelled.", change="cancel")
     for child in running:
         if child.task.id == id:
             return CommandAnswer(f"`{id}` ({child.task.label}) is cancelled.", change="cancel", child=id)
-    return CommandAnswer(f"No job `{id[:32]}` runs in this chat; `/jobs` lists them.")
+    return f"No job `{id[:32]}` runs in this chat; `/jobs` lists them."
 
 
 def _job_row(child: SubagentInfo) -> str:
@@ -52,28 +52,28 @@ def _job_row(child: SubagentInfo) -> str:
     return f"- `{child.task.id}` **{state}** {label}: {spent}"
 
 
-async def answer_cron(schedules: Schedules, context: CommandContext) -> CommandAnswer:
+async def answer_cron(schedules: Schedules, context: CommandContext) -> CommandAnswer | str:
     """List what is planned in a chat, or take a plan out."""
     word, _, rest = context.argument.partition(" ")
     standing = await schedules.of_session(context.message.session)
     if word.casefold() in ("remove", "delete", "rm"):
         return _removed(rest.strip("`'\" ").casefold(), standing)
     if word:
-        return CommandAnswer("I know `/cron` and `/cron remove ID`. To plan something, just say it to me.")
+        return "I know `/cron` and `/cron remove ID`. To plan something, just say it to me."
     if not standing:
-        return CommandAnswer("Nothing is planned in this chat.")
+        return "Nothing is planned in this chat."
     rows = [f"{counted(len(standing), 'plan')} in this chat:", "", *map(_plan_row, standing), ""]
-    return CommandAnswer("\n".join([*rows, "`/cron remove ID` takes one out."]))
+    return "\n".join([*rows, "`/cron remove ID` takes one out."])
 
 
-def _removed(id: str, standing: list[ScheduleStatus]) -> CommandAnswer:
+def _removed(id: str, standing: list[ScheduleStatus]) -> CommandAnswer | str:
     if not id:
-        return CommandAnswer("Which one? `/cron remove ID`; `/cron` lists them.")
+        return "Which one? `/cron remove ID`; `/cron` lists them."
     for one in standing:
         if one.schedule.id == id:
             text = f"`{id}` is removed: {describe_plan(one.schedule)}."
             return CommandAnswer(text, change="unschedule", schedule=id)
-    return CommandAnswer(f"There is no plan `{id[:32]}` in this chat; `/cron` lists them.")
+    return f"There is no plan `{id[:32]}` in this chat; `/cron` lists them."
 
 
 def _plan_row(one: ScheduleStatus) -> str:

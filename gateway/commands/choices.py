@@ -19,11 +19,11 @@ MEANINGS: Final[dict[Policy, str]] = {
 }
 
 
-async def answer_model(settings: ModelSettings, context: CommandContext) -> CommandAnswer:
+async def answer_model(settings: ModelSettings, context: CommandContext) -> CommandAnswer | str:
     """List the models that an operator offers (`[model.presets]`), or choose one for the chat."""
     wanted = context.argument.strip("`'\" ")
     if not wanted:
-        return CommandAnswer(_list_models(settings, context.state.preset))
+        return _list_models(settings, context.state.preset)
     if wanted.casefold() == DEFAULT:
         text = f"From your next message on I use the usual model, `{settings.name}`."
         return CommandAnswer(text, change="preset")
@@ -31,7 +31,7 @@ async def answer_model(settings: ModelSettings, context: CommandContext) -> Comm
         if name.casefold() == wanted.casefold():
             text = f"From your next message on I use `{name}` ({preset.name})."
             return CommandAnswer(text, change="preset", preset=name)
-    return CommandAnswer(f"There is no such model here. These are: {_quoted_names((DEFAULT, *settings.presets))}.")
+    return f"There is no such model here. These are: {_quoted_names((DEFAULT, *settings.presets))}."
 
 
 def _list_models(settings: ModelSettings, chosen: str) -> str:
@@ -49,7 +49,9 @@ def _list_models(settings: ModelSettings, chosen: str) -> str:
     return "\n".join(lines)
 
 
-async def answer_busy(settings: InboxSettings, by_channel: dict[str, Policy], context: CommandContext) -> CommandAnswer:
+async def answer_busy(
+    settings: InboxSettings, by_channel: dict[str, Policy], context: CommandContext
+) -> CommandAnswer | str:
     """Show or set what happens to a message that comes while a turn runs."""
     usual = by_channel.get(context.message.channel, settings.busy)
     wanted = context.argument.strip("`'\" ").casefold()
@@ -61,12 +63,12 @@ async def answer_busy(settings: InboxSettings, by_channel: dict[str, Policy], co
             text = f"From now on `{policy}`. When you write while I am busy: {meanings[policy]}."
             return CommandAnswer(text, change="busy", busy=policy)
     if wanted:
-        return CommandAnswer(f"I do not know that one. These are: {_quoted_names(POLICIES)}.")
+        return f"I do not know that one. These are: {_quoted_names(POLICIES)}."
     chosen = context.state.busy
     current = chosen if chosen in POLICIES else usual
     rows = [f"- `{one}`{' **(in use)**' if one == current else ''}: {about}" for one, about in meanings.items()]
     lines = ["When you write while I am busy:", "", *rows, "", f"The usual one here is `{usual}`."]
-    return CommandAnswer("\n".join([*lines, f"Choose with `/busy NAME`; `/busy {DEFAULT}` goes back."]))
+    return "\n".join([*lines, f"Choose with `/busy NAME`; `/busy {DEFAULT}` goes back."])
 
 
 def _quoted_names(names: tuple[str, ...]) -> str:

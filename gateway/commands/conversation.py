@@ -34,11 +34,11 @@ async def answer_stop(context: CommandContext) -> CommandAnswer:
     return CommandAnswer(text, change="stop")
 
 
-async def answer_forget(sessions: Sessions, schedules: Schedules, context: CommandContext) -> CommandAnswer:
+async def answer_forget(sessions: Sessions, schedules: Schedules, context: CommandContext) -> CommandAnswer | str:
     """Delete the memory, and the conversation as the model sees it."""
     state = context.state
     if state.scope == SHARED_SCOPE:
-        return CommandAnswer(
+        return (
             "I cannot do that here: this memory belongs to everybody who talks to me. "
             "Only an operator can delete it, with `shoal session forget`. Nothing was changed."
         )
@@ -61,17 +61,18 @@ async def answer_forget(sessions: Sessions, schedules: Schedules, context: Comma
     return CommandAnswer("\n".join(lines), change="forget")
 
 
-async def answer_question(name: Literal["yes", "no"], context: CommandContext) -> CommandAnswer:
+async def answer_question(name: Literal["yes", "no"], context: CommandContext) -> CommandAnswer | str:
     """Answer the question that the chat's turn waits for, or the one whose id is named."""
     asks = context.state.open_question
     named = context.argument.strip("`'\" ").casefold()
     if asks is None:
-        return CommandAnswer("I am not waiting for a yes to anything." if not named else not_counted("over"))
+        return not_counted("over") if named else "I am not waiting for a yes to anything."
     if named and named != asks.id:
-        return CommandAnswer(not_counted("unknown"))
+        return not_counted("unknown")
     if asks.people and context.message.sender_id not in asks.people:
-        return CommandAnswer(not_counted("not_allowed"))
-    return CommandAnswer(f"I run `{asks.tool}` now." if name == "yes" else f"I do not run `{asks.tool}`.", change=name)
+        return not_counted("not_allowed")
+    text = f"I run `{asks.tool}` now." if name == "yes" else f"I do not run `{asks.tool}`."
+    return CommandAnswer(text, change=name)
 
 
 def not_counted(why: ApprovalOutcome) -> str:

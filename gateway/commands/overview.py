@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.commands.command import CommandAnswer, CommandContext, counted
+from gateway.commands.command import CommandContext, counted
 from shared.settings import ModelSettings
 from shared.store.fleet.presence import list_processes
 from shared.store.fleet.spending import Spending
@@ -18,7 +18,7 @@ FOUND: Final = 8
 FOUND_CHARS: Final = 500
 
 
-async def answer_status(settings: ModelSettings, sessions: Sessions, context: CommandContext) -> CommandAnswer:
+async def answer_status(settings: ModelSettings, sessions: Sessions, context: CommandContext) -> str:
     """Show the state of the chat, its model, memory and spending, and the fleet."""
     state = context.state
     has = await sessions.memory_size(state.scope)
@@ -37,7 +37,7 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
         f"**Used today:** {counted(spent.tokens, 'token')}{usd}",
         f"**Shoal {VERSION}:** {counted(workers, 'worker')}",
     ]
-    return CommandAnswer("\n".join(f"- {row}" for row in rows))
+    return "\n".join(f"- {row}" for row in rows)
 
 
 def _doing(state: SessionState, workers: int) -> str:
@@ -59,23 +59,23 @@ def _doing(state: SessionState, workers: int) -> str:
     return f"{doing}; {counted(waiting, 'more waits', 'more wait')}" if waiting else doing
 
 
-async def answer_memory(memory: MemoryStore, sessions: Sessions, context: CommandContext) -> CommandAnswer:
+async def answer_memory(memory: MemoryStore, sessions: Sessions, context: CommandContext) -> str:
     """Show MEMORY.md, or find entries of HISTORY.md that hold all of some words."""
     word, _, rest = context.argument.partition(" ")
     scope, words = context.state.scope, rest.casefold().split()
     if word.casefold() != "search":
-        return CommandAnswer(await _show_memory(memory, sessions, scope))
+        return await _show_memory(memory, sessions, scope)
     if not words:
-        return CommandAnswer("What shall I look for? `/memory search WORDS`")
+        return "What shall I look for? `/memory search WORDS`"
     entries = await memory.read_log(scope)
     found = [entry for entry in reversed(entries) if all(word in entry.casefold() for word in words)]
     if not found:
-        return CommandAnswer(f"Nothing found in {counted(len(entries), 'entry', 'entries')} of `HISTORY.md`.")
+        return f"Nothing found in {counted(len(entries), 'entry', 'entries')} of `HISTORY.md`."
     parts = [f"{counted(len(found), 'entry', 'entries')} found, the newest first:"]
     parts += [_quoted(entry.strip(), FOUND_CHARS) for entry in found[:FOUND]]
     if len(found) > FOUND:
         parts.append(f"{len(found) - FOUND:,} older ones are not shown; more words find fewer.")
-    return CommandAnswer("\n\n---\n\n".join(parts))
+    return "\n\n---\n\n".join(parts)
 
 
 async def _show_memory(memory: MemoryStore, sessions: Sessions, scope: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.commands.command import CommandAnswer, CommandContext
+from gateway.commands.command import CommandContext
 from shared.clock import SYSTEM_CLOCK
 from shared.store.access.audit import Audit, actor_of
 from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
@@ -13,17 +13,17 @@ ADMIN: Final = "admin"
 """Metadata key: "1" for one of `admins` in a direct chat. Only the inlet sets it."""
 
 
-async def answer_pair(context: CommandContext) -> CommandAnswer:
+async def answer_pair(context: CommandContext) -> str:
     """Let a person in through the store, which counts one message once."""
     message = context.message
     actor = actor_of(message.channel, message.sender_id)
     if message.metadata.get("group") == "1":
-        return CommandAnswer("Please say that to me alone, not in a group.")
+        return "Please say that to me alone, not in a group."
     if message.metadata.get(ADMIN) != "1":
         await Audit(context.client).record("pairing", "no_admin", actor=actor, session=message.session)
-        return CommandAnswer("Only who is named in `admins` of this channel can let people in.")
+        return "Only who is named in `admins` of this channel can let people in."
     if not context.argument:
-        return CommandAnswer("Which code? `/pair CODE`")
+        return "Which code? `/pair CODE`"
     try:
         person = await Pairings(context.client).approve(
             context.argument,
@@ -33,6 +33,6 @@ async def answer_pair(context: CommandContext) -> CommandAnswer:
             channel=message.channel,
         )
     except PairingFailed as exc:
-        return CommandAnswer(f"Nobody was let in: {exc.message}.")
+        return f"Nobody was let in: {exc.message}."
     name = f"{person.name} " if person.name else ""
-    return CommandAnswer(f"Let in: {name}(`{person.sender}`).")
+    return f"Let in: {name}(`{person.sender}`)."

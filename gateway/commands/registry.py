@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -32,11 +32,15 @@ _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 
 
 class OwnCommand(msgspec.Struct, frozen=True):
-    """A command of Shoal's own."""
+    """A command of Shoal's own. A text alone as its reply changes nothing."""
 
     name: str
     about: str
-    answer: Callable[[CommandContext], Coroutine[Any, Any, CommandAnswer]]
+    reply: Callable[[CommandContext], Awaitable[CommandAnswer | str]]
+
+    async def answer(self, context: CommandContext) -> CommandAnswer:
+        answer = await self.reply(context)
+        return CommandAnswer(answer) if isinstance(answer, str) else answer
 
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
@@ -75,9 +79,9 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
     return commands
 
 
-async def _answer_help(commands: Mapping[str, Command], _: CommandContext) -> CommandAnswer:
+async def _answer_help(commands: Mapping[str, Command], _: CommandContext) -> str:
     rows = [f"- `/{command.name}` {command.about}" for command in commands.values()]
-    return CommandAnswer("\n".join(["You can say:", "", *rows]))
+    return "\n".join(["You can say:", "", *rows])
 
 
 def plugin_commands(plugins: PluginSettings) -> list[Command]:

@@ -57,7 +57,7 @@ _HEAD_LINES: Final = 8
 
 
 class EmailIdentity(msgspec.Struct, frozen=True):
-    """Our address, and the server whose Authentication-Results count; '' = every From is right."""
+    """Our address, and the server whose Authentication-Results count; '' = all are trusted."""
 
     address: str
     authserv_id: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPResponseException
@@ -42,17 +42,11 @@ class SmtpSender:
             async with self._within(end_at, NotAccepted("all connections to the mail server are busy")):
                 await stack.enter_async_context(self._slots)
             smtp = await self._addressed_connection(to, len(mail), end_at)
-            try:
-                async with self._within(end_at, MaybeSent("the mail server did not say whether it took the mail")):
+            unclear = MaybeSent("the mail server did not say whether it took the mail")
+            # Closed also when cancelled: a connection inside DATA cannot be used for another mail.
+            with _closed_on_error(smtp, lambda exc: self._map_lost("content", exc)):
+                async with self._within(end_at, unclear):
                     await smtp.data(mail, timeout=None)
-            except BaseException as exc:
-                # Also when cancelled: a connection inside DATA cannot be used for another mail.
-                smtp.close()
-                if isinstance(exc, SMTPResponseException):
-                    raise self._map_response("content", exc) from exc
-                if isinstance(exc, SMTPException | OSError):
-                    raise MaybeSent(f"the connection was lost in a mail: {type(exc).__name__}") from exc
-                raise
             self._keep(smtp)
 
     async def close(self) -> None:
@@ -75,18 +69,11 @@ class SmtpSender:
 
     async def _address(self, smtp: SMTP, to: str, size: int) -> SMTP:
         step: Step = "sender"
-        try:
+        with _closed_on_error(smtp, lambda exc: self._map_lost(step, exc)):
             options = [f"SIZE={size}"] if smtp.supports_extension("size") else []
             await smtp.mail(self._settings.me, options=options, timeout=None)
             step = "recipient"
             await smtp.rcpt(to, timeout=None)
-        except BaseException as exc:
-            smtp.close()
-            if isinstance(exc, SMTPResponseException):
-                raise self._map_response(step, exc) from exc
-            if isinstance(exc, SMTPException | OSError):
-                raise NotAccepted(f"the connection to the mail server was lost: {type(exc).__name__}") from exc
-            raise
         return smtp
 
     async def _connect(self) -> SMTP:
@@ -104,7 +91,7 @@ class SmtpSender:
             timeout=None,
         )
         step: Step = "greeting"
-        try:
+        with _closed_on_error(smtp, lambda exc: self._map_connect_error(step, exc)):
             await smtp.connect()
             if settings.smtp_login:
                 step = "login"
@@ -112,17 +99,12 @@ class SmtpSender:
                 await smtp.login(settings.smtp_user or settings.user, password.reveal(), timeout=None)
             elif smtp.is_ehlo_or_helo_needed:
                 await smtp.ehlo(timeout=None)
-        except BaseException as exc:
-            smtp.close()
-            if isinstance(exc, SMTPException | OSError):
-                raise self._map_connect_error(step, exc) from exc
-            raise
         return smtp
 
     def _map_connect_error(self, step: Step, exc: SMTPException | OSError) -> Refusal:
         where = f"the mail server {self._settings.smtp_host!r}"
         if isinstance(exc, SMTPResponseException):
-            return self._map_response(step, exc)
+            return self._map_lost(step, exc)
         if (why := certificate_problem(exc)) is not None:
             return ChannelBroken(f"{where} is not who it says, or not known: {why}; see channels.email.ca_file")
         if isinstance(exc, SMTPConnectError | OSError):
@@ -131,8 +113,12 @@ class SmtpSender:
             return ChannelBroken(f"{where} asks for no password on this connection; see channels.email.smtp_tls")
         return ChannelBroken(f"{where} has no STARTTLS; see channels.email.smtp_tls")
 
-    def _map_response(self, step: Step, exc: SMTPResponseException) -> Refusal:
-        return map_error(step, exc.code, exc.message, slow_down_s=self._settings.slow_down_s)
+    def _map_lost(self, step: Step, exc: SMTPException | OSError) -> Refusal:
+        if isinstance(exc, SMTPResponseException):
+            return map_error(step, exc.code, exc.message, slow_down_s=self._settings.slow_down_s)
+        if step == "content":
+            return MaybeSent(f"the connection was lost in a mail: {type(exc).__name__}")
+        return NotAccepted(f"the connection to the mail server was lost: {type(exc).__name__}")
 
     def _pop_kept(self) -> SMTP | None:
         """Return a reusable connection."""
@@ -164,3 +150,14 @@ class SmtpSender:
                 yield
         except TimeoutError:
             raise late from None
+
+
+@contextlib.contextmanager
+def _closed_on_error(smtp: SMTP, map_to: Callable[[SMTPException | OSError], Refusal]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as exc:
+        smtp.close()
+        if isinstance(exc, SMTPException | OSError):
+            raise map_to(exc) from exc
+        raise

@@ -4,6 +4,7 @@ content"). Pure, and total: a content of any form gives some text or none."""
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,16 @@ _EVERYBODY: Final = "@_all"
 _KEY: Final = re.compile(r"@_(?:user_[0-9]+|all)")
 _TYPE: Final = re.compile(r"[a-z_]{1,40}")
 _RESOURCE: Final = re.compile(r"[0-9A-Za-z_-]{1,200}")
+_PLACEHOLDERS: Final = {
+    "share_chat": "[group: {chat_id}]",
+    "share_user": "[contact: {user_id}]",
+    "location": "[location: {latitude}, {longitude} ({name})]",
+    "folder": "[folder: {file_name}]",
+    "share_calendar_event": "[event: {summary}]",
+    "calendar": "[event: {summary}]",
+    "general_calendar": "[event: {summary}]",
+    "video_chat": "[call: {topic}]",
+}
 
 
 class ReadContent(msgspec.Struct, frozen=True):
@@ -97,17 +108,6 @@ def forwarded_text(items: Sequence[tuple[str, str, str]]) -> str:
 def _placeholder(kind: str, body: Mapping[str, Any], names: MentionNames) -> str:
     """Return a placeholder for a type without a text of its own."""
     match kind:
-        case "sticker":
-            return "[sticker]"
-        case "share_chat":
-            return f"[group: {_str(body, 'chat_id')}]"
-        case "share_user":
-            return f"[contact: {_str(body, 'user_id')}]"
-        case "location":
-            place = f"{_str(body, 'latitude')}, {_str(body, 'longitude')}"
-            return f"[location: {place} ({_str(body, 'name')})]"
-        case "folder":
-            return f"[folder: {_str(body, 'file_name')}]"
         case "hongbao":
             return _str(body, "text") or "[hongbao]"
         case "vote":
@@ -116,12 +116,9 @@ def _placeholder(kind: str, body: Mapping[str, Any], names: MentionNames) -> str
         case "todo":
             summary = body.get("summary")
             return f"[task] {_read_post('', summary if isinstance(summary, dict) else {}, names).text}".strip()
-        case "share_calendar_event" | "calendar" | "general_calendar":
-            return f"[event: {_str(body, 'summary')}]"
-        case "video_chat":
-            return f"[call: {_str(body, 'topic')}]"
-        case _:
-            return f"[{kind}]" if _TYPE.fullmatch(kind) else ""
+    if kind in _PLACEHOLDERS:
+        return _PLACEHOLDERS[kind].format_map(defaultdict(str, {key: _str(body, key) for key in body}))
+    return f"[{kind}]" if _TYPE.fullmatch(kind) else ""
 
 
 def _read_post(message_id: str, body: Mapping[str, Any], names: MentionNames) -> ReadContent:

@@ -53,16 +53,16 @@ def read_frame(data: bytes) -> FeishuFrame:
         found = _Message.FromString(data)
     except DecodeError as exc:
         raise UnreadableFrame("bytes that are not a frame") from exc
-    fields = {name: getattr(found, name) for name in _TYPES if name != "headers"}
+    fields = {name: getattr(found, name) for name in FeishuFrame.__struct_fields__ if name != "headers"}
     return FeishuFrame(headers=tuple((one.key, one.value) for one in found.headers), **fields)
 
 
 def write_frame(frame: FeishuFrame) -> bytes:
     """Encode a frame."""
     message = _Message(headers=[{"key": key, "value": value} for key, value in frame.headers])
-    for name in _TYPES:
+    for name in FeishuFrame.__struct_fields__:
         # The vendor requires the numbers, also when they are 0; the rest is left out when empty.
-        if name != "headers" and (_TYPES[name] in _NUMBERS or getattr(frame, name)):
+        if name != "headers" and (name in _NUMBERS or getattr(frame, name)):
             setattr(message, name, getattr(frame, name))
     data: bytes = message.SerializeToString()
     return data
@@ -100,19 +100,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
-_NUMBERS: Final = (FieldDescriptorProto.TYPE_UINT64, FieldDescriptorProto.TYPE_INT32)
-_TYPES: Final = {
-    "seq_id": FieldDescriptorProto.TYPE_UINT64,
-    "log_id": FieldDescriptorProto.TYPE_UINT64,
-    "service": FieldDescriptorProto.TYPE_INT32,
-    "method": FieldDescriptorProto.TYPE_INT32,
-    "headers": FieldDescriptorProto.TYPE_MESSAGE,
-    "payload_encoding": FieldDescriptorProto.TYPE_STRING,
-    "payload_type": FieldDescriptorProto.TYPE_STRING,
-    "payload": FieldDescriptorProto.TYPE_BYTES,
-    "log_id_new": FieldDescriptorProto.TYPE_STRING,
-}
-"""The fields of a frame, numbered from 1."""
+_NUMBERS: Final = ("seq_id", "log_id", "service", "method")
 
 
 def _message_class() -> Any:
@@ -123,11 +111,14 @@ def _message_class() -> Any:
     )
     header, frame = file.message_type.add(name="Header"), file.message_type.add(name="Frame")
     optional, repeated = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
+    of = FieldDescriptorProto
     for number, name in enumerate(("key", "value"), start=1):
-        header.field.add(name=name, number=number, type=FieldDescriptorProto.TYPE_STRING, label=optional)
-    for number, (name, kind) in enumerate(_TYPES.items(), start=1):
+        header.field.add(name=name, number=number, type=of.TYPE_STRING, label=optional)
+    numbers = (of.TYPE_UINT64, of.TYPE_UINT64, of.TYPE_INT32, of.TYPE_INT32)
+    kinds = (*numbers, of.TYPE_MESSAGE, of.TYPE_STRING, of.TYPE_STRING, of.TYPE_BYTES, of.TYPE_STRING)
+    for number, (name, kind) in enumerate(zip(FeishuFrame.__struct_fields__, kinds, strict=True), start=1):
         field = frame.field.add(name=name, number=number, type=kind, label=optional)
-        if kind == FieldDescriptorProto.TYPE_MESSAGE:
+        if name == "headers":
             field.label, field.type_name = repeated, ".shoal.feishu.Header"
     pool = DescriptorPool()  # one of its own: the vendor's library may be in the default one
     pool.Add(file)

@@ -93,8 +93,8 @@ class FeishuEventParser(Struct, frozen=True):
 
     def parse_press(self, header: EventHeader, pressed: CardPressed, *, now_ms: int) -> PlatformMessage | None:
         """Return a press of one of our buttons, in the chat that it was posted to."""
-        value, chat = pressed.action.value, pressed.context.open_chat_id or ""
-        if not self._is_ours(header) or not isinstance(value, Mapping) or pressed.action.tag not in (None, "button"):
+        value, tag, chat = pressed.action.value, pressed.action.tag, pressed.context.open_chat_id or ""
+        if not self._is_ours(header) or not isinstance(value, Mapping) or tag not in (None, "button"):
             return None
         says, thread = _string_at(value, SAYS).strip(), _string_at(value, THREAD)
         if not says or not CHAT_ID.fullmatch(chat) or _string_at(value, CHAT) != chat:

@@ -23,7 +23,7 @@ from gateway.platform.protocol import (
 )
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.log import logger
-from shared.tasks import cancel_all
+from shared.tasks import until_first
 
 EDIT_S: Final = 1.5
 TYPING_S: Final = 6.0
@@ -80,26 +80,18 @@ class MatrixChannel:
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Sync, accept, and save the position. Unsaved news are sent again to whoever asks next."""
-        ending = asyncio.create_task(until.wait())
-        try:
-            since = await self._start_point(inlet)
-            while not until.is_set():
-                asking = asyncio.create_task(self._next_sync(since))
-                try:
-                    await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-                    if not asking.done():
-                        return
-                    sync = asking.result()
-                finally:
-                    await cancel_all([asking])
-                if sync is None:
-                    since = await self._start_point(inlet, afresh=True)
-                    continue
-                await self._reader.accept(sync, since, inlet)
-                since = sync.next_batch
-                await self._save(since)
-        finally:
-            await cancel_all([ending])
+        since = await self._start_point(inlet)
+        while not until.is_set():
+            asking = asyncio.create_task(self._next_sync(since))
+            if asking not in await until_first(asking, asyncio.create_task(until.wait())):
+                return
+            sync = asking.result()
+            if sync is None:
+                since = await self._start_point(inlet, afresh=True)
+                continue
+            await self._reader.accept(sync, since, inlet)
+            since = sync.next_batch
+            await self._save(since)
 
     async def _start_point(self, inlet: Inlet, *, afresh: bool = False) -> str:
         """Return where to resume: without a cursor, after all but invitations."""

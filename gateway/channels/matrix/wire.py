@@ -31,9 +31,7 @@ class Relation(msgspec.Struct, frozen=True):
     in_reply_to: Relation | None = field(name="m.in_reply_to", default=None)
 
 
-class Mentions(msgspec.Struct, frozen=True):
-    """The content of `m.mentions`: the addressed users."""
-
+class _Mentions(msgspec.Struct, frozen=True):
     user_ids: tuple[str, ...] = ()
 
 
@@ -57,14 +55,12 @@ class Content(msgspec.Struct, frozen=True):
     redacts: str = ""
     info: FileInfo | None = None
     relates_to: Relation | None = field(name="m.relates_to", default=None)
-    mentions: Mentions | None = field(name="m.mentions", default=None)
+    mentions: _Mentions | None = field(name="m.mentions", default=None)
     key: str = field(name=KEY, default="")
     new_content: Content | None = field(name="m.new_content", default=None)
 
 
-class Unsigned(msgspec.Struct, frozen=True):
-    """Data added by the homeserver."""
-
+class _Unsigned(msgspec.Struct, frozen=True):
     prev_content: Content | None = None
 
 
@@ -78,7 +74,7 @@ class Event(msgspec.Struct, frozen=True):
     state_key: str | None = None
     redacts: str = ""
     content: Content = Content()
-    unsigned: Unsigned | None = None
+    unsigned: _Unsigned | None = None
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -118,9 +114,7 @@ class EventSummary(msgspec.Struct, frozen=True):
     answers: str | None = None
 
 
-class Profile(msgspec.Struct, frozen=True):
-    """A display name."""
-
+class _Profile(msgspec.Struct, frozen=True):
     display_name: str | None = None
 
 
@@ -133,7 +127,7 @@ class Reply(msgspec.Struct, frozen=True):
     access_token: str = ""
     event_id: str = ""
     content_uri: str = ""
-    joined: dict[str, Profile] = {}
+    joined: dict[str, _Profile] = {}
     chunk: tuple[msgspec.Raw, ...] = ()
     end: str | None = None
 

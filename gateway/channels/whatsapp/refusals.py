@@ -38,25 +38,21 @@ _NO_NUMBER: Final = 33
 _INVALID: Final = 100
 
 
-class GraphError(msgspec.Struct, frozen=True):
-    """An error; code -1 = not given."""
-
+class _GraphError(msgspec.Struct, frozen=True):
     code: int = -1
     error_subcode: int = 0
 
 
-class ErrorReply(msgspec.Struct, frozen=True):
-    """The body of an error."""
-
-    error: GraphError = GraphError()
+class _ErrorReply(msgspec.Struct, frozen=True):
+    error: _GraphError = _GraphError()
 
 
 def map_error(status: int, body: bytes) -> Exception:
     """Return the error to raise: a form of NotDelivered, or ChannelBroken."""
     try:
-        error = msgspec.json.decode(body, type=ErrorReply).error
+        error = msgspec.json.decode(body, type=_ErrorReply).error
     except msgspec.DecodeError:
-        error = GraphError()
+        error = _GraphError()
     code = error.code
     if code in _NO_TOKEN or (code == -1 and status == 401):
         return ChannelBroken(
