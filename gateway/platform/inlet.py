@@ -30,15 +30,13 @@ from shared.store.turns.dedupe import SeenMessages
 from shared.store.turns.inbox import OVERLOADED
 
 NOTED: Final = 10_000
-"""At most this many chats' notes are cached by a process; past it the cache is emptied, and notes
-are written again."""
+"""At most this many chats' notes are cached by a process; past it the cache is emptied."""
 
 log = logger("inlet")
 
 
 class ChatNotes(Protocol):
-    """Keeps `PlatformMessage.notes` for `PostTarget.notes`:
-    `shared.store.delivery.deliveries.DeliveryQueue`."""
+    """Keeps `PlatformMessage.notes` for `PostTarget.notes` (shared.store.delivery.deliveries)."""
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """Replace the notes of a session. Raises RedisAway."""
@@ -139,8 +137,8 @@ class PlatformInlet:
         return "taken" if accepted.turn else "command"
 
     async def _replace_earlier(self, replaced: str, message: InboundMessage) -> str:
-        """Withdraw the message of which this one is the edited form; return why it cannot be
-        replaced, '' if it was."""
+        """Withdraw the message that this one replaces; return why it cannot be replaced, '' if it
+        was."""
         before = await self._seen.new_form(message, replaced)
         done = await self._sink.withdraw(self._channel, message.chat_id, before, thread=message.thread)
         return {"withdrawn": "", "unknown": "edited_unknown"}.get(done, "edited_late")

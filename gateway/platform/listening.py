@@ -38,8 +38,8 @@ log = logger("listening")
 
 
 class ListenerCursor:
-    """The `Cursor` of a channel that listens alone. It is kept with the lock, so only its holder
-    can move it."""
+    """The `Cursor` of a channel that listens alone, kept with the lock: only its holder can move
+    it."""
 
     def __init__(self) -> None:
         self._lock: ListenerLock | None = None

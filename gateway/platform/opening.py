@@ -24,8 +24,8 @@ log = logger("channel")
 
 class ChannelState:
     """The state of one channel: `opening`, `on`, `away` (tried again by itself), `off` (a person
-    must mend something) or `closed`. `why` says why it does not work, '' when it does. `broken` is
-    set while the state is `off`."""
+    must mend something) or `closed`. `why` is '' when it works. `broken` is set while it is
+    `off`."""
 
     def __init__(self, channel: str) -> None:
         self.name = "opening"

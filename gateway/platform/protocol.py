@@ -15,9 +15,9 @@ import msgspec
 from shared.messages.inbound import InboundMessage
 
 RunMode = Literal["webhook", "socket", "exclusive"]
-"""The way in of messages. `webhook`: any replica may be called. `socket`: every replica may have
-one, up to `Abilities.sockets`, and each event goes to one of them. `exclusive`: one replica at a
-time listens."""
+"""The way in of messages. `webhook`: any replica may be called. `socket`: up to `Abilities.sockets`
+replicas have one, and each event goes to one of them. `exclusive`: one replica at a time
+listens."""
 
 ResendGuard = Literal["key", "look-up", "nothing"]
 """The platform's guard against showing a post twice after a send that may have arrived. `key`: it
@@ -69,7 +69,7 @@ GROUP_NOTE: Final = "group"
 
 class PostTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The chat or thread that a message goes to. `notes` has what the platform's code left with an
-    earlier message of this chat (`PlatformMessage.notes`), such as the subject of a mail, and
+    earlier message of it (`PlatformMessage.notes`), such as the subject of a mail, and
     GROUP_NOTE."""
 
     session: str
@@ -104,8 +104,8 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
     """One message on a platform: a piece of text, or a file. `key` is the same for every try and
-    unique among posts. `as_plain`: the platform refused the markup before. `reply_to` is the id of
-    the message that it answers."""
+    unique among posts. `as_plain`: the platform refused the markup before. `reply_to`: the message
+    answered."""
 
     target: PostTarget
     key: str
@@ -124,8 +124,8 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotDelivered(Exception):
-    """A post was not, or may not have been, shown. `reason` is for operators and holds no text of a
-    message."""
+    """A post was not, or may not have been, shown. `reason` is for operators, without a message's
+    text."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -215,8 +215,7 @@ class Inlet(Protocol):
 
 
 class HookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a webhook. Names of `headers` are in lower case; `body` is as it came, within the
-    limit of the settings."""
+    """A call of a webhook. Names of `headers` are in lower case; `body` is as it came."""
 
     method: str
     path: str
@@ -248,8 +247,7 @@ class Platform(Protocol):
         """The one of `abilities.run_modes` that the settings chose."""
 
     async def open(self) -> None:
-        """Connect for sending, and find out the bot's identity. Raises ChannelBroken, or
-        NotAccepted (it is tried again)."""
+        """Connect for sending, and find out who the bot is. Raises ChannelBroken, NotAccepted."""
 
     async def close(self) -> None:
         """Close every connection. Called once, also when `open` failed."""

@@ -33,12 +33,10 @@ INSTALL: Final = "run `make channels`, or install Shoal with its extra 'channels
 
 
 class Cursor(Protocol):
-    """The position up to which a channel that listens alone has read, for the replica or start that
-    listens next."""
+    """The position up to which a channel that listens alone has read, for the next listener."""
 
     def read(self) -> bytes:
-        """Return what was saved last, by any replica; b'' = nothing. Known once `Platform.listen`
-        is called."""
+        """Return what was saved last, b'' = nothing. Known once `Platform.listen` is called."""
 
     async def save(self, value: bytes) -> None:
         """Save a position. Does nothing when another replica listens now. Raises RedisAway."""
@@ -73,8 +71,7 @@ def is_on(table: Mapping[str, Any]) -> bool:
 
 
 def platform_names(*, off: Collection[str] = ()) -> list[str]:
-    """Return the names of all installed chat platforms. Raises SettingsError when two packages
-    bring the same one."""
+    """Return the names of all chat platforms. Raises SettingsError when two packages bring one."""
     return sorted({*PLATFORMS, *(one.name for one in _plugin_platforms(off))})
 
 
@@ -111,8 +108,7 @@ def _load_factory(name: str) -> PlatformFactory:
 
 
 def _check_platform(name: str, built: BuiltPlatform) -> BuiltPlatform:
-    """Return the platform if it can be run: a package's fault must show at start, not with the
-    first message."""
+    """Return the platform if it can be run: a package's fault must show at start."""
     platform = built.platform
     if platform.name != name:
         raise SettingsError(f"the channel {name!r} calls itself {platform.name!r}; both names must be the same")

@@ -37,8 +37,7 @@ log = logger("hooks")
 
 
 class WebhookServer:
-    """The HTTP server, and the handler of each channel. It listens while `run` runs, if any channel
-    expects calls."""
+    """The HTTP server and each channel's handler. It listens while `run` runs, if it has any."""
 
     def __init__(self, settings: HooksSettings, draining: asyncio.Event) -> None:
         self._settings = settings
@@ -62,8 +61,7 @@ class WebhookServer:
         self._handlers[channel] = handler
 
     async def run(self) -> None:
-        """Listen until the gateway drains, and answer what is under way. Raises SettingsError when
-        the address is taken."""
+        """Listen until the gateway drains. Raises SettingsError when the address is taken."""
         if not self._handlers:
             return
         self._socket = listener(self._settings.host, self._settings.port, section="hooks")

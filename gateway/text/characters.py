@@ -22,9 +22,8 @@ _FILLERS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 
 
 def clean(text: str) -> str:
-    """Return the text without terminal codes, control characters and changes of writing direction.
-    Line ends become "\\n", and a lone surrogate, which no platform accepts, a replacement
-    character."""
+    """Return the text without terminal codes, control characters and changes of writing direction;
+    line ends are "\\n", and lone surrogates, which no platform accepts, replacement characters."""
     return _HALVES.sub("\ufffd", without_controls(_LINE_ENDS.sub("\n", text)).translate(_DIRECTIONS))
 
 

@@ -84,8 +84,7 @@ def escaped(text: str) -> str:
 
 
 def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str = _BREAK) -> str:
-    """Return the HTML of a paragraph's runs. A link whose label does not name its host has the host
-    after it."""
+    """Return the HTML of runs. A link whose label does not name its host has the host after it."""
     written: list[str] = []
     for link, group in groupby(runs, lambda run: run.link):
         text = _styled(list(group), styles).replace("\n", line_end)
@@ -96,8 +95,7 @@ def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str 
 
 
 def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
-    """Return the HTML of runs. Tags stay open from run to run while the outermost styles are the
-    same."""
+    """Return the HTML of runs. Tags stay open while the outermost styles are the same."""
     written: list[str] = []
     open_: list[Style] = []
     for run in [*runs, Run("")]:

@@ -1,5 +1,4 @@
-"""Incoming messages in a platform's markup, as plain text. No text that a person wrote is lost:
-when in doubt, it stays."""
+"""Incoming messages in a platform's markup as plain text. When in doubt, text stays."""
 
 from __future__ import annotations
 
@@ -16,13 +15,16 @@ _TAGS: Final = frozenset(
     "a blockquote br div h1 h2 h3 h4 h5 h6 hr img li ol p pre table tbody td th thead tr ul".split()
 )
 _DEEPEST: Final = 500
-_DEEP: Final = re.compile(
-    r"<(/?)(?!(?:p|li|td|th|tr|dt|dd|br|hr|img|input|meta|link|col|option|wbr)\b)[a-z]", re.IGNORECASE
-)
+_SHALLOW: Final = "p|li|td|th|tr|dt|dd|br|hr|img|input|meta|link|col|option|wbr"
+_DEEP: Final = re.compile(rf"<(/?)(?!(?:{_SHALLOW})\b)[a-z]", re.IGNORECASE)
 _QUOTES_SHOWN: Final = 5
 _SOFT: Final = "\v"
 """The border of a block: a line end, unless there is one already."""
 
+_BEGINS: Final = {"br": "\n", "hr": f"{_SOFT}---{_SOFT}", "div": _SOFT, "tr": _SOFT, "td": "\t", "th": "\t"}
+_ENDED: Final = dict.fromkeys(("div", "li", "tr"), _SOFT) | dict.fromkeys(
+    ("p", "pre", "table", "h1", "h2", "h3", "h4", "h5", "h6"), "\n\n"
+)
 _ENDS: Final = re.compile(r"(?<![ \t])[ \t]*[\n\v][ \t\n\v]*")
 _NUMBER: Final = re.compile("[0-9]{1,9}")
 _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
@@ -78,9 +80,8 @@ def html_to_text(source: str) -> str:
 
 
 def strip_quoted(text: str) -> str:
-    """Return a mail without the mail that it answers: lines after `>` at its end, if a line such as
-    `On ... wrote:` stands before them. Everything else stays, and so does a mail that is only a
-    quote."""
+    """Return a mail without the one that it answers: lines after `>` at its end, if a line such as
+    `On ... wrote:` stands before them. All else stays, and so does a mail that is only a quote."""
     lines = text.replace("\r\n", "\n").rstrip().split("\n")
     start = len(lines)
     while start > 0 and (not lines[start - 1].strip() or _QUOTED.match(lines[start - 1])):
@@ -111,8 +112,7 @@ def _depth(source: str) -> int:
 
 
 class _Reader(HTMLParser):
-    """Reads HTML that was cleaned, so all tags are closed. A space that must stay is a non-breaking
-    one until the end."""
+    """Reads cleaned HTML: all tags are closed. A space that must stay is a non-breaking one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,20 +122,11 @@ class _Reader(HTMLParser):
         self._verbatim = 0
 
     def text(self) -> str:
-        """Return the text that was read."""
         return _tidy("".join(self._parts[0])).replace("\xa0", " ")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         match tag:
-            case "br":
-                self._add("\n")
-            case "hr":
-                self._add(f"{_SOFT}---{_SOFT}")
-            case "div" | "tr":
-                self._add(_SOFT)
-            case "td" | "th":
-                self._add("\t")
             case "img":
                 self._add(given.get("alt", ""))
             case "a":
@@ -148,11 +139,9 @@ class _Reader(HTMLParser):
                 self._item()
             case "blockquote":
                 self._parts.append([])
-            case "pre":
-                self._verbatim += 1
-                self._add("\n\n")
             case _:
-                self._add("\n\n")
+                self._verbatim += tag == "pre"
+                self._add(_BEGINS.get(tag, "\n\n"))
 
     def handle_endtag(self, tag: str) -> None:
         match tag:
@@ -165,13 +154,9 @@ class _Reader(HTMLParser):
                 lines = _tidy("".join(self._parts.pop())).split("\n")
                 mark = ">\xa0" if len(self._parts) <= _QUOTES_SHOWN else ""
                 self._add("\n\n" + "\n".join((mark + line).rstrip("\xa0") for line in lines) + "\n\n")
-            case "pre":
-                self._verbatim -= 1
-                self._add("\n\n")
-            case "div" | "li" | "tr":
-                self._add(_SOFT)
-            case "p" | "table" | "h1" | "h2" | "h3" | "h4" | "h5" | "h6":
-                self._add("\n\n")
+            case _:
+                self._verbatim -= tag == "pre"
+                self._add(_ENDED.get(tag, ""))
 
     def handle_data(self, data: str) -> None:
         self._add(data.expandtabs(4).replace(" ", "\xa0") if self._verbatim else _SPACE.sub(" ", data))
@@ -201,8 +186,7 @@ def _tidy(text: str) -> str:
 
 
 def _line_ends(found: re.Match[str]) -> str:
-    """Return one line end for a line that ends with its block, two for a line that is a block of
-    its own."""
+    """Return one line end for a line that ends with its block, two for a block of its own."""
     ends = found[0].strip(" \t")
     lines = ends.count("\n") + (ends[0] == _SOFT)
     return "\n" * min(2, max(1, lines))

@@ -30,8 +30,7 @@ class Dress(msgspec.Struct, frozen=True, kw_only=True):
     code_in_quotes: bool = False
 
     def lay_out(self, leaves: Sequence[Leaf]) -> str:
-        """Return the text of some leaves. An item that began before them has no mark and no
-        indent."""
+        """Return the text of leaves. An item that began before them has no mark and no indent."""
         opened: set[int] = set()
         written: list[str] = []
         last: Leaf | None = None
@@ -52,8 +51,7 @@ class Dress(msgspec.Struct, frozen=True, kw_only=True):
         return next((step.id for step in leaf.path if step.kind == "quote"), 0)
 
     def _marked(self, leaf: Leaf, opened: set[int]) -> str:
-        """Return a leaf after the marks of the items that it opens, indented by those that it is
-        in."""
+        """Return a leaf after the marks of items that it opens, indented by those that it is in."""
         marks, indent, inside = "", 0, 0
         for step in leaf.path:
             if step.kind == "item":
@@ -72,8 +70,8 @@ class Dress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plain(leaves: Sequence[Leaf]) -> str:
-    """Return leaves without markup: quotes after `> `, addresses after the labels of links, tables
-    as columns."""
+    """Return leaves without markup: quotes after `> `, addresses after labels, tables as
+    columns."""
     return _PLAIN.lay_out(leaves)
 
 

@@ -61,8 +61,8 @@ class Run(msgspec.Struct, frozen=True):
 
 class Step(msgspec.Struct, frozen=True):
     """A quote or an item of a list that a leaf is in. `id` tells them apart in a document, `list`
-    is the id of the item's list, `number` its number in an ordered one. `opens`: the leaf is the
-    first one in it."""
+    is the id of the item's list, `number` its number there. `opens`: the leaf is the first one in
+    it."""
 
     kind: Literal["quote", "item"]
     id: int

@@ -21,8 +21,7 @@ _FENCE: Final = re.compile(r"^`|`(?=``|$)")
 
 
 def break_marks(text: str) -> str:
-    """Put a joint after each mark that would begin something, for markup that cannot escape
-    marks."""
+    """Put a joint after each mark that would begin something, where marks cannot be escaped."""
     return _WOULD_MARK.sub(rf"\g<0>{JOINT}", text)
 
 

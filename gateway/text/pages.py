@@ -66,8 +66,8 @@ def render(markdown: str, page: PageFormat) -> list[Piece]:
 
 def paginate(leaves: Sequence[Leaf], page: PageFormat) -> list[Piece]:
     """Return the pieces of a document, at least one. It is divided between blocks, or else between
-    items of a list; a leaf that does not fit into a message of its own is cut at the end of a line,
-    a sentence or a word."""
+    items of a list; a leaf too long for a message is cut at the end of a line, a sentence or a
+    word."""
     return _Paginator(leaves, page).pieces() or [NOTHING]
 
 
@@ -100,8 +100,8 @@ class _Paginator:
         return _Measured(leaf, tuple(map(add, size, self._page.gap)))
 
     def _next_leaves(self) -> list[_Measured]:
-        """Remove and return the leaves of the next piece; none when the first one had to be changed
-        and is still waiting."""
+        """Remove and return the leaves of the next piece; none when the first one had to be
+        changed."""
         held: list[_Measured] = []
         sums = [(0,) * len(self._page.limits)]
         while self._waiting:
@@ -120,8 +120,7 @@ class _Paginator:
         return held[:keep]
 
     def _best_border(self, held: Sequence[_Measured], sums: Sequence[tuple[int, ...]]) -> int:
-        """Return how many leaves to keep when the next one does not fit after them; 0 = cut that
-        one."""
+        """Return how many leaves to keep when the next one does not fit; 0 = cut that one."""
         leaves = [*(one.leaf for one in held), self._waiting[0].leaf]
         good = [at for at in range(1, len(leaves)) if self._page.half_full(sums[at])]
         if good:
@@ -194,8 +193,7 @@ def _togetherness(one: Leaf, next: Leaf) -> int:
 
 
 def _simpler(leaf: Leaf) -> Leaf:
-    """Return a leaf without the parts that cannot be cut: links, and then the marks of lists and
-    quotes."""
+    """Return a leaf without what cannot be cut: links, and then the marks of lists and quotes."""
     if any(run.link is not None for run in leaf.runs):
         return unlinked(leaf)
     return msgspec.structs.replace(leaf, path=())
@@ -236,8 +234,7 @@ def _best_cut(leaf: Leaf, most: int) -> int:
 
 
 def _whole_characters(text: str, most: int) -> int:
-    """Return the border of a character at or before `most`; `most` itself if one character alone is
-    longer."""
+    """Return the border of a character at or before `most`; `most` if one alone is longer."""
     space = max(text.rfind(" ", 0, most), text.rfind("\n", 0, most), 0)
     reached = space
     for match in _CHARACTER.finditer(text, space):

@@ -1,5 +1,4 @@
-"""Markdown as leaves: CommonMark with tables, struck text and bare addresses, as the chat page
-reads it."""
+"""Markdown as leaves: CommonMark with tables, struck text and bare addresses."""
 
 from __future__ import annotations
 
@@ -111,30 +110,19 @@ class _Walk:
             case "heading_open":
                 self._kind, self._level, self._tight = "heading", int(token.tag[1:]), bool(self._lists)
             case "inline" | "plain":
-                self._text(token.children or ())
+                runs = _runs_of(token.children or (), self._ids)
+                if self._rows is not None:
+                    self._rows[-1].append(runs)
+                elif _are_seen(runs):
+                    self._add(Leaf(kind=self._kind, runs=runs, level=self._level, tight=self._tight))
             case "fence" | "code_block":
-                self._code(token)
+                words, text = token.info.split(), token.content.removesuffix("\n")
+                language = words[0] if words and _LANGUAGE.fullmatch(words[0]) else ""
+                if not is_blank(text):
+                    run = Run(text, code=True)
+                    self._add(Leaf(kind="code", runs=(run,), language=language, tight=bool(self._lists)))
             case "hr":
                 self._add(Leaf(kind="rule"))
-            case _:
-                self._table(token)
-
-    def _text(self, children: Sequence[Token]) -> None:
-        runs = _runs_of(children, self._ids)
-        if self._rows is not None:
-            self._rows[-1].append(runs)
-        elif any(not is_blank(run.text) for run in runs):
-            self._add(Leaf(kind=self._kind, runs=runs, level=self._level, tight=self._tight))
-
-    def _code(self, token: Token) -> None:
-        words = token.info.split()
-        language = words[0] if words and _LANGUAGE.fullmatch(words[0]) else ""
-        text = token.content.removesuffix("\n")
-        if not is_blank(text):
-            self._add(Leaf(kind="code", runs=(Run(text, code=True),), language=language, tight=bool(self._lists)))
-
-    def _table(self, token: Token) -> None:
-        match token.type:
             case "table_open":
                 self._rows, self._align = [], []
             case "tr_open" if self._rows is not None:
@@ -142,15 +130,18 @@ class _Walk:
             case "th_open":
                 self._align.append(_ALIGN.get(str(token.attrs.get("style", "")), "left"))
             case "table_close" if self._rows is not None:
-                rows, self._rows = self._rows, None
-                if any(not is_blank(run.text) for row in rows for cell in row for run in cell):
-                    cells = tuple(tuple(row) for row in rows)
-                    self._add(Leaf(kind="table", rows=cells, align=tuple(self._align), tight=bool(self._lists)))
+                rows, self._rows = tuple(tuple(row) for row in self._rows), None
+                if any(_are_seen(cell) for row in rows for cell in row):
+                    self._add(Leaf(kind="table", rows=rows, align=tuple(self._align), tight=bool(self._lists)))
 
     def _add(self, leaf: Leaf) -> None:
         path = tuple(msgspec.structs.replace(step, opens=step.id not in self._opened) for step in self._path)
         self._opened.update(step.id for step in path)
         self.leaves.append(msgspec.structs.replace(leaf, path=path))
+
+
+def _are_seen(runs: Sequence[Run]) -> bool:
+    return any(not is_blank(run.text) for run in runs)
 
 
 def _runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:

@@ -45,8 +45,7 @@ _ANSWER_S: Final = 3.0
 _THREADS: Final = (10, 11, 12)
 _DEFERRED: Final = 6
 _CLOSED: Final = {10003, 50001, 50007, 50013, 50278, 160005}
-"""Unknown channel, no access, cannot message this user, no permission, no common server, locked
-thread."""
+"""Unknown channel, no access, cannot message this user, no permission, no common server, locked."""
 
 _NO_PERMISSION: Final = 50013
 _NO_HISTORY: Final = 160002
@@ -59,8 +58,8 @@ T = TypeVar("T")
 
 
 class MayNotReply(PostRefused):
-    """The bot may not read the message history, so it cannot quote a message; without the quote the
-    post may succeed."""
+    """The bot may not read the history, so it cannot quote; without the quote the post may
+    succeed."""
 
 
 class ChannelInfo(msgspec.Struct, frozen=True):
@@ -77,8 +76,7 @@ class CreatedMessage(msgspec.Struct, frozen=True):
 
 
 class SessionStartLimit(msgspec.Struct, frozen=True):
-    """The quota of gateway sessions: `remaining` until `reset_after` (ms) is over,
-    `max_concurrency` per 5 s."""
+    """The quota of sessions: `remaining` for `reset_after` ms, `max_concurrency` per 5 s."""
 
     remaining: int
     reset_after: int

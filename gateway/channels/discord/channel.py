@@ -1,5 +1,4 @@
-"""Discord: one bot, whose gateway connection is held by one replica at a time; direct messages,
-channels and threads."""
+"""Discord: one bot, whose gateway connection is held by one replica at a time."""
 
 from __future__ import annotations
 

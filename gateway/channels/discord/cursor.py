@@ -54,8 +54,7 @@ class DiscordCursor(msgspec.Struct, frozen=True, array_like=True):
     chats: tuple[KnownChannel, ...] = ()
 
     def for_shards(self, count: int) -> tuple[ShardProgress, ...]:
-        """Return the progress for `count` shards. Sessions are useless once the number of shards
-        has changed."""
+        """Return the progress for `count` shards. With another count, sessions are useless."""
         if len(self.readings) == count:
             return self.readings
         return (ShardProgress(min((one.since_ms for one in self.readings), default=0)),) * count

@@ -1,5 +1,4 @@
-"""Run event handlers, in order within a chat and in parallel across chats, and track up to which
-event all are done."""
+"""Run event handlers, in order within a chat, and track up to which event all are done."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class SessionStarts:
         self._next_at = defaultdict[int, float](float)
 
     async def wait_for_start(self, shard: int) -> None:
-        """Return once this shard may start a session. Raises Throttled when today's quota is used
+        """Return once this shard may start a session. Raises Throttled when the quota is used
         up."""
         limit = (await self._api.gateway_info()).session_start_limit
         if limit.remaining < 1:
@@ -116,7 +116,7 @@ class ShardReader:
             self._catching_up.cancel()
 
     def _begin_session(self, session: GatewaySession) -> None:
-        """Start a new session. Each chat's messages since the last session are read before its new
+        """Start a new session. Each chat's messages since the last one are read before its new
         ones."""
         since_ms = self.progress.since_ms
         self._session = session
@@ -204,8 +204,7 @@ class DiscordListener:
             await cancel_all([*connections, saving, *stops])
 
     async def _keep_saving(self) -> None:
-        """Save every second, and at once when a session has begun: without it nothing can be
-        replayed."""
+        """Save every second, and at once when a session has begun, or nothing can be replayed."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SAVE_EVERY_S):

@@ -1,5 +1,4 @@
-"""Pass events of Discord to the inlet: resolve the conversation, confirm presses, and read missed
-history."""
+"""Pass events of Discord to the inlet: find the conversation, confirm presses, read history."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ log = logger("discord")
 
 
 class EventReceiver:
-    """The receiver of one channel's events. `chats` collects the channels in which a message was
-    accepted."""
+    """The receiver of one channel's events. `chats` collects where a message was accepted."""
 
     def __init__(
         self, name: str, settings: DiscordSettings, api: DiscordApi, me: DiscordIdentity, inlet: Inlet, chats: ChatCache
@@ -62,8 +60,7 @@ class EventReceiver:
             return None
 
     async def accept(self, event: Event) -> None:
-        """Pass an event to the inlet. Raises RedisAway, Refused, NotDelivered, ChannelBroken: then
-        it is not accepted."""
+        """Pass an event to the inlet, or raise RedisAway, Refused, NotDelivered, ChannelBroken."""
         if isinstance(event, MessagesDeleted):
             chat = self._chats.get(event.channel_id)
             if chat is None and event.guild_id is not None:
@@ -106,8 +103,7 @@ class EventReceiver:
             log.debug("press not answered", reason=str(exc))
 
     async def _conversation(self, event: Message | Interaction, channel_id: str) -> ConversationInfo:
-        """Return the conversation of a channel; looked up once, and only for messages that may
-        matter."""
+        """Return the conversation of a channel; looked up once, for messages that may matter."""
         if event.guild_id is None:
             return ConversationInfo(channel_id)
         if (chat := self._chats.get(channel_id)) is not None:

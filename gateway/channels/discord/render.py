@@ -35,8 +35,7 @@ def render_reply(markdown: str) -> list[Piece]:
 
 
 def defuse_mentions(text: str) -> str:
-    """Break every `@everyone` and `<@id>`. Escaping does not help: Discord looks for mentions
-    first."""
+    """Break every `@everyone` and `<@id>`: Discord looks for mentions before escapes."""
     return _NAME.sub(lambda found: found[0] + JOINT, text)
 
 
@@ -94,8 +93,7 @@ def target_channel(place: PostTarget) -> str:
 
 
 def new_message_form(post: Post) -> dict[str, Any]:
-    """Return the body of a new message. The nonce makes Discord show a repeated post only once, for
-    some minutes."""
+    """Return the body of a new message. By its nonce a repeated one is shown once, for minutes."""
     form = {**_message_form(post), "nonce": nonce(post.key), "enforce_nonce": True}
     # A message's id, without an edit's time; a press is not one.
     answered = (post.reply_to or "").partition("/")[0]

@@ -62,9 +62,8 @@ EventHandler = Callable[[int, str, Any], Awaitable[None]]
 
 
 class Shard:
-    """Shard `number` of `count` of the channel `name`. `session` is the one to resume, None = start
-    a new one. `gateway` is the address of new ones, and `may_begin` waits until one may be started.
-    """
+    """Shard `number` of `count` of the channel `name`. `session` is resumed, None = a new one, at
+    the address `gateway`, once `may_begin` returns."""
 
     def __init__(
         self,

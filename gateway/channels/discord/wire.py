@@ -66,8 +66,7 @@ class ReferencedMessage(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """The parts of a new or edited message that we read. Without `guild_id` it is a direct
-    message."""
+    """The parts of a message that we read. Without `guild_id` it is a direct message."""
 
     id: Snowflake
     channel_id: Snowflake

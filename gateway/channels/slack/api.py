@@ -23,7 +23,7 @@ LOOK_BACK_S: Final = 90_000
 
 
 class SlackApi:
-    """A client for one bot. `timeout_s` limits a whole call. Methods raise NotDelivered and
+    """A client for one bot; `timeout_s` limits a call. Methods raise NotDelivered,
     ChannelBroken."""
 
     def __init__(self, token: str, base: str, *, app_token: str = "", timeout_s: float) -> None:
@@ -177,8 +177,7 @@ async def _file_url(calls: SlackWebApi, id: str) -> str:
 
 
 def _check_download(answer: ClientResponse, file: RemoteFile) -> None:
-    """Raise if the response is not the file. Slack redirects an unauthorised caller to a login
-    page."""
+    """Raise if the response is not the file. An unauthorised caller is sent to a login page."""
     if answer.status == 429 or answer.status >= 500:
         raise NotAccepted(f"status {answer.status} for a file")
     page = answer.content_type == "text/html" and file.media_type not in ("", "text/html")

@@ -119,8 +119,7 @@ def _map_sdk_error(exc: SlackApiError) -> Exception:
 
 
 def map_error(error: object, *, status: int, retry_after: str | None = None, needed: object = None) -> Exception:
-    """Return the error for a failed call: `error` and `needed` come from the response body, if
-    any."""
+    """Return the error for a failed call: `error` and `needed` come from its body, if any."""
     word = error if isinstance(error, str) and _WORD.fullmatch(error) else ""
     if status == 429 or word in _THROTTLED:
         return Throttled(_retry_after_s(retry_after))

@@ -45,8 +45,7 @@ class SocketModeConnection:
                 return None
 
     async def acknowledge(self, envelope_id: str) -> None:
-        """Tell Slack not to repeat this envelope. If the connection is gone, Slack repeats it on
-        another one."""
+        """Tell Slack not to repeat this envelope; if that fails, it does on another connection."""
         try:
             await self._socket.send_str(json.dumps({"envelope_id": envelope_id}))
         except (ClientError, ConnectionError, RuntimeError):

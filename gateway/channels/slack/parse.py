@@ -50,8 +50,8 @@ class SlackIdentity(Struct, frozen=True):
 
 
 class SlackEventParser(Struct, frozen=True):
-    """Parser of events for our bot. `channel` is the channel's name in Shoal; `threads` and
-    `command`: see SlackSettings."""
+    """Parser of our bot's events. `channel` is its name in Shoal; for the rest see
+    SlackSettings."""
 
     channel: str
     me: SlackIdentity
@@ -59,9 +59,8 @@ class SlackEventParser(Struct, frozen=True):
     command: str = "/shoal"
 
     def parse_event(self, event: SlackEvent, *, now_ms: int) -> PlatformMessage | InboundMessage | None:
-        """Return the message, or one that a person deleted as InboundMessage; None if the event is
-        not for us, e.g. joins, or another workspace's event. `now_ms` stands in for a missing time.
-        """
+        """Return the message, or a deleted one as InboundMessage; None if the event is not for us,
+        such as joins, or another workspace's event. `now_ms` stands in for a missing time."""
         match event:
             case EventCallback():
                 return self._parse_callback(event, now_ms) if self._may_see(event) else None
@@ -73,9 +72,8 @@ class SlackEventParser(Struct, frozen=True):
                 return None
 
     def _may_see(self, callback: EventCallback) -> bool:
-        """Return whether the event is ours. User ids are unique only within a workspace: an event
-        counts in our own, or where our bot is among those that may see it (a channel shared between
-        workspaces)."""
+        """Return whether the event is ours. User ids are unique within a workspace: an event counts
+        in ours, or where our bot may see it (a channel shared between workspaces)."""
         return callback.team_id == self.me.team_id or any(
             one.user_id == self.me.user_id for one in callback.authorizations
         )
@@ -201,8 +199,7 @@ class SlackEventParser(Struct, frozen=True):
 
 
 def conversation_id(event: SlackEvent) -> str:
-    """Return the channel that an event is about, '' if none. Events of one channel are accepted in
-    order."""
+    """Return the channel of an event, '' if none. Those of one channel are accepted in order."""
     match event:
         case EventCallback():
             return event.event.channel or ""
@@ -220,8 +217,7 @@ def _is_group(channel_id: str) -> bool:
 
 
 def _is_edit_by_person(message: Message, before: Message | None) -> bool:
-    """Return whether a person changed it: Slack also reports link previews, replies and detected
-    languages as edits."""
+    """Return whether a person changed it: Slack also reports previews and replies as edits."""
     if message.edited is None or not message.edited.ts:
         return False
     return before is None or (message.text, _file_ids(message)) != (before.text, _file_ids(before))

@@ -47,8 +47,7 @@ def post_form(post: Post) -> dict[str, Any]:
 
 
 def file_blocks(post: Post, file: File) -> list[dict[str, Any]]:
-    """Return the blocks shown with a file. The block id is the mark: a file's message cannot carry
-    metadata."""
+    """Return the blocks of a file. The block id is the mark: its message cannot carry metadata."""
     lines = [file.name, *(f"- {button.says}" for button in post.buttons if post.as_plain)]
     text = {"type": "plain_text", "text": "\n".join(lines), "emoji": False}
     section = {"type": "section", "block_id": post_mark(post.key), "text": text}

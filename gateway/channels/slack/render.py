@@ -24,9 +24,8 @@ _WOULD_QUOTE: Final = re.compile(r"^(?=&gt;)", re.MULTILINE)
 
 
 def render_reply(markdown: str) -> list[Piece]:
-    """Render a reply as mrkdwn. The plain text is escaped too: Slack interprets `<!channel>` in
-    every message. Post it with `unfurl_links` and `unfurl_media` off, or Slack fetches the links.
-    """
+    """Render a reply as mrkdwn. The plain text is escaped too: Slack reads `<!channel>` in every
+    message. Post it with `unfurl_links` and `unfurl_media` off, or Slack fetches the links."""
     return render(markdown, _PAGE)
 
 

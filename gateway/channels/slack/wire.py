@@ -168,8 +168,7 @@ SlackEvent = EventCallback | BlockActions | SlashCommand | UrlVerification
 
 
 class Envelope(Struct, frozen=True):
-    """A Socket Mode frame: `hello`, `disconnect` with its `reason`, or a payload with an
-    `envelope_id` to acknowledge."""
+    """A Socket Mode frame: `hello`, `disconnect` with `reason`, or a payload to acknowledge."""
 
     type: str = ""
     envelope_id: str = ""
@@ -191,9 +190,8 @@ class _Kind(Struct, frozen=True):
 
 
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
-    """Return whether this body was signed with the secret within the last five minutes
-    (docs.slack.dev/authentication/verifying-requests-from-slack). Header names are in lower case.
-    """
+    """Return whether this body was signed with the secret within the last five minutes. Header
+    names are in lower case (docs.slack.dev/authentication/verifying-requests-from-slack)."""
     at, given = headers.get(SIGNED_AT, ""), headers.get(SIGNATURE, "")
     if not _SECONDS.fullmatch(at) or abs(now_s - int(at)) > OLD_S:
         return False

@@ -1,5 +1,4 @@
-"""Client of the Bot API on aiogram: one try per call, every failure mapped to an error of the
-platform protocol."""
+"""Client of the Bot API on aiogram: one try per call, every failure mapped to the protocol's."""
 
 from __future__ import annotations
 
@@ -86,7 +85,7 @@ class GetUpdates(TelegramMethod[list[dict[str, Any]]]):
 
 
 class TelegramApi:
-    """A client for one bot. `timeout_s` limits a whole call. Methods raise NotDelivered and
+    """A client for one bot; `timeout_s` limits a call. Methods raise NotDelivered,
     ChannelBroken."""
 
     def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
@@ -112,8 +111,7 @@ class TelegramApi:
         await self._call_repeatable(self._bot.delete_webhook(drop_pending_updates=False))
 
     async def get_updates(self, after: int, wait_s: float) -> Sequence[Update]:
-        """Return the updates after `after`; asking confirms everything up to it. Raises
-        NotAccepted, ChannelBroken."""
+        """Return the updates after `after`; asking confirms those up to it."""
         ask = GetUpdates(offset=after + 1, timeout=int(wait_s), allowed_updates=list(ALLOWED_UPDATES))
         # The HTTP timeout must outlast the long poll, or every quiet poll would look like a lost
         # connection.
@@ -171,8 +169,8 @@ class TelegramApi:
         return await self._bot.send_document(chat, data, **where)
 
     async def _call_chat(self, call: Callable[[str], Awaitable[T]], chat: str) -> T:
-        """Run a call into a chat. A group that was upgraded to a supergroup has a new id: retry
-        there once."""
+        """Run a call into a chat. A group that became a supergroup has a new id: retry there
+        once."""
         try:
             try:
                 return await call(chat)
@@ -208,8 +206,7 @@ def _convert_update(update: dict[str, Any]) -> Update | None:
 
 
 def _map_error(exc: AiogramError) -> Exception:
-    """Return the error that a failed call into a chat stands for. It contains none of Telegram's
-    text."""
+    """Return the error that a failed call into a chat stands for, without Telegram's text."""
     match exc:
         case TelegramRetryAfter():
             return Throttled(float(exc.retry_after))

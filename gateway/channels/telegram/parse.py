@@ -16,8 +16,7 @@ BY_NUMBER: Final = "#"
 """Prefix of a button's number, used when its text does not fit into the callback data."""
 
 _NOBODY: Final = {1087968824, 136817688}
-"""Sender ids shared by many people: anonymous group administrators, and a channel posting in its
-group."""
+"""Ids of many people: anonymous group administrators, and a channel posting in its group."""
 
 _COMMAND: Final = re.compile(r"/\w+(?:@(\w+))?(?:\s|$)")
 
@@ -131,8 +130,7 @@ class CallbackQuery(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """One event: exactly one of these fields is set, or none if it is of a kind that we did not ask
-    for."""
+    """One event: one of these fields is set, or none if it is of a kind that we did not ask for."""
 
     update_id: int
     message: Message | None = None
@@ -251,8 +249,7 @@ def _message_files(message: Message) -> tuple[RemoteFile, ...]:
 
 
 def _is_addressed(message: Message, me: TelegramIdentity) -> bool:
-    """Return whether a message mentions us, replies to us, or is a command that names no other
-    bot."""
+    """Return whether a message mentions us, replies to us, or is a command for no other bot."""
     reply = message.reply_to_message
     if reply is not None and reply.from_ is not None and reply.from_.id == me.id:
         return True

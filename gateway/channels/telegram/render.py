@@ -29,8 +29,7 @@ _ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot);")
 
 
 def render_reply(markdown: str) -> list[Piece]:
-    """Render a reply as HTML that Telegram accepts: no entity inside code, no nested quotes, no
-    link inside code."""
+    """Render a reply as Telegram's HTML: no entity or link inside code, no nested quotes."""
     return render(markdown, _PAGE)
 
 
