@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
+from functools import partial
 from typing import Final
 
 from gateway.delivery.chat_lease import ChatLease
-from gateway.delivery.context import DeliveryContext
 from gateway.delivery.line_delivery import LineDelivery
-from gateway.delivery.line_posts import target_of
-from gateway.delivery.platform_calls import Rates, rates_of
+from gateway.delivery.line_posts import OutgoingLine, render_off_loop, split_line, target_of
+from gateway.delivery.platform_calls import DeliveryContext, Rates, rates_of
 from gateway.delivery.streamed_message import StreamedMessage
 from gateway.delivery.turn_text import TurnText
-from gateway.delivery.typing_notice import TypingNotice
-from gateway.platform.protocol import GROUP_NOTE, PostTarget
+from gateway.platform.protocol import GROUP_NOTE, NotDelivered, PostTarget
 from gateway.process.traces import delivery_span
 from shared.backoff import Backoff
 from shared.errors import LeaseLost, RedisAway
@@ -23,7 +24,7 @@ from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store.delivery.deliveries import DeliveryState
 from shared.store.delivery.fanout import ChatNews
 from shared.store.delivery.outbox import NumberedLine
-from shared.tasks import event_within
+from shared.tasks import cancel_all, event_within
 
 RECHECK_S: Final = 1.0
 """A chat's state is read again at least this often: pub/sub may lose news."""
@@ -34,6 +35,11 @@ SILENT_S: Final = 600.0
 ASIDE_S: Final = 10.0
 """A chat without news for this long yields its slot when others wait; its next line brings it
 back."""
+
+TYPING_AFTER_S: Final = 0.5
+"""A turn that is answered sooner is not announced."""
+
+TYPING_CALL_S: Final = 5.0
 
 
 class ChatDelivery:
@@ -56,7 +62,8 @@ class ChatDelivery:
         self._planned = False
         self._question_turn = 0  # the turn that waits for a person's approval
         self._last_news_at = context.clock.monotonic()
-        self._typing = TypingNotice(context, lease)
+        self._type_at = context.clock.monotonic() + TYPING_AFTER_S
+        self._typing: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Deliver until the chat is quiet, given back or lost."""
@@ -67,7 +74,8 @@ class ChatDelivery:
             pass
         finally:
             self._lease.ended = True
-            await self._typing.close()
+            if self._typing is not None:
+                await cancel_all([self._typing])
             await self._context.fanout.unfollow_chat(self._lease.session)
 
     def recheck(self) -> None:
@@ -121,15 +129,20 @@ class ChatDelivery:
 
     async def _deliver_first(self, state: DeliveryState) -> bool:
         """Send the oldest waiting line; return whether the chat is still ours."""
-        entry, target, rates = state.pending[0], *self._target_and_rates(state)
+        entry, line, platform = state.pending[0], state.pending[0].line, self._platform
+        target, rates = self._target_and_rates(state)
+        parts = await render_off_loop(
+            line.content if isinstance(line, OutboundMessage) else "",
+            lambda: split_line(line, platform.render, platform.abilities, age_s=entry.age_s),
+        )
         # Something else may stand between a message and its answer: other people's, or a later one.
         quote = state.notes.get(GROUP_NOTE) == "1" or state.running is not None
-        outgoing = await self._context.posts.outgoing_line(entry, target, rates, quote=quote)
-        with delivery_span(entry.line, self._platform.name, self._lease.session):
+        outgoing = OutgoingLine(entry, target, rates, parts, quote)
+        with delivery_span(line, platform.name, self._lease.session):
             if not await LineDelivery(self._context, self._lease, outgoing, state, self._streamed).run():
                 return False
-        self._question_turn = _asking_turn(entry.line) or self._question_turn
-        if self._streamed.is_cut_by(entry.line):
+        self._question_turn = _asking_turn(line) or self._question_turn
+        if self._streamed.is_cut_by(line):
             await self._streamed.mark_stopped(self._turn_text, target, rates)
         return True
 
@@ -166,14 +179,28 @@ class ChatDelivery:
         self._stale = False
 
     def _send_typing(self, state: DeliveryState, target: PostTarget, rates: Rates) -> float:
-        """Send "is typing" if it is due; return the seconds until the next one."""
-        silent = self._context.clock.monotonic() - self._last_news_at > SILENT_S
+        """Start a task that sends "is typing" if it is due; return the seconds until the next
+        one."""
+        now, every_s = self._context.clock.monotonic(), self._platform.abilities.typing_every_s
         # A turn that waits for a person does not type.
-        quiet = silent or state.running == self._question_turn
-        return math.inf if quiet else self._typing.send_if_due(target, rates)
+        quiet = now - self._last_news_at > SILENT_S or state.running == self._question_turn
+        if quiet or not every_s:
+            return math.inf
+        if now >= self._type_at:
+            self._type_at = now + every_s
+            if self._typing is None or self._typing.done():
+                self._typing = asyncio.create_task(self._type(target, rates), name="typing")
+        return max(0.001, self._type_at - now)
+
+    async def _type(self, target: PostTarget, rates: Rates) -> None:
+        # Nothing waits for it, so its errors are dropped.
+        with contextlib.suppress(RedisAway, LeaseLost, NotDelivered):
+            if await self._deliveries.reserve_call(self._lease.chat, rates.typing) == 0:
+                typing = partial(self._platform.typing, target)
+                await self._context.call(self._lease, typing, within_s=TYPING_CALL_S)
 
 
 def _asking_turn(line: LogLine) -> int:
     """Return the turn that waits for the answer to this line; 0 = none."""
-    asks = isinstance(line, OutboundMessage) and line.approval is not None and line.approval.state == "open"
-    return line.turn if asks and isinstance(line, OutboundMessage) else 0
+    approval = line.approval if isinstance(line, OutboundMessage) else None
+    return line.turn if isinstance(line, OutboundMessage) and approval and approval.state == "open" else 0

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.delivery.chat_delivery import ChatDelivery
-from gateway.delivery.chat_lease import ChatLease
-from gateway.delivery.context import DeliveryContext
-from gateway.delivery.lease_keeper import ChatLeaseKeeper
-from gateway.delivery.line_posts import PostBuilder
-from gateway.delivery.platform_calls import PlatformCalls
+from gateway.delivery.chat_lease import ChatLease, ChatLeaseKeeper
+from gateway.delivery.platform_calls import DeliveryContext
 from gateway.platform.protocol import ChannelBroken, Platform
 from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -60,16 +57,16 @@ class Egress:
         self._draining = draining
         self._ending = asyncio.Event()
         self._chats = settings.chats
-        self._lease_s = deliveries.lease_s
         self._context = DeliveryContext(
             platform=platform,
             deliveries=deliveries,
             fanout=fanout,
-            calls=PlatformCalls(platform.name, call_s=settings.call_s, on_broken=on_broken),
-            posts=PostBuilder(platform, media),
+            media=media,
             draining=self._ending,
             clock=clock,
             progress=settings.progress,
+            call_s=settings.call_s,
+            on_broken=on_broken,
         )
         self._active: dict[ChatLease, tuple[ChatDelivery, asyncio.Task[None]]] = {}
         self._wake = asyncio.Event()
@@ -116,7 +113,7 @@ class Egress:
         for chat in chats:
             if chat.owner_lost:
                 log.info("chat taken over", channel=self._deliveries.channel, session=log_id(chat.session))
-            lease = ChatLease(chat, acquired_at=acquired_at, lease_s=self._lease_s, clock=self._clock)
+            lease = ChatLease(chat, acquired_at=acquired_at, lease_s=self._deliveries.lease_s, clock=self._clock)
             delivery = ChatDelivery(lease, self._context)
             before = [task for other, (_, task) in self._active.items() if other.session == lease.session]
             task = asyncio.create_task(self._deliver_chat(lease, delivery, before), name="chat")

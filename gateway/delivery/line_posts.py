@@ -1,7 +1,7 @@
 """The posts of a line of a chat's log: pieces of text, then files.
 
-Splitting is pure: a line gives the same posts at every try, so a post is known by its number.
-Building a post reads its file, and only when it is to be sent.
+Splitting is pure: a line gives the same posts at every try, so a post is known by its number. A
+file is read only when its post is to be sent.
 """
 
 from __future__ import annotations
@@ -67,53 +67,33 @@ class OutgoingLine(msgspec.Struct, frozen=True):
     parts: LineParts
     quote: bool
 
-    @property
-    def seq(self) -> int:
-        return self.entry.seq
 
-
-class PostBuilder:
-    """Builds the posts of one channel."""
-
-    def __init__(self, platform: Platform, media: MediaStore) -> None:
-        self._platform = platform
-        self._media = media
-
-    async def outgoing_line(self, entry: PendingLine, target: PostTarget, rates: Rates, *, quote: bool) -> OutgoingLine:
-        """Return a line with its parts."""
-        line, able = entry.line, self._platform.abilities
-        parts = await render_off_loop(
-            line.content if isinstance(line, OutboundMessage) else "",
-            lambda: split_line(line, self._platform.render, able, age_s=entry.age_s),
-        )
-        return OutgoingLine(entry, target, rates, parts, quote)
-
-    async def build(self, outgoing: OutgoingLine, part: int, *, as_plain: bool) -> Post:
-        """Return post number `part`. Raises NotAccepted when the volume of the files is
-        unavailable."""
-        pieces = outgoing.parts.pieces
-        post = Post(
-            target=outgoing.target,
-            key=f"{outgoing.target.session}:{outgoing.seq}:{part}",
-            piece=pieces[part] if part < len(pieces) else None,
-            as_plain=as_plain,
-            reply_to=replied_to(outgoing.entry.line) if outgoing.quote and part == 0 else None,
-            buttons=outgoing.parts.buttons_of(part),
-        )
-        if post.piece is not None:
-            return post
-        ref = outgoing.parts.files[part - len(pieces)]
-        try:
-            data = await asyncio.to_thread(self._media.read, outgoing.target.session, ref)
-        except MediaNotFound:
-            # A notice takes its place, so that the later posts keep their numbers.
-            notice = self._platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
-            return msgspec.structs.replace(post, piece=notice)
-        except OSError as exc:
-            raise NotAccepted(f"the files of chats cannot be read: {exc.strerror}") from exc
-        media_type = ref.kind.media_type
-        file = File(reference=str(ref), name=ref.name, media_type=media_type, size_bytes=len(data), data=data)
-        return msgspec.structs.replace(post, file=file)
+async def build_post(
+    platform: Platform, media: MediaStore, outgoing: OutgoingLine, part: int, *, as_plain: bool
+) -> Post:
+    """Return post number `part`. Raises NotAccepted when the volume of the files is unavailable."""
+    pieces, session = outgoing.parts.pieces, outgoing.target.session
+    post = Post(
+        target=outgoing.target,
+        key=f"{session}:{outgoing.entry.seq}:{part}",
+        piece=pieces[part] if part < len(pieces) else None,
+        as_plain=as_plain,
+        reply_to=replied_to(outgoing.entry.line) if outgoing.quote and part == 0 else None,
+        buttons=outgoing.parts.buttons_of(part),
+    )
+    if post.piece is not None:
+        return post
+    ref = outgoing.parts.files[part - len(pieces)]
+    try:
+        data = await asyncio.to_thread(media.read, session, ref)
+    except MediaNotFound:
+        # A notice takes its place, so that the later posts keep their numbers.
+        notice = platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
+        return msgspec.structs.replace(post, piece=notice)
+    except OSError as exc:
+        raise NotAccepted(f"the files of chats cannot be read: {exc.strerror}") from exc
+    file = File(reference=str(ref), name=ref.name, media_type=ref.kind.media_type, size_bytes=len(data), data=data)
+    return msgspec.structs.replace(post, file=file)
 
 
 def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: float) -> LineParts:

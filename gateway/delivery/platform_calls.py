@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -19,16 +19,20 @@ from gateway.platform.protocol import (
     MaybeSent,
     NotAccepted,
     NotDelivered,
+    Platform,
     PostRefused,
     PostTarget,
     Rate,
     RateOf,
     Throttled,
 )
+from shared.clock import Clock
 from shared.errors import LeaseLost
 from shared.log import logger
+from shared.media.store import MediaStore
 from shared.metrics import DELIVERY_CALLS
-from shared.store.delivery.deliveries import RateKey
+from shared.store.delivery.deliveries import DeliveryQueue, RateKey
+from shared.store.delivery.fanout import Fanout
 
 OUTCOMES: Final[dict[type[NotDelivered], str]] = {
     Throttled: "throttled",
@@ -50,17 +54,17 @@ class Rates(msgspec.Struct, frozen=True):
     all: tuple[tuple[Rate, RateKey], ...] = ()
 
     @property
-    def posts(self) -> Sequence[RateKey]:
+    def posts(self) -> list[RateKey]:
         """The budgets of a new message."""
         return self._of("posts")
 
     @property
-    def edits(self) -> Sequence[RateKey]:
+    def edits(self) -> list[RateKey]:
         """The budgets of an edit."""
         return self._of("edits")
 
     @property
-    def typing(self) -> Sequence[RateKey]:
+    def typing(self) -> list[RateKey]:
         """The budgets of "is typing", which does not count as a message of the chat."""
         return spare(key for rate, key in self.all if rate.scope == "bot" and rate.of == "all")
 
@@ -94,22 +98,31 @@ class ChannelFault(MaybeSent):
     """The channel's own code broke, so the post may or may not have arrived."""
 
 
-class PlatformCalls:
-    """The calls of one channel. `on_broken` is called when the platform says that a person must
-    mend something."""
+class DeliveryContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The platform, the stores and the settings that all deliveries of one channel share.
 
-    def __init__(self, channel: str, *, call_s: float, on_broken: Callable[[ChannelBroken], None]) -> None:
-        self._channel = channel
-        self._call_s = call_s
-        self._on_broken = on_broken
+    `draining` is set when the process ends; `progress` shows what a turn is doing before it has
+    words; `call_s` limits a call; `on_broken` is called when the platform says that a person must
+    mend something.
+    """
 
-    async def run(self, lease: ChatLease, call: Callable[[], Awaitable[T]], *, within_s: float | None = None) -> T:
+    platform: Platform
+    deliveries: DeliveryQueue
+    fanout: Fanout
+    media: MediaStore
+    draining: asyncio.Event
+    clock: Clock
+    progress: bool
+    call_s: float
+    on_broken: Callable[[ChannelBroken], None]
+
+    async def call(self, lease: ChatLease, call: Callable[[], Awaitable[T]], *, within_s: float | None = None) -> T:
         """Make one call while the lease is safe. Raises NotDelivered in one of its forms, and
         LeaseLost when the lease is in doubt and the call was therefore not made."""
         if not lease.safe_s:
             raise LeaseLost("the lease on a chat is in doubt; nothing is sent")
         outcome = "broken"
-        limit_s = self._call_s if within_s is None else min(within_s, self._call_s)
+        limit_s = self.call_s if within_s is None else min(within_s, self.call_s)
         try:
             async with asyncio.timeout(limit_s):
                 result = await call()
@@ -122,13 +135,13 @@ class PlatformCalls:
             outcome = next((word for kind, word in OUTCOMES.items() if isinstance(exc, kind)), "unclear")
             raise
         except ChannelBroken as exc:
-            self._on_broken(exc)
+            self.on_broken(exc)
             raise NotAccepted(str(exc)) from exc
         except asyncio.CancelledError:
             outcome = "unclear"  # the request may have left before the cancellation
             raise
         except Exception as exc:
-            log.exception("call of a platform broke", channel=self._channel)
+            log.exception("call of a platform broke", channel=self.platform.name)
             raise ChannelFault(f"{type(exc).__name__} in the channel's code") from exc
         finally:
-            DELIVERY_CALLS.labels(self._channel, outcome).inc()
+            DELIVERY_CALLS.labels(self.platform.name, outcome).inc()

@@ -17,9 +17,8 @@ from typing import Final
 import msgspec
 
 from gateway.delivery.chat_lease import ChatLease
-from gateway.delivery.context import DeliveryContext
 from gateway.delivery.line_posts import STOPPED, render_off_loop
-from gateway.delivery.platform_calls import Rates, spare
+from gateway.delivery.platform_calls import DeliveryContext, Rates, spare
 from gateway.delivery.turn_text import TurnText
 from gateway.platform.protocol import (
     MarkupRefused,
@@ -53,7 +52,7 @@ class StreamedMessage:
         self._lease = lease
         self._platform = context.platform
         self._deliveries = context.deliveries
-        self._calls = context.calls
+        self._context = context
         self._clock = context.clock
         self._turn, self._id = lease.chat.streamed_message or (0, "")
         # A turn and the key of its message, while it is not known whether the message exists.
@@ -143,17 +142,17 @@ class StreamedMessage:
             await self._remember(turn, id)
             if not doubtful:
                 return
-        await self._calls.run(self._lease, partial(self._platform.edit, self._id, post), within_s=CALL_S)
+        await self._context.call(self._lease, partial(self._platform.edit, self._id, post), within_s=CALL_S)
 
     async def _look_up(self, post: Post) -> str | None:
         if self._platform.abilities.resend_guard != "look-up":
             return None
-        return await self._calls.run(self._lease, partial(self._platform.find, post), within_s=CALL_S)
+        return await self._context.call(self._lease, partial(self._platform.find, post), within_s=CALL_S)
 
     async def _send(self, turn: int, post: Post, *, doubtful: bool) -> str:
         self._pending = turn, post.key
         try:
-            return await self._calls.run(self._lease, partial(self._platform.send, post), within_s=CALL_S)
+            return await self._context.call(self._lease, partial(self._platform.send, post), within_s=CALL_S)
         except MaybeSent:
             raise
         except NotDelivered:

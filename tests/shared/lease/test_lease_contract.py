@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from gateway.delivery.chat_lease import ChatLease
-from gateway.delivery.lease_keeper import ChatLeaseKeeper
+from gateway.delivery.chat_lease import ChatLease, ChatLeaseKeeper
 from gateway.platform.listening import keep_lock
 from shared.errors import LeaseLost, RedisAway
 from tests.helpers.clock import HandClock

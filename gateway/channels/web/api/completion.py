@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
-from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
-from gateway.channels.web.api.errors import ApiError, draining_error, store_unavailable
+from gateway.channels.web.api.errors import ApiError, draining_error, session_busy, store_unavailable
 from gateway.channels.web.api.request import CompletionRequest, store_files
 from gateway.channels.web.http.auth import Login, Principals
 from gateway.ingress.ingest import Ingress
@@ -34,7 +33,6 @@ from shared.tasks import event_within
 
 TICK_S: Final = 1.0
 CLOSE_S: Final = 5.0
-BUSY_S: Final = 5.0
 
 DROPPED: Final = StoredAnswer(
     failed=RequestFailed(
@@ -106,7 +104,6 @@ class Completion:
         self._counted = False
         self._stored = False
         self._declined = ""
-        self._unavailable_since: float | None = None
 
     @property
     def again(self) -> bool:
@@ -130,7 +127,7 @@ class Completion:
         try:
             accepted = await self._ingest(begun, reader, traceparent)
         except (ApiError, BadInput) as exc:
-            if isinstance(exc, BadInput) or exc.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            if isinstance(exc, BadInput) or exc.status < 500:
                 # This message will never be accepted: the key is free for a corrected one.
                 await services.requests.release(begun)
             raise
@@ -150,7 +147,6 @@ class Completion:
 
     async def _ingest(self, begun: ApiRequest, reader: TurnReader, traceparent: str | None) -> Accepted:
         services, request, principal = self._services, self.request, self._login.principal
-        files = await store_files(services.media, begun.session, request.prompt.files, limit=services.limits.files)
         message = InboundMessage(
             channel=API,
             chat_id=ephemeral_chat(principal, begun.ticket) if request.name is None else f"{principal}/{request.name}",
@@ -158,7 +154,7 @@ class Completion:
             id=begun.ticket,
             content=request.prompt.text,
             timestamp=services.clock.now_ms(),
-            media=files,
+            media=await store_files(services.media, begun.session, request.prompt.files, limit=services.limits.files),
             metadata={PRESET: request.preset} if request.preset else {},
             history=request.prompt.history,
             traceparent=traceparent,
@@ -185,7 +181,7 @@ class Completion:
         """Yield whenever the reader may have changed, at least every second, until the answer is
         known. Raises ApiError when it cannot be waited for any longer."""
         services, reader = self._services, self.reader
-        give_up_at = services.clock.monotonic() + services.limits.wait_s
+        give_up_at, away_since = services.clock.monotonic() + services.limits.wait_s, None
         while self.answer is None:
             assert reader is not None
             self._check_may_wait(give_up_at)
@@ -193,12 +189,12 @@ class Completion:
             reader.changed.clear()
             try:
                 await self._check_answer(reader)
-                if not reader.away:
-                    self._unavailable_since = None
             except RedisAway:
                 reader.away = reader.stale = True
-            if reader.away:
-                self._check_unavailable()
+            now = services.clock.monotonic()
+            away_since = (away_since or now) if reader.away else None
+            if away_since is not None and now - away_since >= services.limits.away_s:
+                raise store_unavailable(again=self.again)
             yield
             if self.answer is None:
                 await event_within(reader.changed, TICK_S)
@@ -259,13 +255,6 @@ class Completion:
             waited = f"there was no answer within {services.limits.wait_s:g} s"
             raise ApiError(504, waited, code="timeout", again=self._key is not None)
 
-    def _check_unavailable(self) -> None:
-        now = self._services.clock.monotonic()
-        if self._unavailable_since is None:
-            self._unavailable_since = now
-        if now - self._unavailable_since >= self._services.limits.away_s:
-            raise store_unavailable(again=self.again)
-
 
 def _is_sent(line: OutboundMessage) -> bool:
     return line.sent_by_tool and line.approval is None
@@ -301,13 +290,3 @@ def stored_answer(line: OutboundMessage, sent_texts: Sequence[str], ticket: str)
         case _:
             text = "\n\n".join(filter(None, [*sent_texts, line.content]))
             return StoredAnswer(text=text, finish="length" if line.unfinished else "stop", usage=line.usage)
-
-
-def session_busy() -> ApiError:
-    """Return the error of a session that accepts no message while a turn runs."""
-    return ApiError(
-        429,
-        "this session answers another message, and takes none meanwhile; ask again when it has",
-        code="busy",
-        retry_after_s=BUSY_S,
-    )

@@ -14,11 +14,13 @@ from shared.messages.answer import RequestFailed
 from shared.store.sessions.requests import KeyReused
 
 RETRY_S: Final = 1.0
+BUSY_S: Final = 5.0
 
 _BUSY: Final = frozenset({"overloaded", "unavailable"})
 """Codes of refusals that are not the client's fault: the service is overloaded."""
 
-_STATUS: Final = {"file_too_big": HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
+_STATUS: Final = {"file_too_big": 413}
+_TYPE: Final = {403: "permission_error", 429: "rate_limit_error"}
 
 
 class ApiError(Exception):
@@ -42,21 +44,6 @@ class ApiError(Exception):
         self.param = param
         self.retry_after_s = retry_after_s
         self.again = again
-
-
-class ApiErrorBody(msgspec.Struct, frozen=True):
-    """The object under `error`; it always has all four fields."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ApiErrorReply(msgspec.Struct, frozen=True):
-    """The body of every error."""
-
-    error: ApiErrorBody
 
 
 def bad_parameter(param: str, message: str, *, code: str | None = None) -> ApiError:
@@ -95,15 +82,22 @@ def store_unavailable(*, again: bool | None = None) -> ApiError:
     return ApiError(503, message, code="unavailable", retry_after_s=RETRY_S, again=again)
 
 
+def session_busy() -> ApiError:
+    """Return the error of a session that accepts no message while a turn runs."""
+    message = "this session answers another message, and takes none meanwhile; ask again when it has"
+    return ApiError(429, message, code="busy", retry_after_s=BUSY_S)
+
+
 def turn_error(failed: RequestFailed) -> ApiError:
-    """Return the error of a turn that failed. A retry would begin another turn, so clients must not
-    retry automatically."""
+    """Return the error of a turn that failed. A retry would begin another turn."""
     return ApiError(failed.status, failed.message, code=failed.code, again=False)
 
 
 def encode_error(error: ApiError) -> bytes:
-    """Encode the error as JSON."""
-    return msgspec.json.encode(ApiErrorReply(ApiErrorBody(error.message, _error_type(error), error.param, error.code)))
+    """Encode the error as JSON; the object always has all four fields."""
+    kind = _TYPE.get(error.status) or ("server_error" if error.status >= 500 else "invalid_request_error")
+    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    return msgspec.json.encode({"error": body})
 
 
 def error_response(error: ApiError) -> Response:
@@ -113,9 +107,9 @@ def error_response(error: ApiError) -> Response:
         headers["Retry-After"] = f"{max(1, math.ceil(error.retry_after_s))}"
     if error.again is not None:
         headers["X-Should-Retry"] = "true" if error.again else "false"
-    if error.status == HTTPStatus.UNAUTHORIZED:
+    if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    if error.status in (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.REQUEST_TIMEOUT):
+    if error.status in (413, 408):
         headers["Connection"] = "close"  # the rest of the body is not read
     return Response(encode_error(error), error.status, headers, "application/json")
 
@@ -130,26 +124,14 @@ def draining_response() -> Response:
 def http_error_response(status: int, method: str, path: str, headers: dict[str, str] | None = None) -> Response:
     """Return the response to a request that the routes refuse, or that failed with a bug."""
     match status:
-        case HTTPStatus.NOT_FOUND:
+        case 404:
             error = ApiError(status, f"there is no {method} {path} here", code="unknown_url")
-        case HTTPStatus.METHOD_NOT_ALLOWED:
+        case 405:
             error = ApiError(status, f"{path} cannot be asked by {method}", code="method_not_allowed")
-        case HTTPStatus.INTERNAL_SERVER_ERROR:
+        case 500:
             error = ApiError(status, "something went wrong here; whoever runs this service can see what")
         case _:
             error = ApiError(status, HTTPStatus(status).phrase)
     answer = error_response(error)
     answer.headers.update(headers or {})
     return answer
-
-
-def _error_type(error: ApiError) -> str:
-    match error.status:
-        case HTTPStatus.FORBIDDEN:
-            return "permission_error"
-        case HTTPStatus.TOO_MANY_REQUESTS:
-            return "rate_limit_error"
-        case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return "server_error"
-        case _:
-            return "invalid_request_error"

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.channels.web.api.completion import Completion
@@ -115,8 +115,10 @@ class CompletionResponse(Response):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A failed answer that is known from the start is an error response, for a stream too.
-        if self._completion.request.stream and not (self._completion.answer and self._completion.answer.failed):
-            await self._send_stream(send)
+        known = self._completion.answer
+        if self._completion.request.stream and not (known and known.failed):
+            async with aclosing(self._events()) as events:
+                await StreamingResponse(events, headers=_STREAM | self._extra_headers).stream_response(send)
             return
         try:
             answer = await self._wait_for_answer()
@@ -138,19 +140,13 @@ class CompletionResponse(Response):
             raise turn_error(answer.failed)
         return answer
 
-    async def _send_stream(self, send: Send) -> None:
-        headers = [
-            (name.lower().encode(), value.encode()) for name, value in {**_STREAM, **self._extra_headers}.items()
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async def _events(self) -> AsyncGenerator[bytes]:
         try:
             async with aclosing(self._pieces()) as pieces:
                 async for piece in pieces:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    yield piece
         except Exception as exc:
-            error = event(encode_error(_api_error(exc)))
-            await send({"type": "http.response.body", "body": error, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            yield event(encode_error(_api_error(exc)))
 
     async def _pieces(self) -> AsyncGenerator[bytes]:
         completion, encoder, buffer, asides_sent = self._completion, self._encoder, StreamBuffer(), 0
@@ -170,8 +166,7 @@ class CompletionResponse(Response):
                 else:
                     continue
                 sent_at = self._clock.monotonic()
-        answer = await self._wait_for_answer()
-        reader = completion.reader
+        answer, reader = await self._wait_for_answer(), completion.reader
         rest = answer.text if reader is None or reader.end is None else reader.end.content  # without the asides
         if more := buffer.finish(rest):
             yield encoder.encode_text(more)

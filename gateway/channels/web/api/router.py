@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -18,20 +17,18 @@ from gateway.channels.web.api.completion import ApiServices, Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
 from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
 from gateway.channels.web.api.response import CompletionResponse
-from gateway.channels.web.api.wire import ModelBody, ModelList
-from gateway.channels.web.http.auth import Login, TokenBucket, origin_allowed
+from gateway.channels.web.api.wire import encode_model, encode_models
+from gateway.channels.web.http.auth import Login, PrincipalRates, origin_allowed
+from gateway.channels.web.http.responses import content_length, read_rest
 from shared.log import logger
 
 KEY_HEADER: Final = "Idempotency-Key"
-KNOWN_PRINCIPALS: Final = 1000
 FINISH_S: Final = 5.0
 LEAVE_S: Final = 3.0
 
 SMALL_BYTES: Final = 256 * 1024
 BIG_AT_ONCE: Final = 8
 REST_S: Final = 2.0
-"""The rest of a body that is too big is read for this time: many clients read the response only
-after they have sent everything."""
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -55,8 +52,8 @@ class BodyReader:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
             raise ApiError(415, "send JSON, with Content-Type: application/json and no Content-Encoding")
-        length = request.headers.get("content-length", "")
-        size = int(length) if length.isascii() and length.isdigit() else self._limit_bytes
+        size = content_length(request)
+        size = self._limit_bytes if size is None else size
         try:
             async with asyncio.timeout(self._within_s):
                 if size <= SMALL_BYTES:
@@ -78,13 +75,7 @@ class BodyReader:
                     break
             else:
                 return bytes(data)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REST_S):
-                left = self._limit_bytes
-                async for piece in pieces:
-                    left -= len(piece)
-                    if left < 0:
-                        break
+        await read_rest(pieces, self._limit_bytes, REST_S)
         raise ApiError(413, f"the body has more than {self._limit_bytes:,} bytes", code="too_big")
 
 
@@ -104,7 +95,7 @@ class ApiRouter:
         self._limits = limits = services.limits
         self._bodies = BodyReader(limit_bytes=limits.body_bytes, within_s=limits.body_s)
         self._open = Counter[str]()
-        self._rates: dict[str, TokenBucket] = {}
+        self._rates = PrincipalRates(burst=limits.burst, per_s=limits.per_s, clock=services.clock)
         self._draining = False
         self._empty = asyncio.Event()
         self._empty.set()
@@ -146,16 +137,17 @@ class ApiRouter:
         return login
 
     async def _list_models(self, request: Request, login: Login) -> Response:
-        return _json_response(ModelList(data=tuple(ModelBody(id=name) for name in self._models)))
+        return _json_response(encode_models(self._models))
 
     async def _get_model(self, request: Request, login: Login) -> Response:
         model = request.path_params["model"]
         if model not in self._models:
             raise no_model(model)
-        return _json_response(ModelBody(id=model))
+        return _json_response(encode_model(model))
 
     async def _complete(self, request: Request, login: Login) -> Response:
-        self._check_rate(login.principal)
+        if (wait_s := self._rates.try_acquire(login.principal)) > 0:
+            raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
         key = _idempotency_key(request)
         completion_request = await self._read_request(request)
         self._open_request(login.principal)
@@ -178,14 +170,6 @@ class ApiRouter:
         if len(body) <= SMALL_BYTES:
             return parse_request(body, header, self._models)
         return await asyncio.to_thread(parse_request, body, header, self._models)
-
-    def _check_rate(self, principal: str) -> None:
-        limits, now = self._limits, self._services.clock.monotonic()
-        if len(self._rates) >= KNOWN_PRINCIPALS:
-            self._rates.clear()
-        bucket = self._rates.setdefault(principal, TokenBucket(burst=limits.burst, per_s=limits.per_s, now=now))
-        if (wait_s := bucket.try_acquire(now)) > 0:
-            raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
 
     def _open_request(self, principal: str) -> None:
         if self._draining:
@@ -229,5 +213,5 @@ def _idempotency_key(request: Request) -> str | None:
     return sent[0]
 
 
-def _json_response(body: msgspec.Struct) -> Response:
-    return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")
+def _json_response(body: bytes) -> Response:
+    return Response(body, 200, {"Cache-Control": "no-store"}, "application/json")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -15,91 +15,18 @@ DONE: Final = b"data: [DONE]\n\n"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 
-class PromptDetails(msgspec.Struct, frozen=True):
-    """Tokens of the prompt that were read from a cache."""
-
-    cached_tokens: int
-
-
-class UsageBody(msgspec.Struct, frozen=True):
-    """Tokens of all model calls of the turn."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    prompt_tokens_details: PromptDetails
+def encode_model(name: str) -> bytes:
+    """Encode a model that requests may name."""
+    return msgspec.json.encode(_model(name))
 
 
-class MessageBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The message of the assistant."""
-
-    role: Literal["assistant"] = "assistant"
-    content: str
-    refusal: None = None
+def encode_models(names: Iterable[str]) -> bytes:
+    """Encode the list of models."""
+    return msgspec.json.encode({"object": "list", "data": [_model(name) for name in names]})
 
 
-class ChoiceBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The only choice."""
-
-    index: int = 0
-    message: MessageBody
-    logprobs: None = None
-    finish_reason: Finish
-
-
-class CompletionBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A complete answer."""
-
-    id: str
-    object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
-    choices: tuple[ChoiceBody, ...]
-    usage: UsageBody
-
-
-class DeltaBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of the assistant's message."""
-
-    role: Literal["", "assistant"] = ""
-    content: str | None = None
-
-
-class ChunkChoiceBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of the only choice."""
-
-    index: int = 0
-    delta: DeltaBody
-    logprobs: None = None
-    finish_reason: Finish | None = None
-
-
-class ChunkBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A piece of an answer. `usage` is left out unless it was asked for; then it is null in all but
-    the last."""
-
-    id: str
-    object: str
-    created: int
-    model: str
-    choices: tuple[ChunkChoiceBody, ...]
-    usage: UsageBody | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class ModelBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that requests may name."""
-
-    id: str
-    object: Literal["model"] = "model"
-    created: int = 0
-    owned_by: str = "shoal"
-
-
-class ModelList(msgspec.Struct, frozen=True, kw_only=True):
-    """The list of models."""
-
-    object: Literal["list"] = "list"
-    data: tuple[ModelBody, ...]
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "shoal"}
 
 
 class CompletionEncoder(msgspec.Struct, frozen=True):
@@ -113,38 +40,34 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
 
     def encode_completion(self, text: str, finish: Finish, usage: TokensUsed | None) -> bytes:
         """Encode the complete answer."""
-        choice = ChoiceBody(message=MessageBody(content=text), finish_reason=finish)
-        return msgspec.json.encode(
-            CompletionBody(
-                id=self.id, created=self.created, model=self.model, choices=(choice,), usage=usage_body(usage)
-            )
-        )
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return msgspec.json.encode(self._body("chat.completion", [choice]) | {"usage": _usage(usage)})
 
     def encode_first(self) -> bytes:
         """Encode the first piece, which has the role."""
-        return self._event([ChunkChoiceBody(delta=DeltaBody(role="assistant", content=""))])
+        return self._piece({"role": "assistant", "content": ""})
 
     def encode_text(self, text: str) -> bytes:
         """Encode a piece of text."""
-        return self._event([ChunkChoiceBody(delta=DeltaBody(content=text))])
+        return self._piece({"content": text})
 
     def encode_last(self, finish: Finish, usage: TokensUsed | None) -> bytes:
         """Encode the pieces at the end."""
-        end = self._event([ChunkChoiceBody(delta=DeltaBody(), finish_reason=finish)])
-        if self.with_usage:
-            end += self._event([], usage_body(usage))
-        return end + DONE
+        end = self._piece({}, finish)
+        return (end + self._event([], _usage(usage)) if self.with_usage else end) + DONE
 
-    def _event(self, choices: Iterable[ChunkChoiceBody], usage: UsageBody | None = None) -> bytes:
-        chunk = ChunkBody(
-            id=self.id,
-            object="chat.completion.chunk",
-            created=self.created,
-            model=self.model,
-            choices=tuple(choices),
-            usage=usage if self.with_usage else msgspec.UNSET,
-        )
+    def _piece(self, delta: dict[str, str], finish: Finish | None = None) -> bytes:
+        return self._event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
+
+    def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        chunk = self._body("chat.completion.chunk", choices)
+        if self.with_usage:  # null in all but the last
+            chunk["usage"] = usage
         return event(msgspec.json.encode(chunk))
+
+    def _body(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
 
 
 def event(data: bytes) -> bytes:
@@ -152,7 +75,12 @@ def event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def usage_body(used: TokensUsed | None) -> UsageBody:
-    """Return the usage; zeros where it is unknown."""
+def _usage(used: TokensUsed | None) -> dict[str, Any]:
+    """Return the tokens of all model calls of the turn; zeros where they are unknown."""
     used = used or TokensUsed()
-    return UsageBody(used.prompt, used.completion, used.prompt + used.completion, PromptDetails(used.cached))
+    return {
+        "prompt_tokens": used.prompt,
+        "completion_tokens": used.completion,
+        "total_tokens": used.prompt + used.completion,
+        "prompt_tokens_details": {"cached_tokens": used.cached},
+    }

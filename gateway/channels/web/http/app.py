@@ -44,7 +44,8 @@ def make_app(
     draining: Callable[[], bool],
 ) -> ASGIApp:
     """Return the app: `GET /`, `/static/*`, files below `/media`, the API below `/v1` and the
-    socket `/ws`. Errors are problem JSON (RFC 9457), below `/v1` errors in OpenAI's form."""
+    socket `/ws`. Errors are problem JSON (RFC 9457), below `/v1` errors in OpenAI's form; every
+    response has security headers."""
 
     async def page(request: Request) -> Response:
         found = pages.get(request.path_params.get("name", INDEX))
@@ -73,54 +74,8 @@ def make_app(
         ],
         exception_handlers={HTTPException: _http_error_response, Exception: _crash_response},
     )
-    return StrictHeaders(DrainingRefusal(routed, draining))
 
-
-def _http_error_response(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
-    if _is_api_path(request.url.path):
-        return http_error_response(exc.status_code, request.method, request.url.path, dict(exc.headers or {}))
-    detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
-    return problem(exc.status_code, detail, exc.headers)
-
-
-def _crash_response(request: Request, exc: Exception) -> Response:
-    return (
-        http_error_response(500, request.method, request.url.path) if _is_api_path(request.url.path) else problem(500)
-    )
-
-
-def _is_api_path(path: str) -> bool:
-    return path.startswith(API_PREFIX)
-
-
-def _draining_response() -> Response:
-    return problem(503, "this gateway is closing", {"Retry-After": "1", "Connection": "close"})
-
-
-class DrainingRefusal:
-    """Refuses requests while the process shuts down, so that clients go to another gateway. Open
-    requests are finished."""
-
-    def __init__(self, app: ASGIApp, draining: Callable[[], bool]) -> None:
-        self._app = app
-        self._draining = draining
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # The route of the socket refuses handshakes itself, after it has checked the origin.
-        app: ASGIApp = self._app
-        if scope["type"] == "http" and self._draining():
-            app = draining_response() if _is_api_path(scope["path"]) else _draining_response()
-        await app(scope, receive, send)
-
-
-class StrictHeaders:
-    """Adds security headers to every response, errors included."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async def strict(message: Message) -> None:
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 headers = MutableHeaders(scope=message)
@@ -128,4 +83,28 @@ class StrictHeaders:
                     headers.setdefault(name, value)  # an uploaded file has a stricter policy
             await send(message)
 
-        await self._app(scope, receive, strict)
+        inner: ASGIApp = routed
+        # Clients go to another gateway. The route of the socket refuses handshakes itself, after it
+        # has checked the origin.
+        if scope["type"] == "http" and draining():
+            inner = draining_response() if scope["path"].startswith(API_PREFIX) else _draining_response()
+        await inner(scope, receive, strict)
+
+    return app
+
+
+def _http_error_response(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    if (path := request.url.path).startswith(API_PREFIX):
+        return http_error_response(exc.status_code, request.method, path, dict(exc.headers or {}))
+    detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
+    return problem(exc.status_code, detail, exc.headers)
+
+
+def _crash_response(request: Request, exc: Exception) -> Response:
+    path = request.url.path
+    return http_error_response(500, request.method, path) if path.startswith(API_PREFIX) else problem(500)
+
+
+def _draining_response() -> Response:
+    return problem(503, "this gateway is closing", {"Retry-After": "1", "Connection": "close"})

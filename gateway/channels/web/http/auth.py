@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shared.clock import Clock
 from shared.errors import SettingsError
 from shared.settings import Settings
 
 OWNER: Final = "owner"
 GENERATED_FILE: Final = "web.token"
+KNOWN_PRINCIPALS: Final = 1000
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _FileStamp = tuple[int, int, int]
 
@@ -155,3 +157,21 @@ class TokenBucket:
             return (1 - self._left) / self._per_s
         self._left -= 1
         return 0.0
+
+
+class PrincipalRates:
+    """The rate limit of each principal at this process."""
+
+    def __init__(self, *, burst: int, per_s: float, clock: Clock) -> None:
+        self._burst = burst
+        self._per_s = per_s
+        self._clock = clock
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def try_acquire(self, principal: str) -> float:
+        """Take a token. Return 0.0 for success, else the seconds until the next token."""
+        now = self._clock.monotonic()
+        if len(self._buckets) >= KNOWN_PRINCIPALS:
+            self._buckets.clear()
+        new = TokenBucket(burst=self._burst, per_s=self._per_s, now=now)
+        return self._buckets.setdefault(principal, new).try_acquire(now)

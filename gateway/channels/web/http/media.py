@@ -17,8 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.channels.web.http.auth import Login, Principals, TokenBucket, origin_allowed
-from gateway.channels.web.http.responses import problem
+from gateway.channels.web.http.auth import Login, PrincipalRates, Principals, origin_allowed
+from gateway.channels.web.http.responses import content_length, problem, read_rest
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput
 from shared.ids import session_id
@@ -39,7 +39,6 @@ PER_S: Final = 2.0
 PIECE_BYTES: Final = 256 * 1024
 LINGER_BYTES: Final = 16 * 1024 * 1024
 LINGER_S: Final = 2.0
-KNOWN_PRINCIPALS: Final = 1000
 
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -92,9 +91,8 @@ class MediaRouter:
         self._principals = principals
         self._allowed_origins = allowed_origins
         self._within_s = within_s
-        self._clock = clock
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._rates: dict[str, TokenBucket] = {}
+        self._rates = PrincipalRates(burst=BURST, per_s=PER_S, clock=clock)
         self._own_slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE_EACH))
 
     @property
@@ -117,10 +115,10 @@ class MediaRouter:
         chat = request.path_params["chat"]
         if not _CHAT.fullmatch(chat):
             return problem(404)
-        if (wait_s := self._rate_wait_s(login.principal)) > 0:
+        if (wait_s := self._rates.try_acquire(login.principal)) > 0:
             return problem(429, "too many files at once", {"Retry-After": f"{max(1, round(wait_s))}"})
         limit = self._store.file_bytes
-        if _content_length(request) > limit:
+        if (content_length(request) or 0) > limit:
             await _read_on(request)
             return problem(413, f"file refused: it is larger than {limit // 1024 // 1024} MB", {"Connection": "close"})
         name = unquote(request.headers.get(NAME_HEADER, ""), errors="replace")
@@ -204,13 +202,6 @@ class MediaRouter:
             log.info("login refused")
         return login or problem(401, "a valid token is needed", {"WWW-Authenticate": "Bearer"})
 
-    def _rate_wait_s(self, principal: str) -> float:
-        now = self._clock.monotonic()
-        if len(self._rates) >= KNOWN_PRINCIPALS:
-            self._rates.clear()
-        bucket = self._rates.setdefault(principal, TokenBucket(burst=BURST, per_s=PER_S, now=now))
-        return bucket.try_acquire(now)
-
 
 class _FileResponse(Response):
     """A response that sends a file in pieces, so that a slow client costs one piece of memory."""
@@ -233,18 +224,5 @@ def _session(principal: str, chat: str) -> str:
 
 
 async def _read_on(request: Request) -> None:
-    """Read on for a while after a refusal: a connection closed with unread data is reset, and its
-    client never sees the response."""
-    left = LINGER_BYTES
-    with contextlib.suppress(TimeoutError, ClientDisconnect):
-        async with asyncio.timeout(LINGER_S):
-            async for chunk in request.stream():
-                left -= len(chunk)
-                if left < 0:
-                    return
-
-
-def _content_length(request: Request) -> int:
-    """Return the announced size of the body; 0 if there is none."""
-    header = request.headers.get("content-length", "")
-    return int(header) if header.isascii() and header.isdigit() else 0
+    with contextlib.suppress(ClientDisconnect):
+        await read_rest(request.stream(), LINGER_BYTES, LINGER_S)

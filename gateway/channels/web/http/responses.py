@@ -1,10 +1,12 @@
-"""Static files of the page, and errors over HTTP."""
+"""Static files of the page, errors over HTTP, and what is left of refused bodies."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import mimetypes
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -55,3 +57,20 @@ def problem(status: int, detail: str | None = None, headers: Mapping[str, str] |
     if detail:
         body["detail"] = detail
     return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
+
+
+def content_length(request: Request) -> int | None:
+    """Return the announced size of a body in bytes."""
+    header = request.headers.get("content-length", "")
+    return int(header) if header.isascii() and header.isdigit() else None
+
+
+async def read_rest(pieces: AsyncIterator[bytes], limit_bytes: int, within_s: float) -> None:
+    """Read on for a while after a refusal: a connection closed with unread data is reset, and its
+    client, which may read only after it has sent everything, never sees the response."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            async for piece in pieces:
+                limit_bytes -= len(piece)
+                if limit_bytes < 0:
+                    return
