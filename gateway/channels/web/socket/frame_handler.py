@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,26 +17,9 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
 from shared.log import logger
+from shared.messages import web
 from shared.messages.inbound import InboundMessage
-from shared.messages.outbound import OutboundMessage, UserLine
-from shared.messages.web import (
-    AcceptedFrame,
-    AckFrame,
-    ApproveFrame,
-    ChatListFrame,
-    ChatRow,
-    ClientFrame,
-    CommandRow,
-    HelloFrame,
-    HistoryFrame,
-    LineFrame,
-    ListChatsFrame,
-    ReadHistoryFrame,
-    ResumeFrame,
-    SendFrame,
-    StopFrame,
-    WithdrawFrame,
-)
+from shared.messages.outbound import UserLine
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from shared.store.delivery.outbox import NumberedLine, Outbox
 from shared.store.turns.approvals import REFUSALS
@@ -88,7 +72,7 @@ class FrameHandler:
         self._closed = False
 
     @property
-    def commands(self) -> Sequence[CommandRow]:
+    def commands(self) -> Sequence[web.CommandRow]:
         """Commands that a client may send instead of a message."""
         return self._sink.commands
 
@@ -97,27 +81,31 @@ class FrameHandler:
         """Limits of a message: the number of its files, and the bytes of one."""
         return self._limits.files, self._media.file_bytes
 
-    async def handle(self, frame: ClientFrame, came_at: float) -> None:
+    async def handle(self, frame: web.ClientFrame, came_at: float) -> None:
         """Handle a frame that came at `came_at` (monotonic seconds). Raises BadInput, Refused,
         RedisAway."""
         match frame:
-            case SendFrame():
+            case web.SendFrame():
                 await self._handle_message(frame, came_at)
-            case StopFrame(chat=chat, turn=turn):
+            case web.StopFrame(chat=chat, turn=turn):
                 await self._sink.stop(self._session(chat), turn)
-            case ResumeFrame(chat=chat, after=after):
+            case web.ResumeFrame(chat=chat, after=after):
                 self._subscribe(chat, after, announce=True)
-            case ListChatsFrame():
+            case web.ListChatsFrame():
                 await self._send_chats()
-            case ReadHistoryFrame(chat=chat, before=before):
+            case web.ReadHistoryFrame(chat=chat, before=before):
                 await self._send_history(chat, before)
-            case AckFrame(chat=chat, seq=seq):
-                await self._store_ack(chat, seq)
-            case WithdrawFrame(id=id, chat=chat):
+            case web.AckFrame(chat=chat, seq=seq):
+                with contextlib.suppress(RedisAway):  # the next one covers it
+                    await self._outbox.ack(self._session(chat), seq)
+            case web.WithdrawFrame(id=id, chat=chat):
                 await self._handle_withdraw(id, chat)
-            case ApproveFrame():
-                await self._handle_approve(frame)
-            case HelloFrame():
+            case web.ApproveFrame(chat=chat, call=call, yes=yes, digest=digest):
+                session = self._session(chat)
+                outcome = await self._sink.approve(session, call, yes=yes, sender=self._principal, digest=digest)
+                if outcome != "done":  # else every socket of the chat gets the line about it
+                    raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
+            case web.HelloFrame():
                 raise BadInput("bad_frame", "hello is said once, as the first frame")
 
     def unsubscribe_all(self) -> None:
@@ -127,12 +115,9 @@ class FrameHandler:
             self._follower.unfollow(session, reader)
         self._readers.clear()
 
-    async def _handle_message(self, frame: SendFrame, came_at: float) -> None:
-        session = self._session(frame.chat)
-        now_ms = self._clock.now_ms()
-        media = (
-            await self._media.check_references(session, frame.media, limit=self._limits.files) if frame.media else ()
-        )
+    async def _handle_message(self, frame: web.SendFrame, came_at: float) -> None:
+        session, now_ms = self._session(frame.chat), self._clock.now_ms()
+        media = await self._media.check_references(session, frame.media, limit=self._limits.files)
         message = InboundMessage(
             channel=NAME,
             chat_id=self._chat_id(frame.chat),
@@ -152,7 +137,7 @@ class FrameHandler:
         if not accepted.rejected:
             (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
         log.debug("message accepted", session=log_id(session), turn=accepted.turn, duplicate=accepted.duplicate)
-        self._send(AcceptedFrame(frame.id, frame.chat, accepted.ahead, accepted.turn))
+        self._send(web.AcceptedFrame(frame.id, frame.chat, accepted.ahead, accepted.turn))
         if (reader := self._readers.get(session)) is not None:
             if accepted.turn:
                 reader.add_message(frame.id)
@@ -173,39 +158,25 @@ class FrameHandler:
                     raise BadInput("too_late", "this message is answered already")
         raise BadInput("not_found", f"no message {id!r} waits in this chat")
 
-    async def _handle_approve(self, frame: ApproveFrame) -> None:
-        """Decide an approval. Every socket of the chat, this one too, gets the line about it."""
-        session = self._session(frame.chat)
-        outcome = await self._sink.approve(
-            session, frame.call, yes=frame.yes, sender=self._principal, digest=frame.digest
-        )
-        if outcome != "done":
-            raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
-
     async def _send_chats(self) -> None:
         prefix = self._chat_id("")
         found = await self._outbox.chats(NAME, self._principal, lambda chat_id: session_id(NAME, chat_id))
-        rows = [ChatRow(info.chat_id.removeprefix(prefix), info.title, info.at, info.running) for info in found]
-        self._send(ChatListFrame(rows))
+        rows = [web.ChatRow(info.chat_id.removeprefix(prefix), info.title, info.at, info.running) for info in found]
+        self._send(web.ChatListFrame(rows))
 
     async def _send_history(self, chat: str, before: int | None) -> None:
         found: list[NumberedLine] = []
         if before is None or before > 1:
             found = await self._outbox.read_before(self._session(chat), seq=before, limit=HISTORY_LINES + 1)
-        kept: list[LineFrame] = []
+        kept: list[web.LineFrame] = []
         chars = 0
         for numbered in reversed(found):
-            chars += _text_chars(numbered)
+            line = numbered.line
+            chars += len(line.text if isinstance(line, UserLine) else line.content)
             if len(kept) == HISTORY_LINES or (kept and chars > HISTORY_CHARS):
                 break
             kept.append(await self._encoder.lines.render_soon(chat, numbered))
-        self._send(HistoryFrame(chat, kept[::-1], more=len(kept) < len(found)))
-
-    async def _store_ack(self, chat: str, seq: int) -> None:
-        try:
-            await self._outbox.ack(self._session(chat), seq)
-        except RedisAway:
-            log.debug("ack not stored")  # the next one covers it
+        self._send(web.HistoryFrame(chat, kept[::-1], more=len(kept) < len(found)))
 
     def _subscribe(self, chat: str, after: int, *, announce: bool) -> None:
         if self._closed:
@@ -229,9 +200,3 @@ class FrameHandler:
 
     def _send(self, frame: ServerFrame) -> None:
         self._subscriber.send(encode_frame(frame))
-
-
-def _text_chars(numbered: NumberedLine) -> int:
-    match numbered.line:
-        case UserLine(text=text) | OutboundMessage(content=text):
-            return len(text)

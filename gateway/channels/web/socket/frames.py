@@ -12,48 +12,19 @@ import msgspec
 from gateway.channels.web.http.media import media_frames
 from gateway.channels.web.markdown import MarkdownRenderer
 from shared.errors import BadInput
+from shared.messages import web
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage, UserLine
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
-from shared.messages.web import (
-    AcceptedFrame,
-    ApprovalFrame,
-    ChatListFrame,
-    ClientFrame,
-    DeltaFrame,
-    ErrorFrame,
-    HistoryFrame,
-    JoinedFrame,
-    LineFrame,
-    MessageFrame,
-    Origin,
-    ProgressFrame,
-    ReplyFrame,
-    ResumedFrame,
-    SendFrame,
-    TurnFrame,
-    WelcomeFrame,
-    WithdrawFrame,
-)
 from shared.store.delivery.outbox import NumberedLine
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """An id of a message, and the name of a chat."""
 
-ServerFrame = (
-    WelcomeFrame
-    | AcceptedFrame
-    | LineFrame
-    | TurnFrame
-    | DeltaFrame
-    | ProgressFrame
-    | JoinedFrame
-    | ResumedFrame
-    | ChatListFrame
-    | HistoryFrame[LineFrame]
-    | ErrorFrame
-)
+LiveFrame = web.TurnFrame | web.DeltaFrame | web.ProgressFrame | web.JoinedFrame
+AnswerFrame = web.WelcomeFrame | web.AcceptedFrame | web.ChatListFrame | web.HistoryFrame[web.LineFrame]
+ServerFrame = AnswerFrame | web.LineFrame | LiveFrame | web.ResumedFrame | web.ErrorFrame
 
 
 class _FrameIds(msgspec.Struct):
@@ -62,15 +33,15 @@ class _FrameIds(msgspec.Struct):
     chat: Any = None
 
 
-_decode = msgspec.json.Decoder(ClientFrame).decode
+_decode = msgspec.json.Decoder(web.ClientFrame).decode
 _decode_ids = msgspec.json.Decoder(_FrameIds).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode_frame(raw: str) -> ClientFrame:
+def decode_frame(raw: str) -> web.ClientFrame:
     """Parse a frame of a client. Raises BadInput: `bad_frame`, `bad_chat`, `bad_id` or `empty`."""
     try:
-        frame: ClientFrame = _decode(raw)
+        frame: web.ClientFrame = _decode(raw)
     except msgspec.ValidationError as exc:
         raise BadInput("bad_frame", f"this is not a frame that we know: {exc}") from None
     except msgspec.DecodeError:
@@ -78,13 +49,13 @@ def decode_frame(raw: str) -> ClientFrame:
     except RecursionError:
         raise BadInput("bad_frame", "the frame is nested too deeply") from None
     match frame:
-        case SendFrame(id=id) | WithdrawFrame(id=id) if not NAME_PATTERN.fullmatch(id):
+        case web.SendFrame(id=id) | web.WithdrawFrame(id=id) if not NAME_PATTERN.fullmatch(id):
             raise BadInput("bad_id", "an id has 1 to 64 letters, digits, dashes and underscores, such as a UUID")
     # Frames without a chat, and a withdrawal that names none, have nothing to check.
     chat = getattr(frame, "chat", None)
     if chat is not None and not NAME_PATTERN.fullmatch(chat):
         raise BadInput("bad_chat", "a chat has 1 to 64 letters, digits, dashes and underscores")
-    if isinstance(frame, SendFrame) and not frame.text.strip() and not frame.media:
+    if isinstance(frame, web.SendFrame) and not frame.text.strip() and not frame.media:
         raise BadInput("empty", "the message has no text")
     return frame
 
@@ -114,76 +85,54 @@ class LineRenderer:
     def __init__(self, markdown: MarkdownRenderer) -> None:
         self._markdown = markdown
 
-    def render_now(self, chat: str, numbered: NumberedLine) -> LineFrame | None:
+    def render_now(self, chat: str, numbered: NumberedLine) -> web.LineFrame | None:
         """Return the frame, or None when rendering would block the event loop for too long."""
-        match numbered.line:
-            case UserLine() as line:
-                return _message_frame(chat, numbered.seq, line)
-            case OutboundMessage() as reply:
-                if not self._markdown.is_quick(reply.content):
-                    return None
-                return _reply_frame(chat, numbered.seq, reply, self._markdown.html(reply.content))
+        reply = numbered.line
+        if isinstance(reply, UserLine):
+            return _message_frame(chat, numbered.seq, reply)
+        if not self._markdown.is_quick(reply.content):
+            return None
+        return _reply_frame(chat, numbered.seq, reply, self._markdown.html(reply.content))
 
-    async def render_soon(self, chat: str, numbered: NumberedLine) -> LineFrame:
+    async def render_soon(self, chat: str, numbered: NumberedLine) -> web.LineFrame:
         """Return the frame; a long text is rendered in a thread."""
-        match numbered.line:
-            case UserLine() as line:
-                return _message_frame(chat, numbered.seq, line)
-            case OutboundMessage() as reply:
-                return _reply_frame(chat, numbered.seq, reply, await self._markdown.html_soon(reply.content))
+        reply = numbered.line
+        if isinstance(reply, UserLine):
+            return _message_frame(chat, numbered.seq, reply)
+        return _reply_frame(chat, numbered.seq, reply, await self._markdown.html_soon(reply.content))
 
 
-def live_frame(chat: str, event: LiveEvent) -> ServerFrame:
+def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
     """Return the frame of a live event."""
     match event:
         case TurnEvent(turn, state, attempt):
-            return TurnFrame(chat, turn, state, attempt)
+            return web.TurnFrame(chat, turn, state, attempt)
         case DeltaEvent(turn, attempt, seq, text, full):
-            return DeltaFrame(chat, turn, attempt, seq, text, full)
+            return web.DeltaFrame(chat, turn, attempt, seq, text, full)
         case ProgressEvent(turn, text):
-            return ProgressFrame(chat, turn, text)
+            return web.ProgressFrame(chat, turn, text)
         case JoinedEvent(turn, messages):
-            return JoinedFrame(chat, turn, messages)
+            return web.JoinedFrame(chat, turn, messages)
 
 
-def _message_frame(chat: str, seq: int, line: UserLine) -> MessageFrame:
-    return MessageFrame(chat, seq, line.id, line.text, line.at, media_frames(chat, line.media))
+def _message_frame(chat: str, seq: int, line: UserLine) -> web.MessageFrame:
+    return web.MessageFrame(chat, seq, line.id, line.text, line.at, media_frames(chat, line.media))
 
 
-def _reply_frame(chat: str, seq: int, line: OutboundMessage, html: str) -> ReplyFrame | ApprovalFrame:
-    if (approval := line.approval) is not None:
-        return ApprovalFrame(
-            chat,
-            seq,
-            line.turn,
-            approval.id,
-            approval.state,
-            approval.tool,
-            line.content,
-            html,
-            line.at,
-            arguments=approval.arguments,
-            digest=approval.digest,
-            expires_at=approval.expires_at,
-            by=approval.by,
+def _reply_frame(chat: str, seq: int, line: OutboundMessage, html: str) -> web.ReplyFrame | web.ApprovalFrame:
+    turn, text, at, asked, ids = line.turn, line.content, line.at, line.approval, line.in_reply_to
+    if asked is not None:
+        given, digest, until = asked.arguments, asked.digest, asked.expires_at
+        return web.ApprovalFrame(
+            chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, asked.by
         )
-    return ReplyFrame(
-        chat,
-        seq,
-        line.turn,
-        line.content,
-        html,
-        line.in_reply_to,
-        line.kind,
-        line.at,
-        media=media_frames(chat, line.media),
-        buttons=line.buttons,
-        sent_by_tool=line.sent_by_tool,
-        about=_origin(line.in_reply_to),
+    media = media_frames(chat, line.media)
+    return web.ReplyFrame(
+        chat, seq, turn, text, html, ids, line.kind, at, media, line.buttons, line.sent_by_tool, _origin(ids)
     )
 
 
-def _origin(ids: Sequence[str]) -> Origin:
+def _origin(ids: Sequence[str]) -> web.Origin:
     """Return what began a turn, by its first message; later ones joined it."""
     first = ids[0] if ids else ""
     if first.startswith(ID_PREFIX):

@@ -61,26 +61,6 @@ class PageSocket:
     come and handled one after another, by a task that lives only while frames wait.
     """
 
-    __slots__ = (
-        "_clock",
-        "_connection",
-        "_ended",
-        "_frames",
-        "_handler",
-        "_hello_timer",
-        "_limits",
-        "_login",
-        "_make_handler",
-        "_messages",
-        "_outgoing",
-        "_principals",
-        "_refused_in_row",
-        "_socket",
-        "_waiting",
-        "_waiting_chars",
-        "_worker",
-    )  # fmt: skip
-
     def __init__(
         self,
         socket: WebSocket,
