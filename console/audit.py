@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
+import msgspec
 
 from console.output import as_json, examples, print_json, print_table, utc
 from console.redis_call import redis_command
-from shared.settings import Settings
 from shared.store.access.audit import LINES, Audit, AuditLine
 from shared.store.client.redis_client import RedisClient
 
@@ -20,7 +20,7 @@ COLUMNS: Final = ("at", "kind", "outcome", "actor", "channel", "session", "turn"
 @click.option("--kind", default="", metavar="WORD", help="Only access, pairing, approval, message or exec.")
 @as_json
 @redis_command
-async def audit(client: RedisClient, settings: Settings, limit: int, kind: str, as_json: bool) -> None:
+async def audit(client: RedisClient, limit: int, kind: str, as_json: bool) -> None:
     """Show the audit record: refusals, pairing, approvals, commands run. The newest line is
     last."""
     newest = await Audit(client).newest(LINES if kind else limit)
@@ -35,14 +35,6 @@ async def audit(client: RedisClient, settings: Settings, limit: int, kind: str, 
 
 
 def _facts(line: AuditLine) -> dict[str, Any]:
-    return {
-        "id": line.id,
-        "at": utc(line.at_ms),
-        "kind": line.kind,
-        "outcome": line.outcome,
-        "actor": line.actor,
-        "channel": line.channel,
-        "session": line.session,
-        "turn": line.turn or None,
-        "about": line.about,
-    }
+    facts = {"at": utc(line.at_ms)} | msgspec.structs.asdict(line) | {"turn": line.turn or None}
+    del facts["at_ms"]
+    return facts

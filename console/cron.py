@@ -15,7 +15,6 @@ from shared.terminal_text import counted
 
 if TYPE_CHECKING:
     from shared.messages.schedule import ScheduleStatus
-    from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
 
 _chat = click.option(
@@ -37,7 +36,7 @@ def cron() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
 @redis_command
-async def list_(client: RedisClient, settings: Settings, chat: str, limit: int, as_json: bool) -> None:
+async def list_(client: RedisClient, chat: str, limit: int, as_json: bool) -> None:
     """List schedules, the next one first."""
     found = sorted(await _standing(client, chat), key=lambda one: one.next_ms)
     if as_json:
@@ -58,7 +57,7 @@ async def list_(client: RedisClient, settings: Settings, chat: str, limit: int, 
 @click.option("--text", "with_text", is_flag=True, help="Also show the text that the agent gets.")
 @as_json
 @redis_command
-async def show(client: RedisClient, settings: Settings, id: str, chat: str, with_text: bool, as_json: bool) -> None:
+async def show(client: RedisClient, id: str, chat: str, with_text: bool, as_json: bool) -> None:
     """Show a schedule in full."""
     one = await _found(client, id, chat)
     facts = _facts(one) | ({"text": one.schedule.text} if with_text else {})
@@ -78,11 +77,11 @@ def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
     from shared.messages.schedule import describe_plan
     from shared.store.schedules.schedules import Schedules
 
-    one = with_redis(lambda client, _: _found(client, id, chat))
+    one = with_redis(lambda client: _found(client, id, chat))
     session = one.schedule.session
     if not yes:
         click.confirm(f"Remove {id!r} of {session!r} ({describe_plan(one.schedule)})?", abort=True, err=True)
-    done = with_redis(lambda client, _: Schedules(client).remove(session, id))
+    done = with_redis(lambda client: Schedules(client).remove(session, id))
     if as_json:
         print_json({"id": id, "session": session, "removed": done})
     else:

@@ -19,7 +19,6 @@ from shared.terminal_text import clean, clean_line, counted, duration, size
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
     from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
 
@@ -41,11 +40,9 @@ def dead() -> None:
 @show_chats
 @as_json
 @redis_command
-async def list_(
-    client: RedisClient, settings: Settings, limit: int, before: str, show_chats: bool, as_json: bool
-) -> None:
+async def list_(client: RedisClient, limit: int, before: str, show_chats: bool, as_json: bool) -> None:
     """List letters, newest first."""
-    letters = _letters(client, settings)
+    letters = _letters(client)
     start = (await _found(letters, before)).id if before else ""
     page = await letters.newest(before=start, limit=limit + 1)
     total, more = await letters.count(), len(page) > limit
@@ -69,11 +66,9 @@ async def list_(
 @show_chats
 @as_json
 @redis_command
-async def show(
-    client: RedisClient, settings: Settings, ref: str, with_text: bool, show_chats: bool, as_json: bool
-) -> None:
+async def show(client: RedisClient, ref: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """Show a letter in full."""
-    letters = _letters(client, settings)
+    letters = _letters(client)
     letter = await _found(letters, ref)
     record = await letters.read_record(letter) or b""
     facts = _facts(letter, show_chats) | _contents(letter, record, with_text, show_chats)
@@ -91,13 +86,13 @@ async def show(
 @click.option("--all", "every", is_flag=True, help="All current letters, oldest first.")
 @as_json
 @redis_command
-async def replay(client: RedisClient, settings: Settings, ref: str | None, every: bool, as_json: bool) -> None:
+async def replay(client: RedisClient, ref: str | None, every: bool, as_json: bool) -> None:
     """Put a message back into its chat as a new one, and delete the letter. A reply that a platform
     refused is sent again, after the replies that already wait for that chat.
 
     Ctrl-C stops between two letters."""
     _one_or_all(ref, every)
-    letters = _letters(client, settings)
+    letters = _letters(client)
     total = await letters.count()
     done = 0
     left: list[dict[str, str]] = []
@@ -133,15 +128,15 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
     _one_or_all(ref, every)
     done = 0
 
-    async def look(client: RedisClient, settings: Settings) -> int:
-        letters = _letters(client, settings)
+    async def look(client: RedisClient) -> int:
+        letters = _letters(client)
         if ref is None:
             return await letters.count()
         await _found(letters, ref)
         return 1
 
-    async def run(client: RedisClient, settings: Settings) -> bool:
-        letters = _letters(client, settings)
+    async def run(client: RedisClient) -> bool:
+        letters = _letters(client)
 
         async def forget(letter: DeadLetterEntry) -> None:
             nonlocal done
@@ -161,13 +156,14 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
     end(whole, f"{done} of {counted(many, 'letter')} dropped, the others are where they were.")
 
 
-def _letters(client: RedisClient, settings: Settings) -> DeadLetters:
+def _letters(client: RedisClient) -> DeadLetters:
+    from shared.settings import load
     from shared.store.turns.dead_letters import DeadLetters
     from shared.store.turns.inbox import Inbox, InboxLimits
 
-    limits = InboxLimits(
-        cap=settings.inbox.cap, sessions_cap=settings.inbox.sessions_cap, log_days=settings.web.log_days
-    )
+    settings = load()
+    inbox, log_days = settings.inbox, settings.web.log_days
+    limits = InboxLimits(cap=inbox.cap, sessions_cap=inbox.sessions_cap, log_days=log_days)
     return DeadLetters(client, Inbox(client, limits), limits=limits)
 
 

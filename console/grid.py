@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -45,11 +46,16 @@ def print_lines(lines: Iterable[Text]) -> None:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
 
 
+def out_width() -> int:
+    """Return the width of the terminal; in a pipe nothing is left out or cut."""
+    return Console().width if sys.stdout.isatty() else 1_000_000
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table on a terminal: long cells are cut, and no column is left out."""
+    """Print a table. On a terminal long cells are cut, but no column is left out."""
     cells = [[Cell(str(cell)) for cell in row] for row in rows]
     columns = [Column(title, least=max(LONG, cell_len(title)), from_end=True) for title in header]
-    print_lines(grid(columns, cells, Console().width, all_columns=True))
+    print_lines(grid(columns, cells, out_width(), all_columns=True))
 
 
 def grid(

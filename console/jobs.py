@@ -17,7 +17,6 @@ from shared.ids import log_id
 from shared.terminal_text import counted, duration
 
 if TYPE_CHECKING:
-    from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
     from shared.store.subagents.subagents import SubagentInfo, Subagents
 
@@ -48,16 +47,10 @@ def jobs() -> None:
 @as_json
 @redis_command
 async def list_(
-    client: RedisClient,
-    settings: Settings,
-    session: str,
-    limit: int,
-    with_text: bool,
-    show_chats: bool,
-    as_json: bool,
+    client: RedisClient, session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool
 ) -> None:
     """List running and waiting jobs, oldest first."""
-    children = _children(client, settings)
+    children = _children(client)
     found = (await children.of_session(session))[-limit:] if session else await children.all(limit=limit)
     rows = [_facts(child, with_text, show_chats) for child in found]
     if as_json:
@@ -78,11 +71,9 @@ async def list_(
 @show_chats
 @as_json
 @redis_command
-async def show(
-    client: RedisClient, settings: Settings, id: str, with_text: bool, show_chats: bool, as_json: bool
-) -> None:
+async def show(client: RedisClient, id: str, with_text: bool, show_chats: bool, as_json: bool) -> None:
     """Show a job in full."""
-    child = await _found(_children(client, settings), id)
+    child = await _found(_children(client), id)
     facts = _facts(child, with_text, show_chats)
     if with_text:
         facts |= {"task": child.task.task, "context": child.task.context, "result": child.result}
@@ -97,11 +88,11 @@ async def show(
 @click.option("--all", "every", is_flag=True, help="All running and waiting jobs.")
 @as_json
 @redis_command
-async def cancel(client: RedisClient, settings: Settings, id: str | None, every: bool, as_json: bool) -> None:
+async def cancel(client: RedisClient, id: str | None, every: bool, as_json: bool) -> None:
     """Cancel a job. Its chat gets a notice."""
     if every == (id is not None):
         raise click.UsageError("Name one job, or say --all.")
-    children = _children(client, settings)
+    children = _children(client)
     chosen = await children.all() if id is None else [await _found(children, id)]
     ended: list[str] = []
 
@@ -125,11 +116,12 @@ async def cancel(client: RedisClient, settings: Settings, id: str | None, every:
         sys.exit(1)
 
 
-def _children(client: RedisClient, settings: Settings) -> Subagents:
+def _children(client: RedisClient) -> Subagents:
+    from shared.settings import load
     from shared.store.subagents.subagents import Subagents
     from shared.store.turns.inbox import InboxLimits
 
-    return Subagents(client, InboxLimits.of(settings))
+    return Subagents(client, InboxLimits.of(load()))
 
 
 async def _found(children: Subagents, id: str) -> SubagentInfo:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -42,25 +42,6 @@ _COMMANDS: Final = {
 }
 
 
-class _Failed(click.ClickException):
-    """The lines of an error, as they are."""
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(self.message, file=file or sys.stderr)
-
-
-class _WrongSettings(_Failed):
-    exit_code = 2
-
-
-class _RedisAway(_Failed):
-    exit_code = 3
-
-
-class _Interrupted(_Failed):
-    exit_code = 130
-
-
 class _Commands(click.Group):
     """Imports a command when it is asked for: `shoal config check` does not wait for what `shoal
     up` needs."""
@@ -87,14 +68,12 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except SettingsError as exc:
-            raise _WrongSettings(str(exc)) from None
-        except RedisAway as exc:
-            raise _RedisAway(str(exc)) from None
         except ShoalError as exc:
-            raise _Failed(str(exc)) from None
+            click.echo(str(exc), err=True)
+            sys.exit(2 if isinstance(exc, SettingsError) else 3 if isinstance(exc, RedisAway) else 1)
         except KeyboardInterrupt:
-            raise _Interrupted("Interrupted.") from None
+            click.echo("Interrupted.", err=True)
+            sys.exit(130)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

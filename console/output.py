@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-import unicodedata
 from collections.abc import Container, Mapping, Sequence
 from typing import Final
 
@@ -46,18 +44,6 @@ def utc(at_ms: int) -> str:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print columns as wide as their widest cell, two spaces between them. On a terminal as wide as
     that: long cells are cut, and the header is dim."""
-    if sys.stdout.isatty():
-        from console import grid  # rich takes its time; a pipe does without it
+    from console import grid  # rich takes its time; help and completion do without it
 
-        grid.print_table(header, rows)
-        return
-    cells = [[clean_line(str(cell)) for cell in row] for row in (header, *rows)]
-    widths = [max(map(_cell_width, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        padded = (cell + " " * (width - _cell_width(cell)) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
-
-
-def _cell_width(text: str) -> int:
-    """Return the number of terminal cells that a text takes."""
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)
+    grid.print_table(header, rows)

@@ -12,7 +12,6 @@ from console.output import as_json, examples, print_json, print_table, utc
 from console.redis_call import redis_command
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
-from shared.settings import Settings
 from shared.store.access.audit import CONSOLE
 from shared.store.access.pairing import PairedPerson, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
@@ -32,7 +31,7 @@ def pair() -> None:
 @pair.command("list", epilog=examples("shoal pair list", "shoal pair list --json"))
 @as_json
 @redis_command
-async def list_(client: RedisClient, settings: Settings, as_json: bool) -> None:
+async def list_(client: RedisClient, as_json: bool) -> None:
     """List approved people and open codes."""
     people, waiting = await Pairings(client).people(), await Pairings(client).waiting()
     now_ms = SYSTEM_CLOCK.now_ms()
@@ -54,7 +53,7 @@ async def list_(client: RedisClient, settings: Settings, as_json: bool) -> None:
 @click.argument("code")
 @as_json
 @redis_command
-async def approve(client: RedisClient, settings: Settings, code: str, as_json: bool) -> None:
+async def approve(client: RedisClient, code: str, as_json: bool) -> None:
     """Approve the person who got this code. Their chat gets a notice."""
     line, request = let_in_line(SYSTEM_CLOCK.now_ms()), secrets.token_hex(16)
     person = await Pairings(client).approve(code, line, by=CONSOLE, request=request, retry_for_s=PATIENCE_S)
@@ -69,7 +68,7 @@ async def approve(client: RedisClient, settings: Settings, code: str, as_json: b
 @click.argument("person")
 @as_json
 @redis_command
-async def revoke(client: RedisClient, settings: Settings, person: str, as_json: bool) -> None:
+async def revoke(client: RedisClient, person: str, as_json: bool) -> None:
     """Revoke access, from the next message on. Schedules of the person's chat are paused."""
     channel, colon, sender = person.partition(":")
     if not (channel and colon and sender):

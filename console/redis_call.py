@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from shared.errors import RedisAway
 
 if TYPE_CHECKING:
-    from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-def redis_command(work: Callable[Concatenate[RedisClient, Settings, P], Awaitable[None]]) -> Callable[P, None]:
-    """Make a command of a coroutine that also gets a client and the settings."""
+def redis_command(work: Callable[Concatenate[RedisClient, P], Awaitable[None]]) -> Callable[P, None]:
+    """Make a command of a coroutine that also gets a client."""
 
     @functools.wraps(work)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        with_redis(lambda client, settings: work(client, settings, *args, **kwargs))
+        with_redis(lambda client: work(client, *args, **kwargs))
 
     return run
 
 
-def with_redis(work: Callable[[RedisClient, Settings], Awaitable[T]]) -> T:
+def with_redis(work: Callable[[RedisClient], Awaitable[T]]) -> T:
     """Run `work` to its end with a client of its own. Raises SettingsError, RedisAway, and what
     `work` raises."""
     import asyncio
@@ -35,13 +34,12 @@ def with_redis(work: Callable[[RedisClient, Settings], Awaitable[T]]) -> T:
     from shared.settings import RedisUrl, load, redis_url
     from shared.store.client.redis_client import RedisClient
 
-    settings = load()
-    url = redis_url(settings)
+    url = redis_url(load())
 
     async def run() -> T:
         client = RedisClient(url, name="shoal-console")
         try:
-            return await work(client, settings)
+            return await work(client)
         except RedisAway as exc:
             raise RedisAway(f"{exc}; looked at {RedisUrl(url)}: is it running, and is redis.url right?") from exc
         finally:

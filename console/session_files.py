@@ -21,9 +21,8 @@ from shared.ids import log_id
 from shared.terminal_text import counted
 
 if TYPE_CHECKING:
-    from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
-    from shared.store.sessions.backup import SessionFile
+    from shared.store.sessions.backup import SessionBackup, SessionFile
 
 NAME_CHARS: Final = 80
 
@@ -44,7 +43,6 @@ NAME_CHARS: Final = 80
 @redis_command
 async def export(
     client: RedisClient,
-    settings: Settings,
     names: tuple[str, ...],
     every: bool,
     output: Path | None,
@@ -58,7 +56,8 @@ async def export(
     Several sessions are written into a folder, each file whole or not at all. Ctrl-C stops between
     two files.
     """
-    from shared.store.sessions.backup import write_file
+    from shared.settings import load
+    from shared.store.sessions.backup import SessionBackup, write_file
     from shared.store.sessions.listing import session_names
 
     if every == bool(names):
@@ -67,8 +66,9 @@ async def export(
         raise click.UsageError("Say --output or --folder, not both.")
     if folder is None and (every or len(names) > 1):
         raise click.UsageError("Several sessions need --folder.")
+    backup = SessionBackup(client, load())
     if folder is None:
-        file = await _load_session(client, settings, names[0], memory_only)
+        file = await _load_session(client, backup, names[0], memory_only)
         if output is None:
             click.echo(write_file(file), nl=False)
         elif as_json:
@@ -89,7 +89,7 @@ async def export(
 
     async def keep(name: str) -> None:
         try:
-            file = await _load_session(client, settings, name, memory_only)
+            file = await _load_session(client, backup, name, memory_only)
             written.append(_write(folder / file_name(file.session), file))
             left.extend({"session": name, "why": why} for why in _unreadable(file))
         except BadInput as exc:
@@ -125,23 +125,17 @@ async def export(
 @click.option("--force", is_flag=True, help="Replace existing memory and conversation.")
 @as_json
 @redis_command
-async def import_(
-    client: RedisClient,
-    settings: Settings,
-    files: tuple[Path, ...],
-    name: str | None,
-    force: bool,
-    as_json: bool,
-) -> None:
+async def import_(client: RedisClient, files: tuple[Path, ...], name: str | None, force: bool, as_json: bool) -> None:
     """Restore memory and conversation from an exported FILE (`-` is standard input), all or
     nothing. For a folder, every file in it that ends with .json is restored.
 
     A file with memory only leaves the conversation as it is. The log that people see, sent files
     and files of the workspace are never changed. Ctrl-C stops between two files.
     """
+    from shared.settings import load
     from shared.store.sessions.backup import SessionBackup, session_name
 
-    backup = SessionBackup(client, settings)
+    backup = SessionBackup(client, load())
     if len(files) == 1 and not files[0].is_dir():
         found = _parse_export(files[0])
         session = session_name(name or found.session)
@@ -182,13 +176,13 @@ def file_name(session: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', session)[:NAME_CHARS]}-{log_id(session)}.json"
 
 
-async def _load_session(client: RedisClient, settings: Settings, name: str, memory_only: bool) -> SessionFile:
+async def _load_session(client: RedisClient, backup: SessionBackup, name: str, memory_only: bool) -> SessionFile:
     """Export one session. Raises BadInput for one that does not exist."""
     from shared.store import keys
-    from shared.store.sessions.backup import SessionBackup, session_name
+    from shared.store.sessions.backup import session_name
 
     session = session_name(name)
-    file = await SessionBackup(client, settings).export(session, now_ms=SYSTEM_CLOCK.now_ms(), memory_only=memory_only)
+    file = await backup.export(session, now_ms=SYSTEM_CLOCK.now_ms(), memory_only=memory_only)
     known = await client.command("EXISTS", keys.session(session))
     if not known and not file.memory_md and not file.history_md:
         raise BadInput("no_session", f"there is no session {session!r}; `shoal session list` shows all")

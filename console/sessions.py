@@ -19,7 +19,6 @@ from shared.store import keys
 from shared.terminal_text import clean, counted, duration, size
 
 if TYPE_CHECKING:
-    from shared.settings import Settings
     from shared.store.client.redis_client import RedisClient
     from shared.store.sessions.listing import SessionRow
 
@@ -53,7 +52,7 @@ session.add_command(import_)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
 @redis_command
-async def list_(client: RedisClient, settings: Settings, match: str, limit: int, as_json: bool) -> None:
+async def list_(client: RedisClient, match: str, limit: int, as_json: bool) -> None:
     """List conversations, the most recent first."""
     from shared.store.sessions.listing import list_sessions
 
@@ -79,7 +78,7 @@ async def list_(client: RedisClient, settings: Settings, match: str, limit: int,
 @click.option("--memory", "with_memory", is_flag=True, help="Also show MEMORY.md.")
 @as_json
 @redis_command
-async def show(client: RedisClient, settings: Settings, name: str, with_memory: bool, as_json: bool) -> None:
+async def show(client: RedisClient, name: str, with_memory: bool, as_json: bool) -> None:
     """Show the state of a conversation and the size of its memory."""
     from shared.store.sessions.listing import row_of
     from shared.store.sessions.memory import MemoryStore
@@ -128,13 +127,13 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
     """Delete memory and files (sent ones and those of the workspace) and end the conversation, as
     /forget does in the chat. A worker that has the volumes deletes the files."""
 
-    async def look(client: RedisClient, settings: Settings) -> tuple[str, str]:
+    async def look(client: RedisClient) -> tuple[str, str]:
         from shared.store.sessions.session import Sessions
 
         session = await _existing_session(client, name)
         return session, (await Sessions(client).state(session)).scope
 
-    async def run(client: RedisClient, settings: Settings) -> int:
+    async def run(client: RedisClient) -> int:
         from shared.store.sessions import erase
 
         if everything:
@@ -166,18 +165,17 @@ async def _existing_session(client: RedisClient, name: str) -> str:
 
 
 def _session_facts(row: SessionRow) -> dict[str, Any]:
-    return {
-        "session": row.session,
-        "in_logs": log_id(row.session),
-        "channel": row.channel,
-        "chat": split_session(row.session)[1],
-        "messages": row.messages,
-        "waiting": row.waiting,
-        "running": row.running,
-        "preset": row.preset or None,
-        "entries": row.entries,
-        "idle_s": None if row.idle_s is None else round(row.idle_s),
-    }
+    import msgspec
+
+    return (
+        {"session": row.session, "in_logs": log_id(row.session)}
+        | msgspec.structs.asdict(row)
+        | {
+            "chat": split_session(row.session)[1],
+            "preset": row.preset or None,
+            "idle_s": None if row.idle_s is None else round(row.idle_s),
+        }
+    )
 
 
 def _table_row(row: SessionRow) -> list[object]:

@@ -13,14 +13,15 @@ from typing import Final
 
 import msgspec
 
+from shared.chatlog.live_text import LiveText
 from shared.messages import web
-from shared.messages.web import ClientFrame, DeltaFrame, LineFrame, ReplyFrame, SendFrame, StopFrame
+from shared.messages.web import ClientFrame, LineFrame, ReplyFrame, SendFrame, StopFrame
 
 ServerFrame = (
     web.WelcomeFrame
     | web.AcceptedFrame
     | LineFrame
-    | DeltaFrame
+    | web.DeltaFrame
     | web.ProgressFrame
     | web.ResumedFrame
     | web.HistoryFrame[msgspec.Raw]
@@ -105,7 +106,7 @@ class ClientState:
         self._turns: dict[int, str] = {}
         self._answered = 0
         self._stopping = False
-        self._stream: DeltaFrame | None = None
+        self._live = LiveText()
         self._known_replies: list[ReplyFrame] = []
 
     def opening_frames(self) -> list[ClientFrame]:
@@ -154,8 +155,8 @@ class ClientState:
                 yield from self._stop_frames()
             case web.MessageFrame() | ReplyFrame() | web.ApprovalFrame():
                 yield from self._on_line(frame)
-            case DeltaFrame(turn=turn) if turn > self._answered:
-                yield from self._on_delta(frame)
+            case web.DeltaFrame(turn=turn) if turn > self._answered and self._live.add(frame):
+                yield GrowingReply(turn, self._live.text)
             case web.ProgressFrame(turn=turn) if turn > self._answered:
                 yield frame
             case web.ResumedFrame():
@@ -199,28 +200,14 @@ class ClientState:
         # that waits.
         self._turns = {turn: id for turn, id in self._turns.items() if id in self._unanswered}
         self._answered = max(self._answered, reply.turn)
-        if self._stream is not None and self._stream.turn <= self._answered:
-            self._stream = None
         self._stopping = self._stopping and bool(self._unanswered)
         return ReplyEvent(reply, ids)
-
-    def _on_delta(self, new: DeltaFrame) -> Iterator[ChatEvent]:
-        known = self._stream
-        text = new.text if new.full else None
-        if known is not None and (new.turn, new.attempt) <= (known.turn, known.attempt):
-            if (new.turn, new.attempt, new.seq) <= (known.turn, known.attempt, known.seq):
-                return
-            if not new.full and new.seq == known.seq + 1:
-                text = known.text + new.text
-        if text is not None:  # else a gap: the old text stays until a full delta comes
-            self._stream = msgspec.structs.replace(new, text=text)
-            yield GrowingReply(new.turn, text)
 
     def _on_resumed(self, frame: web.ResumedFrame) -> Iterator[ChatEvent | ClientFrame]:
         if frame.reset:
             # Unanswered messages may be lost with the tail. Sent again, each is still one turn: the
             # store knows its id, or lost it.
-            self._shown, self._answered, self._stream = frame.seq, 0, None
+            self._shown, self._answered, self._live = frame.seq, 0, LiveText()
             self._turns.clear()
             yield ChatNote("the store lost the newest lines of this chat")
             yield from [event for event in map(self._on_reply, self._known_replies) if event.ids]

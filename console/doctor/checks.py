@@ -50,7 +50,7 @@ def checks_of(*, probe: bool) -> list[Check]:
         return [_failed("settings", line) for line in str(exc).splitlines()]
     checks = [_ok("settings", "every key is known and fits"), _data_folder(settings)]
 
-    async def look(client: RedisClient, _: Settings) -> list[Check]:
+    async def look(client: RedisClient) -> list[Check]:
         found = await take_snapshot(client)
         answers = _ok("redis reachable", f"{found.redis.product} {found.redis.version} answers")
         seen = [answers, *_redis(found.redis), *_fleet(found), *_provider_routes(found)]

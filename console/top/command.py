@@ -23,7 +23,7 @@ def status(as_json: bool) -> None:
     from console.top.problems import problems
     from console.top.report import as_object, print_snapshot
 
-    found = with_redis(lambda client, _: take_snapshot(client))
+    found = with_redis(take_snapshot)
     if as_json:
         print_json(as_object(found))
     else:
@@ -54,7 +54,7 @@ def top(every_s: float | None, once: bool, as_json: bool) -> None:
 
     if every_s is not None or (sys.stdout.isatty() and not (once or as_json)):
         sys.exit(_watch(every_s or 1.0, as_json=as_json))
-    found = with_redis(lambda client, _: take_snapshot(client))
+    found = with_redis(take_snapshot)
     if as_json:
         click.echo(json.dumps({"away": None, **as_object(found)}))
     else:

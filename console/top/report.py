@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
-from console.grid import print_lines
+from console.grid import out_width, print_lines
 from console.top.fleet_snapshot import FleetSnapshot, aggregate
 from console.top.poller import SnapshotPoller
 from console.top.problems import problems
@@ -63,8 +61,7 @@ def as_object(found: FleetSnapshot | None) -> dict[str, Any]:
 def print_snapshot(found: FleetSnapshot) -> None:
     """Print problems, then everything else, with empty lines between blocks. In a pipe nothing is
     left out or cut."""
-    width = Console().width if sys.stdout.isatty() else 1000
-    wrong = problems(found)
+    width, wrong = out_width(), problems(found)
     lines = [summary(wrong), *render_problems(wrong, width)]
     for block in blocks(found, width):
         lines += [*([Text()] if block.spaced else []), *block.lines]

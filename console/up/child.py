@@ -15,9 +15,6 @@ from typing import Final
 
 from console.up import reaper
 
-_BACKOFF_FIRST_S: Final = 0.2
-_BACKOFF_CAP_S: Final = 5.0
-_HEALTHY_AFTER_S: Final = 10.0
 _EXIT_SETTINGS: Final = 2
 _LINE_LIMIT_BYTES: Final = 64 * 1024
 
@@ -37,18 +34,18 @@ class Reaper:
 
     def watch(self, step: int, pid: int) -> None:
         """End the group of `pid` if this process dies."""
-        self._tell(f"watch {step} {pid}")
+        self._send(f"watch {step} {pid}")
 
     def forget(self, pid: int) -> None:
         """That group has ended; its number may soon be somebody else's."""
-        self._tell(f"forget {pid}")
+        self._send(f"forget {pid}")
 
     def close(self) -> None:
         """Let it go; it ends whatever it still watches."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self._process.communicate(timeout=10)
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # without it we only lose the clean-up after our own violent death
             self._process.stdin.write(f"{line}\n".encode())
@@ -59,17 +56,18 @@ class RestartBackoff:
     """Waits that double from 0.2 s to 5 s, and start over after a life of 10 s."""
 
     def __init__(self) -> None:
-        self._next_s = _BACKOFF_FIRST_S
+        self._next_s = 0.2
 
     def after(self, lived_s: float) -> float:
         """Return the wait after a life of `lived_s` seconds."""
-        wait_s = _BACKOFF_FIRST_S if lived_s >= _HEALTHY_AFTER_S else self._next_s
-        self._next_s = min(_BACKOFF_CAP_S, wait_s * 2)
+        wait_s = 0.2 if lived_s >= 10.0 else self._next_s
+        self._next_s = min(5.0, wait_s * 2)
         return wait_s
 
 
 class Child:
-    """Keeps one command running in a process group of its own. `say` gets each of its lines."""
+    """Keeps one command running in a process group of its own. `say` gets each of its lines; `stop`
+    is set when it cannot run with these settings, which a restart would not fix."""
 
     def __init__(
         self,
@@ -80,28 +78,21 @@ class Child:
         say: Callable[[str, str], None],
         reaper: Reaper,
         step: int,
+        stop: asyncio.Event,
     ) -> None:
         self.name = name
+        self.hopeless = False
+        """True when it ended because of its settings."""
+
         self._command = command
         self._environment = environment
         self._say = say
         self._reaper = reaper
         self._step = step
+        self._stop_all = stop
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._gave_up = asyncio.Event()
-        self.hopeless = False
-        """True when it ended because of its settings, which a restart cannot fix."""
-
-    async def given_up(self) -> None:
-        """Return when it is hopeless."""
-        await self._gave_up.wait()
-
-    @property
-    def pid(self) -> int | None:
-        """The process id while it runs."""
-        return self._process.pid if self._process and self._process.returncode is None else None
 
     def start(self) -> None:
         """Start it, and again whenever it ends, until stop() is called."""
@@ -111,7 +102,7 @@ class Child:
         """SIGTERM, and SIGKILL after `grace_s` seconds. Returns when the process and its group are
         gone."""
         self._stopping.set()
-        self._signal(signal.SIGTERM, group=False)  # its own children are its to end
+        self._signal(signal.SIGTERM)
         if self._task is None:
             return
         done, _ = await asyncio.wait([self._task], timeout=grace_s)
@@ -123,7 +114,7 @@ class Child:
     def kill(self) -> None:
         """End it and whatever it started, now."""
         self._stopping.set()
-        self._signal(signal.SIGKILL, group=True)
+        self._signal(signal.SIGKILL)
 
     async def _keep_running(self) -> None:
         loop = asyncio.get_running_loop()
@@ -133,12 +124,12 @@ class Child:
             code = await self._run_once()
             if self._stopping.is_set():
                 return
-            wait_s = backoff.after(loop.time() - started)
             if code == _EXIT_SETTINGS:
                 self._say("shoal", f"{self.name} cannot start with these settings; what is wrong stands above")
                 self.hopeless = True
-                self._gave_up.set()
+                self._stop_all.set()
                 return
+            wait_s = backoff.after(loop.time() - started)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
             self._say("shoal", f"{self.name} {how}; it starts again in {wait_s:.1f} s")
             with contextlib.suppress(TimeoutError):
@@ -155,7 +146,7 @@ class Child:
         )
         self._reaper.watch(self._step, process.pid)
         if self._stopping.is_set():  # stop() came while it was being started
-            self._signal(signal.SIGTERM, group=False)
+            self._signal(signal.SIGTERM)
         assert process.stdout is not None
         pump = asyncio.create_task(self._pass_on(process.stdout))
         code = await process.wait()
@@ -177,8 +168,9 @@ class Child:
         if rest:
             self._say(self.name, rest.decode(errors="replace"))
 
-    def _signal(self, sig: signal.Signals, *, group: bool) -> None:
-        pid = self.pid
-        if pid is not None:
+    def _signal(self, sig: signal.Signals) -> None:
+        """Send SIGTERM to the process, whose own children are its to end, or SIGKILL to its group."""
+        process = self._process
+        if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, sig) if group else os.kill(pid, sig)
+                (os.killpg if sig == signal.SIGKILL else os.kill)(process.pid, sig)

@@ -25,7 +25,6 @@ from shared.settings.sections.redis import EMBEDDED
 
 _TOKEN_FILE: Final = "web.token"  # noqa: S105 - the name of a file
 _STEPS: Final = {"gateway": 0, "worker": 1, "valkey": 2}  # who ends first
-_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DRAIN_EXTRA_S: Final = 5.0
 _LOOK_S: Final = 0.1
 
@@ -62,17 +61,11 @@ async def serve(settings: Settings) -> int:
     valkey = None
     if settings.redis.url.reveal() == EMBEDDED:
         valkey = EmbeddedValkey(data, spawned=lambda pid: reaper.watch(_STEPS["valkey"], pid))
-    children = [
-        Child(
-            name,
-            command,
-            {**environment, "SHOAL_METRICS__PORT": str(_metrics_port(settings, name))},
-            say=terminal.say,
-            reaper=reaper,
-            step=_STEPS.get(name, 1),
-        )
-        for name, command in _procfile()
-    ]
+    children = []
+    for name, command in _procfile():
+        own = {**environment, "SHOAL_METRICS__PORT": str(_metrics_port(settings, name))}
+        step = _STEPS.get(name, 1)
+        children.append(Child(name, command, own, say=terminal.say, reaper=reaper, step=step, stop=stop))
     supervisor = Supervisor(children, valkey, terminal, reaper, drain_s=settings.worker.drain_s + _DRAIN_EXTRA_S)
     cut_short = False
 
@@ -83,16 +76,16 @@ async def serve(settings: Settings) -> int:
             supervisor.kill()
         stop.set()
 
-    loop = asyncio.get_running_loop()
-    for sig in _STOP_SIGNALS:
-        loop.add_signal_handler(sig, on_signal)
-    address = _address(settings.web.host, port)
+    for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(sig, on_signal)
 
     async def announce() -> None:
-        await _answers(address)
+        # At this address a browser on this machine finds the page.
+        host = settings.web.host
+        host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host  # noqa: S104 - compared, not listened on
+        await _answers(host, port)
         fragment = f"#token={token}" if token else ""
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        terminal.announce(f"Shoal is ready: http://{host}:{address[1]}/{fragment}")
+        terminal.announce(f"Shoal is ready: http://{f'[{host}]' if ':' in host else host}:{port}/{fragment}")
         if settings.model.name == "demo":
             terminal.announce(
                 "The built-in demo model answers. For a real one set SHOAL_MODEL__NAME (anthropic/..., openai/...) "
@@ -100,7 +93,7 @@ async def serve(settings: Settings) -> int:
             )
 
     terminal.say("shoal", f"starting; data is in {str(settings.data.dir)!r}, Ctrl-C stops")
-    await supervisor.run(stop, lambda: asyncio.ensure_future(announce()))
+    await supervisor.run(stop, announce)
     if any(child.hopeless for child in children):
         return 2
     return 130 if cut_short else 0
@@ -123,12 +116,11 @@ def _page_port(settings: Settings) -> int:
 def _metrics_port(settings: Settings, name: str) -> int:
     """The process's own default when it is free, else any. One that was set is the gateway's; the
     worker gets any."""
-    if name not in ("gateway", "worker") or (settings.metrics.port is not None and name != "gateway"):
-        return 0
-    if settings.metrics.port is not None:
-        return settings.metrics.port
+    metrics = settings.metrics
+    if metrics.port is not None or name not in ("gateway", "worker"):
+        return metrics.port or 0 if name == "gateway" else 0
     try:
-        return _free_port(settings.metrics.host, settings.metrics.port_of("gateway" if name == "gateway" else "worker"))
+        return _free_port(metrics.host, metrics.port_of("gateway" if name == "gateway" else "worker"))
     except OSError:
         return 0
 
@@ -180,26 +172,19 @@ def _procfile() -> list[tuple[str, list[str]]]:
     processes = []
     for line in lines:
         name, colon, text = line.partition(":")
-        if not colon or name.lstrip().startswith("#"):
-            continue
-        command = shlex.split(text)
-        if command and command[0] in ("python", "python3"):
-            command[0] = sys.executable
-        processes.append((name.strip(), command))
+        if colon and not name.lstrip().startswith("#"):
+            program, *arguments = shlex.split(text) or [""]
+            program = sys.executable if program in ("python", "python3") else program
+            processes.append((name.strip(), [program, *arguments]))
     return processes
 
 
-def _address(host: str, port: int) -> tuple[str, int]:
-    """Return the address at which a browser on this machine finds the page."""
-    return ("127.0.0.1" if host in ("0.0.0.0", "::", "") else host, port)  # noqa: S104 - compared, not listened on
-
-
-async def _answers(address: tuple[str, int]) -> None:
+async def _answers(host: str, port: int) -> None:
     """Return when the page has answered."""
     while True:
         try:
-            reader, writer = await asyncio.open_connection(*address)
-            writer.write(f"GET / HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nConnection: close\r\n\r\n".encode())
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
             status = await reader.readline()
             writer.close()
             if status.split()[1:2] == [b"200"]:

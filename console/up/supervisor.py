@@ -4,11 +4,12 @@ told to stop."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Final, TextIO
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TextIO
 
 from console.up.child import Child, Reaper, RestartBackoff
 from shared.embedded import EmbeddedFailed, EmbeddedValkey
+from shared.tasks import cancel_all
 
 _COLOURS: Final = ("\x1b[36m", "\x1b[35m", "\x1b[32m", "\x1b[33m", "\x1b[34m")
 _PLAIN: Final = "\x1b[0m"
@@ -28,16 +29,16 @@ class Terminal:
     def say(self, name: str, line: str) -> None:
         """Print one line. A reader that went away counts as a wish to stop."""
         colour = self._seen.setdefault(name, _COLOURS[len(self._seen) % len(_COLOURS)])
-        prefix = f"{colour}{name:<7} |{_PLAIN}" if self._colours else f"{name:<7} |"
-        self._write(f"{prefix} {line}\n")
+        prefix = f"{name:<7} |"
+        self._write(f"{colour}{prefix}{_PLAIN} {line}" if self._colours else f"{prefix} {line}")
 
     def announce(self, line: str) -> None:
         """Print one line of ours, without a name in front."""
-        self._write(f"{_BOLD}{line}{_PLAIN}\n" if self._colours else f"{line}\n")
+        self._write(f"{_BOLD}{line}{_PLAIN}" if self._colours else line)
 
-    def _write(self, text: str) -> None:
+    def _write(self, line: str) -> None:
         try:
-            self._out.write(text)
+            self._out.write(f"{line}\n")
             self._out.flush()
         except (OSError, ValueError):
             self._closed()
@@ -45,13 +46,7 @@ class Terminal:
 
 class Supervisor:
     """Starts everything, keeps it running, and stops it in order: gateways, then workers, then
-    Valkey.
-
-    A process that ends with code 2 (its settings are wrong) ends everything: starting it again
-    would not help.
-
-    `stop` set once ends it in order; kill() makes whatever still drains end now.
-    """
+    Valkey. `stop` set once ends it in order; kill() makes whatever still drains end now."""
 
     def __init__(
         self,
@@ -68,43 +63,34 @@ class Supervisor:
         self._reaper = reaper
         self._drain_s = drain_s
 
-    async def run(self, stop: asyncio.Event, ready: Callable[[], asyncio.Future[None]]) -> None:
-        """Until `stop` is set and all has ended. `ready` is asked once and awaited beside the
-        processes.
+    async def run(self, stop: asyncio.Event, ready: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Until `stop` is set and all has ended. `ready` is run beside the processes.
 
         Raises EmbeddedFailed when the embedded Valkey does not start; nothing runs then.
         """
-        beside: list[asyncio.Future[None]] = []
+        beside: list[asyncio.Task[None]] = []
         try:
             if self._valkey:
                 await asyncio.to_thread(self._valkey.start)
-                beside.append(asyncio.ensure_future(self._keep_valkey(self._valkey)))
+                beside.append(asyncio.create_task(self._keep_valkey(self._valkey)))
             if not stop.is_set():
                 for child in self._children:
                     child.start()
-                beside.append(ready())
-            beside += [asyncio.ensure_future(self._stop_with(child, stop)) for child in self._children]
+                beside.append(asyncio.create_task(ready()))
             await stop.wait()
             self._terminal.say("shoal", "stopping; what runs is finished or handed over (Ctrl-C again ends it now)")
         finally:
-            await self._end(beside)
-
-    async def _stop_with(self, child: Child, stop: asyncio.Event) -> None:
-        await child.given_up()
-        stop.set()
+            await cancel_all(beside)
+            await self._end()
 
     def kill(self) -> None:
         """End every process now; only Valkey may still write what it holds."""
         for child in self._children:
             child.kill()
 
-    async def _end(self, beside: Sequence[asyncio.Future[None]]) -> None:
-        for task in beside:
-            task.cancel()
-        await asyncio.gather(*beside, return_exceptions=True)
-        first = [child for child in self._children if child.name == "gateway"]
-        then = [child for child in self._children if child.name != "gateway"]
-        for group in (first, then):
+    async def _end(self) -> None:
+        for gateways in (True, False):
+            group = [child for child in self._children if (child.name == "gateway") is gateways]
             await asyncio.gather(*(child.stop(self._drain_s) for child in group))
         if self._valkey:
             pid = self._valkey.pid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.messages.live import DeltaEvent
+from shared.messages.web import DeltaFrame
 
 
 class LiveText:
@@ -15,10 +16,10 @@ class LiveText:
         self._attempt = 0
         self._next_seq = 0
 
-    def add(self, delta: DeltaEvent) -> bool:
+    def add(self, delta: DeltaEvent | DeltaFrame) -> bool:
         """Add a delta; return whether it counted."""
-        here, known = (delta.turn, delta.attempt), (self.turn, self._attempt)
-        if here < known or not (delta.full or (here == known and delta.seq == self._next_seq)):
+        here, following = (delta.turn, delta.attempt, delta.seq), (self.turn, self._attempt, self._next_seq)
+        if here < following or not (delta.full or here == following):
             return False
         self.text = delta.text if delta.full else self.text + delta.text
         self.turn, self._attempt, self._next_seq = delta.turn, delta.attempt, delta.seq + 1
