@@ -11,7 +11,7 @@ from typing import Any, Final
 import hypothesis
 import pytest
 
-from console.up.child import Reaper
+from console.up.supervisor import Reaper
 from shared.embedded import EmbeddedValkey
 from shared.store.client.redis_client import RedisClient
 from tests.helpers import durations, kinds, left_open, starts

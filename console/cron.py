@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, print_table, without_asking
+from console.output import as_json, examples, limit, print_facts, print_json, print_table, without_asking
 from console.redis_call import redis_command, with_redis
 from shared.errors import BadInput
 from shared.ids import log_id
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from shared.store.client.redis_client import RedisClient
 
 _chat = click.option(
-    "--chat", default="", metavar="NAME", shell_complete=completion.sessions, help="Only this chat, as channel:chat."
+    "--chat",
+    default="",
+    metavar="NAME",
+    shell_complete=completion.sessions,
+    help="Only this chat, as channel:chat.",
 )
 
 
@@ -33,7 +37,7 @@ def cron() -> None:
 
 @cron.command("list", epilog=examples("shoal cron list", "shoal cron list --chat web:owner/terminal"))
 @_chat
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@limit(50, 10_000)
 @as_json
 @redis_command
 async def list_(client: RedisClient, chat: str, limit: int, as_json: bool) -> None:
@@ -80,12 +84,13 @@ def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
     one = with_redis(lambda client: _found(client, id, chat))
     session = one.schedule.session
     if not yes:
-        click.confirm(f"Remove {id!r} of {session!r} ({describe_plan(one.schedule)})?", abort=True, err=True)
+        plan = describe_plan(one.schedule)
+        click.confirm(f"Remove {id!r} of {session!r} ({plan})?", abort=True, err=True)
     done = with_redis(lambda client: Schedules(client).remove(session, id))
     if as_json:
         print_json({"id": id, "session": session, "removed": done})
     else:
-        click.echo(f"Removed: {id!r} of {session!r}." if done else f"It was gone already: {id!r} of {session!r}.")
+        click.echo(f"{'Removed' if done else 'It was gone already'}: {id!r} of {session!r}.")
 
 
 async def _standing(client: RedisClient, chat: str) -> list[ScheduleStatus]:

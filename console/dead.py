@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, print_table, show_chats, utc, without_asking
+from console.output import (
+    as_json,
+    examples,
+    limit,
+    print_facts,
+    print_json,
+    print_table,
+    show_chats,
+    utc,
+    without_asking,
+)
 from console.progress import end, run_each
 from console.redis_call import redis_command, with_redis
 from shared.errors import BadInput, BadRecord, Refused
@@ -33,7 +43,7 @@ def dead() -> None:
 
 
 @dead.command("list", epilog=examples("shoal dead list", "shoal dead list --limit 5 --before ab12cd34"))
-@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many.")
+@limit(20, 1000)
 @click.option(
     "--before", default="", metavar="REF", shell_complete=completion.letters, help="Only letters older than this one."
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, print_table, show_chats
+from console.output import as_json, examples, limit, print_facts, print_json, print_table, show_chats
 from console.progress import end, run_each
 from console.redis_call import redis_command
 from shared.clock import SYSTEM_CLOCK
@@ -41,7 +41,7 @@ def jobs() -> None:
 
 @jobs.command("list", epilog=examples("shoal jobs list", "shoal jobs list --session web:owner/terminal --text"))
 @_session
-@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many.")
+@limit(100, 1000)
 @click.option("--text", "with_text", is_flag=True, help="Also show the labels that the agent gave.")
 @show_chats
 @as_json

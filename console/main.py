@@ -26,7 +26,7 @@ class _Place(NamedTuple):
 
 
 _COMMANDS: Final = {
-    "audit": _Place("console.audit", "Show who was refused, let in and asked, and what was run."),
+    "audit": _Place("console.access", "Show who was refused, let in and asked, and what was run."),
     "chat": _Place("console.chat.command", "Talk to Shoal through its web gateway."),
     "completion": _Place("console.completion", "Print what makes a shell complete commands."),
     "config": _Place("console.config", "Check or show the settings."),
@@ -34,7 +34,7 @@ _COMMANDS: Final = {
     "dead": _Place("console.dead", "Look after messages that were given up."),
     "doctor": _Place("console.doctor.command", "Check one thing after the other, and say what to do."),
     "jobs": _Place("console.jobs", "Look after what agents do in the background."),
-    "pair": _Place("console.pair", "Let people in to chat platforms, and out again."),
+    "pair": _Place("console.access", "Let people in to chat platforms, and out again."),
     "session": _Place("console.sessions", "Look after conversations and what is remembered."),
     "status": _Place("console.top.command", "Show what is wrong, who waits, and who is there."),
     "top": _Place("console.top.command", "Watch the fleet, live."),

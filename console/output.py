@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Container, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Final, TypeVar
 
 import click
 
 from shared.terminal_text import clean, clean_line
 
+F = TypeVar("F", bound=Callable[..., object])
+
 as_json: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 show_chats: Final = click.option("--show-chats", is_flag=True, help="Show chat ids instead of hashes of them.")
 without_asking: Final = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def limit(default: int, most: int, *names: str) -> Callable[[F], F]:
+    """Return the option `--limit`."""
+    kind = click.IntRange(1, most)
+    return click.option(*names, "--limit", type=kind, default=default, show_default=True, help="How many.")
 
 
 def examples(*lines: str) -> str:
@@ -29,11 +37,12 @@ def print_json(value: object) -> None:
 def print_facts(facts: Mapping[str, object], labels: Mapping[str, str] = {}, lines: Container[str] = ()) -> None:
     """Print a line for each fact that is not None, with its label or else its name. Only the values
     of `lines` keep their line ends."""
-    shown = {name: labels.get(name, name.replace("_", " ")) for name, value in facts.items() if value is not None}
-    width = max(map(len, shown.values()))
-    for name, label in shown.items():
+    shown = [name for name, value in facts.items() if value is not None]
+    titles = {name: labels.get(name, name.replace("_", " ")) for name in shown}
+    width = max(map(len, titles.values()))
+    for name, title in titles.items():
         value = str(facts[name])
-        click.echo(f"{label:<{width}} {clean(value) if name in lines else clean_line(value)}")
+        click.echo(f"{title:<{width}} {clean(value) if name in lines else clean_line(value)}")
 
 
 def utc(at_ms: int) -> str:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 NAME_CHARS: Final = 80
 
+_PATH: Final = click.Path(path_type=Path, dir_okay=False)
+_FOLDER: Final = click.Path(path_type=Path, file_okay=False)
+_PATHS: Final = click.Path(path_type=Path, exists=True, allow_dash=True)
+
 
 @click.command(
     epilog=examples(
@@ -36,8 +40,8 @@ NAME_CHARS: Final = 80
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.sessions)
 @click.option("--all", "every", is_flag=True, help="Every session.")
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; else standard output.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Folder for one file per session.")
+@click.option("-o", "--output", type=_PATH, help="The file; else standard output.")
+@click.option("--folder", type=_FOLDER, help="Folder for one file per session.")
 @click.option("--memory-only", is_flag=True, help="Only MEMORY.md and HISTORY.md.")
 @as_json
 @redis_command
@@ -112,9 +116,7 @@ async def export(
         "shoal session import kept/",
     ),
 )
-@click.argument(
-    "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(exists=True, allow_dash=True, path_type=Path)
-)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_PATHS)
 @click.option(
     "--session",
     "name",
@@ -148,7 +150,8 @@ async def import_(client: RedisClient, files: tuple[Path, ...], name: str | None
     if name is not None:
         raise click.UsageError("--session goes with one file.")
 
-    paths = [path for file in files for path in (sorted(file.glob("*.json")) if file.is_dir() else [file])]
+    each = (sorted(file.glob("*.json")) if file.is_dir() else [file] for file in files)
+    paths = [path for some in each for path in some]
     restored: list[dict[str, Any]] = []
     left: list[dict[str, str]] = []
 
@@ -176,6 +179,11 @@ def file_name(session: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', session)[:NAME_CHARS]}-{log_id(session)}.json"
 
 
+def no_session(session: str) -> BadInput:
+    """Return the error for a session that does not exist."""
+    return BadInput("no_session", f"there is no session {session!r}; `shoal session list` shows all")
+
+
 async def _load_session(client: RedisClient, backup: SessionBackup, name: str, memory_only: bool) -> SessionFile:
     """Export one session. Raises BadInput for one that does not exist."""
     from shared.store import keys
@@ -185,7 +193,7 @@ async def _load_session(client: RedisClient, backup: SessionBackup, name: str, m
     file = await backup.export(session, now_ms=SYSTEM_CLOCK.now_ms(), memory_only=memory_only)
     known = await client.command("EXISTS", keys.session(session))
     if not known and not file.memory_md and not file.history_md:
-        raise BadInput("no_session", f"there is no session {session!r}; `shoal session list` shows all")
+        raise no_session(session)
     return file
 
 
@@ -207,7 +215,8 @@ def _write(path: Path, file: SessionFile) -> dict[str, Any]:
 
     temporary = ""
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made with mode 0600
+        # It is made with mode 0600.
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with open(handle, "wb") as out:
             out.write(write_file(file))
         os.replace(temporary, path)
@@ -238,7 +247,8 @@ def _describe(file: SessionFile) -> str:
     if file.conversation is not None:
         parts.append(f"a conversation of {counted(len(file.conversation), 'entry', 'entries')}")
     if file.archive:
-        parts.append(f"{counted(len(file.archive), 'earlier entry', 'earlier entries')} not in memory yet")
+        earlier = counted(len(file.archive), "earlier entry", "earlier entries")
+        parts.append(f"{earlier} not in memory yet")
     return ", ".join(parts)
 
 

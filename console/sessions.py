@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from console import completion
-from console.output import as_json, examples, print_facts, print_json, print_table, without_asking
+from console.output import as_json, examples, limit, print_facts, print_json, print_table, without_asking
 from console.progress import bar
 from console.redis_call import redis_command, with_redis
-from console.session_files import export, import_
-from shared.errors import BadInput
+from console.session_files import export, import_, no_session
 from shared.ids import log_id, split_session
 from shared.store import keys
 from shared.terminal_text import clean, counted, duration, size
@@ -24,6 +23,16 @@ if TYPE_CHECKING:
 
 BAR_FROM_KEYS: Final = 50_000
 
+_HEADER: Final = (
+    "session",
+    "in logs",
+    "messages",
+    "waiting",
+    "running",
+    "model",
+    "entries",
+    "last activity",
+)
 _LABELS: Final = {
     "preset": "model",
     "idle_s": "last activity",
@@ -49,7 +58,7 @@ session.add_command(import_)
 @click.option(
     "--match", default="", metavar="TEXT", help="Only names that contain this text, or have this hash in the logs."
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
+@limit(50, 10_000)
 @as_json
 @redis_command
 async def list_(client: RedisClient, match: str, limit: int, as_json: bool) -> None:
@@ -65,8 +74,7 @@ async def list_(client: RedisClient, match: str, limit: int, as_json: bool) -> N
     if not found.rows:
         click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
     else:
-        header = ["session", "in logs", "messages", "waiting", "running", "model", "entries", "last activity"]
-        print_table(header, [_table_row(row) for row in found.rows])
+        print_table(_HEADER, [_table_row(row) for row in found.rows])
     if found.total > len(found.rows):
         click.echo(f"\n{found.total:,} in all; --match TEXT or a higher --limit shows others")
     if not found.whole:
@@ -88,7 +96,8 @@ async def show(client: RedisClient, name: str, with_memory: bool, as_json: bool)
     sessions = Sessions(client)
     state = await sessions.state(session)
     remembered = await sessions.memory_size(state.scope)
-    archived, lines = await client.pipeline([("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))])
+    lengths = [("LLEN", keys.archive(session)), ("XLEN", keys.outbox(session))]
+    archived, lines = await client.pipeline(lengths)
     facts = _session_facts(await row_of(client, session)) | {
         "turn": state.turn or None,
         "attempt": state.attempt or None,
@@ -144,7 +153,8 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
     chosen, scope = with_redis(look)
     if not yes:
         what = "everything there is of" if everything else "the memory and the conversation of"
-        others = "" if scope == f"chat:{chosen}" else f", and the memory {scope!r} that other chats have, too,"
+        shared = scope != f"chat:{chosen}"
+        others = f", and the memory {scope!r} that other chats have, too," if shared else ""
         click.confirm(f"Delete {what} {chosen!r}{others} for good?", abort=True, err=True)
     gone = with_redis(run)
     if as_json:
@@ -160,7 +170,7 @@ async def _existing_session(client: RedisClient, name: str) -> str:
 
     session = session_name(name)
     if not await client.command("EXISTS", keys.session(session)):
-        raise BadInput("no_session", f"there is no session {session!r}; `shoal session list` shows all")
+        raise no_session(session)
     return session
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -81,9 +80,7 @@ class ChatClient:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         with self._lock:
             socket = self._socket
@@ -136,10 +133,10 @@ class ChatClient:
                 backoff.reset()
                 self.events.put(ChatNote("the connection is lost; trying again"))
             if time.monotonic() - alone_since > self._patience_s:
-                fate = "may not have been received" if self._state.unaccepted else "was received and will be answered"
-                raise ChatFailed(
-                    f"the gateway at {self._url} is gone; what you said {fate}: open this chat again later"
-                )
+                lost = self._state.unaccepted
+                fate = "may not have been received" if lost else "was received and will be answered"
+                gone = f"the gateway at {self._url} is gone"
+                raise ChatFailed(f"{gone}; what you said {fate}: open this chat again later")
             self._closing.wait(next(backoff))
 
     def _connect(self) -> None:
@@ -202,16 +199,15 @@ def _encode(frame: ClientFrame) -> str:
 
 
 def _no_gateway_text(url: str, error: Exception) -> str:
-    match error:
-        case InvalidStatus():
-            return f"there is no Shoal gateway at {url} (HTTP {error.response.status_code}); check --url"
-        case TimeoutError():
-            return f"the gateway at {url} does not answer within {CONNECT_S:g} s; check --url, or start `make up`"
-        case WebSocketException():
-            return f"there is no Shoal gateway at {url} ({error}); check --url"
-        case _:
-            return f"no gateway at {url}: start `make up`, or say where it is with --url"
+    if isinstance(error, WebSocketException):
+        why = f"HTTP {error.response.status_code}" if isinstance(error, InvalidStatus) else error
+        return f"there is no Shoal gateway at {url} ({why}); check --url"
+    if isinstance(error, TimeoutError):
+        silent = f"the gateway at {url} does not answer within {CONNECT_S:g} s"
+        return f"{silent}; check --url, or start `make up`"
+    return f"no gateway at {url}: start `make up`, or say where it is with --url"
 
 
 def _wrong_token_text(url: str) -> str:
-    return f"the gateway at {url} does not take this token; give the right one with --token, or set web.token"
+    refused = f"the gateway at {url} does not take this token"
+    return f"{refused}; give the right one with --token, or set web.token"

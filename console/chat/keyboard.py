@@ -7,7 +7,7 @@ import importlib
 import signal
 import sys
 from collections.abc import Callable, Iterable
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType, ModuleType
 from typing import Any
 
 import click
@@ -35,9 +35,7 @@ class TerminalInput:
         self._before = signal.signal(signal.SIGINT, self._on_interrupt)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
     def prepare(self, history: Iterable[str], words: Iterable[str]) -> None:

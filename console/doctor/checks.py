@@ -26,10 +26,9 @@ from shared.terminal_text import size
 
 PROBE_WITHIN_S: Final = 5.0
 PROCESSES_SHOWN: Final = 10
-"""So many processes are told of one by one."""
+"""Processes that are reported one by one."""
 
 _LOOK_S: Final = 0.05
-_SECRET_FILES: Final = ("web.token", EMBEDDED_URL_FILE)
 
 Outcome = Literal["ok", "failed", "skipped"]
 
@@ -73,9 +72,12 @@ def _failed(name: str, found: str) -> Check:
 def _data_folder(settings: Settings) -> Check:
     folder, name = settings.data.dir, "data folder"
     if not folder.is_dir():
-        return Check(name, "skipped", f"there is no folder {str(folder)!r}; `make up` makes it, others need none")
-    wrong = [] if os.access(folder, os.W_OK | os.X_OK) else [f"{str(folder)!r} cannot be written to by this user"]
-    for path in (folder, *(folder / file for file in _SECRET_FILES)):
+        why = f"there is no folder {str(folder)!r}; `make up` makes it, others need none"
+        return Check(name, "skipped", why)
+    wrong = []
+    if not os.access(folder, os.W_OK | os.X_OK):
+        wrong.append(f"{str(folder)!r} cannot be written to by this user")
+    for path in (folder, folder / "web.token", folder / EMBEDDED_URL_FILE):
         mode = path.stat().st_mode & 0o777 if path.exists() else 0
         if mode & 0o077:
             wrong.append(f"{str(path)!r} is open to others: chmod {mode & 0o700:o} {path}")
@@ -83,12 +85,11 @@ def _data_folder(settings: Settings) -> Check:
 
 
 def _redis(facts: ServerFacts) -> Iterator[Check]:
-    wrong = {problem.code: problem for problem in server_problems(facts)}
+    wrong = {problem.code: problem.text for problem in server_problems(facts)}
 
     def check(name: str, found: str | None, *codes: str) -> Check:
-        problem = next((wrong[code] for code in codes if code in wrong), None)
-        if problem is not None:
-            return _failed(name, problem.text)
+        if problem := next((wrong[code] for code in codes if code in wrong), None):
+            return _failed(name, problem)
         return _ok(name, found) if found else Check(name, "skipped", "the server does not tell; ask whoever runs it")
 
     yield check("redis version", facts.speaks, "old")
@@ -100,30 +101,28 @@ def _redis(facts: ServerFacts) -> Iterator[Check]:
 
 
 def _fleet(found: FleetSnapshot) -> Iterator[Check]:
-    for kind in ("gateway", "worker"):
-        yield _present(kind, [one for one in found.processes if one.kind == kind])
-    yield from _channels(found.of("gateway"))
+    gateways, workers = found.of("gateway"), found.of("worker")
+    yield _present("gateway", gateways)
+    yield _present("worker", workers)
+    yield from _channels(gateways)
     due = [problem.text for problem in unserved(found.queues, found.processes)]
     yield _failed("work is taken", "; ".join(due)) if due else _ok("work is taken", "nothing waits in vain")
-    models = sorted({one.details.get("model", "unknown") for one in found.processes if one.kind == "worker"})
+    models = sorted({one.details.get("model", "unknown") for one in workers})
     if models:
         note = ": workers differ, which is fine only while they are being replaced" if len(models) > 1 else ""
         yield _ok("model", ", ".join(models) + note)
-    yield from _sandbox([one for one in found.processes if one.kind == "worker" and not one.draining])
+    yield from _sandbox([one for one in workers if not one.draining])
 
 
 def _channels(gateways: Sequence[Presence]) -> Iterator[Check]:
     """Check the channels that gateways listen to, as they report it."""
-    gateways_by_channel = Counter(
-        name for one in gateways if not one.draining for name in one.details.get("channels", "").split()
-    )
-    if gateways_by_channel:
-        shown = (
-            f"{name} ({count} gateways)" if count > 1 else name for name, count in sorted(gateways_by_channel.items())
-        )
+    names = {one.name: one.details.get("channels", "").split() for one in gateways}
+    counts = Counter(name for one in gateways if not one.draining for name in names[one.name])
+    if counts:
+        shown = (f"{name} ({count} gateways)" if count > 1 else name for name, count in sorted(counts.items()))
         yield _ok("channels", ", ".join(shown))
     for one in gateways:
-        for name in one.details.get("channels", "").split():
+        for name in names[one.name]:
             if why := one.details.get(channel_why(name)):
                 state = one.details.get(channel_state(name), "off")
                 yield _failed(f"channel {name}", f"{state} on {one.name}: {why}")
@@ -138,8 +137,8 @@ def _provider_routes(found: FleetSnapshot) -> Iterator[Check]:
         if way.state == "closed"
     ]
     if closed:
-        what = "look at the provider's status page, or add model.fallbacks"
-        yield _failed("model answers", f"nobody asks {'; '.join(closed)}: {what}")
+        advice = "look at the provider's status page, or add model.fallbacks"
+        yield _failed("model answers", f"nobody asks {'; '.join(closed)}: {advice}")
     elif found.provider_routes:
         yield _ok("model answers", "no provider is left alone")
 
@@ -161,28 +160,29 @@ def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
 
 def _present(kind: str, processes: Sequence[Presence]) -> Check:
     name, advice = f"{kind}s", f"start `python -m {kind}`, or everything with `make up`"
-    if not processes:
-        return _failed(name, f"none is there: {advice}")
     ready = sum(not one.draining for one in processes)
     if not ready:
-        return _failed(name, f"all {len(processes)} are draining: {advice}")
-    each = (
+        none = f"all {len(processes)} are draining" if processes else "none is there"
+        return _failed(name, f"{none}: {advice}")
+    each = [
         " ".join([one.name, *(f"{key}={value}" for key, value in one.details.items() if not key.endswith(".why"))])
         for one in processes[:PROCESSES_SHOWN]
-    )
-    more = f"; {len(processes) - PROCESSES_SHOWN} more: `shoal status`" if len(processes) > PROCESSES_SHOWN else ""
-    return _ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}{more}")
+    ]
+    if len(processes) > PROCESSES_SHOWN:
+        each.append(f"{len(processes) - PROCESSES_SHOWN} more: `shoal status`")
+    return _ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}")
 
 
 async def _probe(client: RedisClient, found: FleetSnapshot) -> Check:
-    if not any(one.kind == "worker" and serves(one, QUEUE) for one in found.processes):
+    if not any(serves(one, QUEUE) for one in found.of("worker")):
         return _failed("probe", f"no worker serves queue {QUEUE!r}: start `python -m worker`")
     jobs, probe_text, started = Jobs(client), secrets.token_hex(8), time.monotonic()
     id = await jobs.enqueue("probe", probe_text)
     try:
         while (result := await jobs.result(id)) is None:
             if time.monotonic() - started > PROBE_WITHIN_S:
-                return _failed("probe", f"no test job came back within {PROBE_WITHIN_S:g} s: look at the workers' logs")
+                why = f"no test job came back within {PROBE_WITHIN_S:g} s"
+                return _failed("probe", f"{why}: look at the workers' logs")
             await asyncio.sleep(_LOOK_S)
     finally:
         await jobs.forget(id)

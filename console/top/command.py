@@ -64,7 +64,7 @@ def top(every_s: float | None, once: bool, as_json: bool) -> None:
 def _watch(every_s: float, *, as_json: bool) -> int:
     import asyncio
 
-    from console.top.poller import SnapshotPoller
+    from console.top.fleet_snapshot import SnapshotPoller
     from console.top.report import print_observations
     from console.top.screen import TopScreen, full_screen
     from shared.settings import load, redis_url

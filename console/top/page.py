@@ -10,7 +10,7 @@ import msgspec
 from rich.text import Text
 
 from console.grid import WARNING, WRONG, wrapped
-from console.top.poller import Observation
+from console.top.fleet_snapshot import Observation
 from console.top.problems import problems
 from console.top.view import SORTS, Block, blocks, render_problems, summary
 from shared.terminal_text import duration

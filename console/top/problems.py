@@ -43,21 +43,14 @@ def problems(found: FleetSnapshot) -> list[Problem]:
 
 
 def _missing(found: FleetSnapshot) -> Iterator[Problem]:
-    """Report kinds of processes that are missing. Due work without a worker is reported by
-    `unserved`."""
-    if (why := _absence(found, "gateway")) is not None:
-        yield Problem(
-            "no_gateway", f"{why}, so nobody can reach Shoal: start `python -m gateway`, or all with `make up`"
-        )
-    if (why := _absence(found, "worker")) is not None and not any(queue.due for queue in found.queues):
-        yield Problem("no_worker", f"{why}, so nobody is answered: start `python -m worker`, or all with `make up`")
-
-
-def _absence(found: FleetSnapshot, kind: str) -> str | None:
-    there = found.of(kind)
-    if any(not one.draining for one in there):
-        return None
-    return f"every {kind} is draining" if there else f"no {kind} is running"
+    for kind, so in (("gateway", "nobody can reach Shoal"), ("worker", "nobody is answered")):
+        there = found.of(kind)
+        if any(not one.draining for one in there):
+            continue
+        if kind == "worker" and any(queue.due for queue in found.queues):
+            continue  # `unserved` reports it
+        why = f"every {kind} is draining" if there else f"no {kind} is running"
+        yield Problem(f"no_{kind}", f"{why}, so {so}: start `python -m {kind}`, or all with `make up`")
 
 
 def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> Iterator[Problem]:
@@ -67,28 +60,25 @@ def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> I
         if not queue.due or any(not one.draining for one in serving):
             continue
         who = "every worker that serves it is draining" if serving else "no worker serves it"
-        yield Problem(
-            "no_worker",
-            f"{counted(queue.due, 'entry', 'entries')} in queue {queue.name!r}, and {who}: start `python -m worker`",
-        )
+        due = f"{counted(queue.due, 'entry', 'entries')} in queue {queue.name!r}"
+        yield Problem("no_worker", f"{due}, and {who}: start `python -m worker`")
 
 
 def _late(found: FleetSnapshot) -> Iterator[Problem]:
     """Report queues whose oldest entry waits too long although workers serve them."""
     for queue in found.queues:
         serving = [one for one in found.of("worker") if serves(one, queue.name) and not one.draining]
-        if serving and queue.oldest_due_s > WAIT_LIMITS_S[queue.name]:
-            waits = f"the oldest of {queue.due:,} in queue {queue.name!r} waits {brief(queue.oldest_due_s)}"
-            yield Problem("late", f"{waits}: {_why_late(queue, serving)}")
-
-
-def _why_late(queue: QueueReading, serving: Sequence[Presence]) -> str:
-    if queue.name == "jobs":
-        return "`shoal jobs list` shows what runs, the workers' logs what does not"
-    slots, running = sum(one.slots for one in serving), sum(one.running for one in serving)
-    if running >= slots:
-        return f"all {slots:,} slots are busy; start more workers"
-    return f"{slots - running:,} of {slots:,} slots are free, so look at the workers' logs"
+        if not serving or queue.oldest_due_s <= WAIT_LIMITS_S[queue.name]:
+            continue
+        slots, running = sum(one.slots for one in serving), sum(one.running for one in serving)
+        if queue.name == "jobs":
+            why = "`shoal jobs list` shows what runs, the workers' logs what does not"
+        elif running >= slots:
+            why = f"all {slots:,} slots are busy; start more workers"
+        else:
+            why = f"{slots - running:,} of {slots:,} slots are free, so look at the workers' logs"
+        oldest = f"the oldest of {queue.due:,} in queue {queue.name!r} waits {brief(queue.oldest_due_s)}"
+        yield Problem("late", f"{oldest}: {why}")
 
 
 def serves(worker: Presence, queue: str) -> bool:
@@ -102,11 +92,10 @@ def serves(worker: Presence, queue: str) -> bool:
 def _undelivered(found: FleetSnapshot) -> Iterator[Problem]:
     for one in found.outboxes:
         if one.oldest_s > OUTBOX_LIMIT_S:
-            yield Problem(
-                "undelivered",
-                f"replies to {counted(one.waiting, 'chat')} of {one.channel!r} are not delivered since up to "
-                f"{brief(one.oldest_s)}: is a gateway of that channel there, and its platform?",
-            )
+            replies = f"replies to {counted(one.waiting, 'chat')} of {one.channel!r}"
+            since = f"are not delivered since up to {brief(one.oldest_s)}"
+            advice = "is a gateway of that channel there, and its platform?"
+            yield Problem("undelivered", f"{replies} {since}: {advice}")
 
 
 def _models(found: FleetSnapshot) -> Iterator[Problem]:
@@ -119,48 +108,39 @@ def _models(found: FleetSnapshot) -> Iterator[Problem]:
 
 
 def _blocked_loops(processes: Sequence[Presence]) -> Iterator[Problem]:
-    slow = {one.name: one for one in processes if one.stats is not None and one.stats.lag_s > LAG_LIMIT_S}
+    slow = [(one, one.stats.lag_s) for one in processes if one.stats and one.stats.lag_s > LAG_LIMIT_S]
     if slow:
-        lag_s = max(one.stats.lag_s for one in slow.values() if one.stats)
-        names = ", ".join(f"{one.kind} {one.name} on {one.host}" for one in list(slow.values())[:3])
+        names = ", ".join(f"{one.kind} {one.name} on {one.host}" for one, _ in slow[:3])
         more = f" and {len(slow) - 3} more" if len(slow) > 3 else ""
-        yield Problem(
-            "stood_still", f"nothing ran for up to {lag_s:g} s in {names}{more}: are their machines too busy?"
-        )
+        text = f"nothing ran for up to {max(lag_s for _, lag_s in slow):g} s in {names}{more}"
+        yield Problem("stood_still", f"{text}: are their machines too busy?")
 
 
 def server_problems(facts: ServerFacts) -> Iterator[Problem]:
     """Report settings of Redis that can lose messages. What the server does not say is not a
     problem."""
+    used, limit, ahead_s = facts.used_bytes, facts.limit_bytes, facts.clock_ahead_s
     if facts.role == "slave":
-        yield Problem("replica", "this Redis is a replica, which takes no writes: let redis.url name the master")
+        text = "this Redis is a replica, which takes no writes"
+        yield Problem("replica", f"{text}: let redis.url name the master")
     if facts.policy not in (None, "noeviction"):
-        yield Problem(
-            "evicting",
-            f"maxmemory-policy is {facts.policy!r}: Redis throws messages away when its memory is full; "
-            "set maxmemory-policy noeviction",
-        )
+        text = f"maxmemory-policy is {facts.policy!r}: Redis throws messages away when its memory is full"
+        yield Problem("evicting", f"{text}; set maxmemory-policy noeviction")
     if facts.append_only is False:
-        yield Problem("not_persistent", "appendonly is 'no': a restart of Redis loses everything; set appendonly yes")
+        text = "appendonly is 'no': a restart of Redis loses everything"
+        yield Problem("not_persistent", f"{text}; set appendonly yes")
     elif facts.fsync not in (None, "always"):
-        yield Problem(
-            "fsync",
-            f"appendfsync is {facts.fsync!r}: a crash of its machine loses the last messages; set appendfsync always",
-        )
+        text = f"appendfsync is {facts.fsync!r}: a crash of its machine loses the last messages"
+        yield Problem("fsync", f"{text}; set appendfsync always")
     if facts.writes_ok is False:
-        yield Problem("disk", "Redis' last write to its append-only file failed: look at its log and its disk")
-    if facts.limit_bytes and facts.used_bytes is not None and facts.used_bytes > MEMORY_LIMIT * facts.limit_bytes:
-        yield Problem(
-            "memory",
-            f"Redis uses {size(facts.used_bytes)} of {size(facts.limit_bytes)}: at the limit new messages are refused; "
-            "raise maxmemory",
-        )
-    if abs(facts.clock_ahead_s) >= CLOCK_LIMIT_S:
-        where = "ahead of" if facts.clock_ahead_s > 0 else "behind"
-        yield Problem(
-            "clock",
-            f"Redis' clock is {abs(facts.clock_ahead_s):.1f} s {where} this machine's: set both by NTP",
-        )
+        text = "Redis' last write to its append-only file failed"
+        yield Problem("disk", f"{text}: look at its log and its disk")
+    if limit and used is not None and used > MEMORY_LIMIT * limit:
+        text = f"Redis uses {size(used)} of {size(limit)}: at the limit new messages are refused"
+        yield Problem("memory", f"{text}; raise maxmemory")
+    if abs(ahead_s) >= CLOCK_LIMIT_S:
+        text = f"Redis' clock is {abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
+        yield Problem("clock", f"{text}: set both by NTP")
     numbers = tuple(int(part) if part.isdigit() else 0 for part in facts.speaks.split(".")[:2])
     if facts.speaks and numbers < OLDEST_REDIS:
         yield Problem("old", f"Redis is release {facts.speaks}; Shoal needs 7.0 or newer, or any Valkey")

@@ -13,8 +13,7 @@ import msgspec
 from rich.text import Text
 
 from console.grid import out_width, print_lines
-from console.top.fleet_snapshot import FleetSnapshot, aggregate
-from console.top.poller import SnapshotPoller
+from console.top.fleet_snapshot import FleetSnapshot, SnapshotPoller, aggregate
 from console.top.problems import problems
 from console.top.view import blocks, render_problems, summary
 

@@ -13,8 +13,8 @@ import tty
 from rich.console import Console, Group
 from rich.live import Live
 
+from console.top.fleet_snapshot import Observation, SnapshotPoller
 from console.top.page import ViewMode, page
-from console.top.poller import Observation, SnapshotPoller
 from shared.tasks import cancel_all
 from shared.terminal_text import clean
 

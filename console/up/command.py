@@ -16,8 +16,7 @@ from typing import Final
 import click
 
 from console.output import examples
-from console.up.child import Child, Reaper
-from console.up.supervisor import Supervisor, Terminal
+from console.up.supervisor import Child, Reaper, Supervisor, Terminal
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError
 from shared.settings import Settings, child_environment, load

@@ -1,16 +1,24 @@
-"""Runs Shoal on one machine: the embedded Valkey and the processes of the Procfile, until it is
-told to stop."""
+"""Runs Shoal on one machine: the embedded Valkey and the processes of the Procfile, each started
+again when it dies, until it is told to stop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TextIO
 
-from console.up.child import Child, Reaper, RestartBackoff
+from console.up import reaper
 from shared.embedded import EmbeddedFailed, EmbeddedValkey
 from shared.tasks import cancel_all
 
+_EXIT_SETTINGS: Final = 2
+_LINE_LIMIT_BYTES: Final = 64 * 1024
 _COLOURS: Final = ("\x1b[36m", "\x1b[35m", "\x1b[32m", "\x1b[33m", "\x1b[34m")
 _PLAIN: Final = "\x1b[0m"
 _BOLD: Final = "\x1b[1m"
@@ -42,6 +50,163 @@ class Terminal:
             self._out.flush()
         except (OSError, ValueError):
             self._closed()
+
+
+class Reaper:
+    """A process of its own that cleans up if this one is killed. `step` says in which order groups
+    end."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-S", str(Path(reaper.__file__))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def watch(self, step: int, pid: int) -> None:
+        """End the group of `pid` if this process dies."""
+        self._send(f"watch {step} {pid}")
+
+    def forget(self, pid: int) -> None:
+        """That group has ended; its number may soon be somebody else's."""
+        self._send(f"forget {pid}")
+
+    def close(self) -> None:
+        """Let it go; it ends whatever it still watches."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            self._process.communicate(timeout=10)
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # without it we only lose the clean-up after our own violent death
+            self._process.stdin.write(f"{line}\n".encode())
+            self._process.stdin.flush()
+
+
+class RestartBackoff:
+    """Waits that double from 0.2 s to 5 s, and start over after a life of 10 s."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.2
+
+    def after(self, lived_s: float) -> float:
+        """Return the wait after a life of `lived_s` seconds."""
+        wait_s = 0.2 if lived_s >= 10.0 else self._next_s
+        self._next_s = min(5.0, wait_s * 2)
+        return wait_s
+
+
+class Child:
+    """Keeps one command running in a process group of its own. `say` gets each of its lines; `stop`
+    is set when it cannot run with these settings, which a restart would not fix."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        say: Callable[[str, str], None],
+        reaper: Reaper,
+        step: int,
+        stop: asyncio.Event,
+    ) -> None:
+        self.name = name
+        self.hopeless = False
+        """True when it ended because of its settings."""
+
+        self._command = command
+        self._environment = environment
+        self._say = say
+        self._reaper = reaper
+        self._step = step
+        self._stop_all = stop
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    def start(self) -> None:
+        """Start it, and again whenever it ends, until stop() is called."""
+        self._task = asyncio.create_task(self._keep_running(), name=self.name)
+
+    async def stop(self, grace_s: float) -> None:
+        """SIGTERM, and SIGKILL after `grace_s` seconds. Returns when the process and its group are
+        gone."""
+        self._stopping.set()
+        self._signal(signal.SIGTERM)
+        if self._task is None:
+            return
+        done, _ = await asyncio.wait([self._task], timeout=grace_s)
+        if not done:
+            self._say("shoal", f"{self.name} did not end within {grace_s:g} s and is killed")
+            self.kill()
+        await self._task
+
+    def kill(self) -> None:
+        """End it and whatever it started, now."""
+        self._stopping.set()
+        self._signal(signal.SIGKILL)
+
+    async def _keep_running(self) -> None:
+        loop = asyncio.get_running_loop()
+        backoff = RestartBackoff()
+        while not self._stopping.is_set():
+            started = loop.time()
+            code = await self._run_once()
+            if self._stopping.is_set():
+                return
+            if code == _EXIT_SETTINGS:
+                self._say("shoal", f"{self.name} cannot start with these settings; what is wrong stands above")
+                self.hopeless = True
+                self._stop_all.set()
+                return
+            wait_s = backoff.after(loop.time() - started)
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+            self._say("shoal", f"{self.name} {how}; it starts again in {wait_s:.1f} s")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), wait_s)
+
+    async def _run_once(self) -> int:
+        self._process = process = await asyncio.create_subprocess_exec(
+            *self._command,
+            env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in the terminal reaches the supervisor alone, which knows the order
+        )
+        self._reaper.watch(self._step, process.pid)
+        if self._stopping.is_set():  # stop() came while it was being started
+            self._signal(signal.SIGTERM)
+        assert process.stdout is not None
+        pump = asyncio.create_task(self._pass_on(process.stdout))
+        code = await process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left behind would hold ports and work
+        await asyncio.wait([pump], timeout=1.0)
+        pump.cancel()
+        self._reaper.forget(process.pid)
+        return code
+
+    async def _pass_on(self, lines: asyncio.StreamReader) -> None:
+        rest = b""
+        while chunk := await lines.read(_LINE_LIMIT_BYTES):
+            *whole, rest = (rest + chunk).split(b"\n")
+            if len(rest) > _LINE_LIMIT_BYTES:
+                whole, rest = [*whole, rest], b""
+            for line in whole:
+                self._say(self.name, line.decode(errors="replace").rstrip("\r"))
+        if rest:
+            self._say(self.name, rest.decode(errors="replace"))
+
+    def _signal(self, sig: signal.Signals) -> None:
+        """Send SIGTERM to the process, whose own children are its to end, or SIGKILL to its group."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                (os.killpg if sig == signal.SIGKILL else os.kill)(process.pid, sig)
 
 
 class Supervisor:

@@ -16,7 +16,7 @@ from typing import Final
 
 import psutil
 
-from console.up.child import Reaper
+from console.up.supervisor import Reaper
 
 ROOT: Final = Path(__file__).parents[2]
 PLAIN: Final = {"SHOAL_LOG__FORMAT": "json", "SHOAL_METRICS__PORT": "0"}

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from console.up.child import Reaper
+from console.up.supervisor import Reaper
 from shared.embedded import EmbeddedValkey, Fsync
 from shared.store.client.redis_client import RedisClient
 

@@ -14,9 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from console.main import cli
-from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
+from console.top.fleet_snapshot import FleetSnapshot, Observation, SnapshotPoller, Unavailable, take_snapshot
 from console.top.page import ViewMode, page
-from console.top.poller import Observation, SnapshotPoller, Unavailable
 from console.top.report import FACTS
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from console.up.child import RestartBackoff
+from console.up.supervisor import RestartBackoff
 from tests.helpers.valkey import command
 from tests.helpers.wait import eventually_sync
 

@@ -1,4 +1,5 @@
-"""`shoal pair`: access of people on chat platforms, by pairing codes."""
+"""`shoal pair`: access of people on chat platforms, by pairing codes; and `shoal audit`: the audit
+record."""
 
 from __future__ import annotations
 
@@ -7,17 +8,19 @@ import sys
 from typing import Any, Final
 
 import click
+import msgspec
 
-from console.output import as_json, examples, print_json, print_table, utc
+from console.output import as_json, examples, limit, print_json, print_table, utc
 from console.redis_call import redis_command
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
-from shared.store.access.audit import CONSOLE
+from shared.store.access.audit import CONSOLE, LINES, Audit, AuditLine
 from shared.store.access.pairing import PairedPerson, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 from shared.terminal_text import clean_line, duration
 
 PATIENCE_S: Final = 5.0
+COLUMNS: Final = ("at", "kind", "outcome", "actor", "channel", "session", "turn", "about")
 
 
 @click.group()
@@ -98,3 +101,28 @@ def _facts(one: PairedPerson) -> dict[str, Any]:
         "by": one.by or None,
         **({} if one.by else {"code_until": utc(one.expires_at) if one.expires_at else None}),
     }
+
+
+@click.command(epilog=examples("shoal audit", "shoal audit -n 200 --kind pairing", "shoal audit --kind exec --json"))
+@limit(50, LINES, "-n")
+@click.option("--kind", default="", metavar="WORD", help="Only access, pairing, approval, message or exec.")
+@as_json
+@redis_command
+async def audit(client: RedisClient, limit: int, kind: str, as_json: bool) -> None:
+    """Show the audit record: refusals, pairing, approvals, commands run. The newest line is
+    last."""
+    newest = await Audit(client).newest(LINES if kind else limit)
+    lines = [line for line in newest if kind in ("", line.kind)][:limit]
+    facts = [_audit_facts(line) for line in reversed(lines)]
+    if as_json:
+        print_json({"lines": facts})
+    elif facts:
+        print_table(COLUMNS, [[one[name] or "" for name in COLUMNS] for one in facts])
+    else:
+        click.echo("Nothing is in the record.")
+
+
+def _audit_facts(line: AuditLine) -> dict[str, Any]:
+    facts = {"at": utc(line.at_ms)} | msgspec.structs.asdict(line) | {"turn": line.turn or None}
+    del facts["at_ms"]
+    return facts
