@@ -11,7 +11,7 @@ from gateway.ingress.ingest import Ingress
 from gateway.platform.inlet import PlatformInlet
 from gateway.platform.listening import ListenerCursor, PlatformListener, locks_of
 from gateway.platform.opening import ChannelState, open_platform
-from gateway.platform.protocol import Abilities, ChannelBroken, HookAnswer, HookRequest, RunMode
+from gateway.platform.protocol import ChannelBroken, HookAnswer, HookRequest
 from gateway.platform.registry import PlatformContext, make_platform
 from gateway.platform.webhooks import WebhookServer
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -47,6 +47,7 @@ class ChatChannel:
             raise SettingsError(f"there is no [channels.{name}] in the settings; write it, or leave the channel out")
         made = make_platform(PlatformContext(name=name, table=table, settings=settings, cursor=self._cursor))
         self._platform, self._rules = made.platform, made.rules
+        self.name, self.abilities, self.run_mode = name, made.platform.abilities, made.platform.run_mode
         self._egress: Egress | None = None
         self._listening: PlatformListener | None = None
         self._state = ChannelState(name)
@@ -54,31 +55,16 @@ class ChatChannel:
             hooks.expect(name)
 
     @property
-    def name(self) -> str:
-        return self._platform.name
-
-    @property
-    def abilities(self) -> Abilities:
-        """The abilities of its platform."""
-        return self._platform.abilities
-
-    @property
-    def run_mode(self) -> RunMode:
-        return self._platform.run_mode
-
-    @property
     def why_off(self) -> str:
         """The reason why the channel does not work now; '' when it does."""
         return self._state.why
 
     def facts(self) -> dict[str, str]:
-        listens = (
-            "hook" if self.run_mode == "webhook" else str(bool(self._listening and self._listening.listens)).lower()
-        )
+        listens = str(bool(self._listening and self._listening.listens)).lower()
         facts = {
             channel_state(self.name): self._state.name,
             f"{self.name}.run": self.run_mode,
-            f"{self.name}.listens": listens,
+            f"{self.name}.listens": "hook" if self.run_mode == "webhook" else listens,
             f"{self.name}.chats": str(self._egress.chats if self._egress else 0),
         }
         return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
@@ -99,11 +85,7 @@ class ChatChannel:
         """Listen and deliver on an opened platform until the process drains or it breaks."""
         lease_s = self._settings.worker.lease_s
         deliveries = DeliveryQueue(
-            self._client,
-            self.name,
-            lease_s=lease_s,
-            resend_guard=self._platform.abilities.resend_guard,
-            clock=self._clock,
+            self._client, self.name, lease_s=lease_s, resend_guard=self.abilities.resend_guard, clock=self._clock
         )
         ending = asyncio.Event()
         fanout = Fanout(self._client, on_gap=self._recheck)

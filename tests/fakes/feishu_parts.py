@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
+import json
 
 from aiohttp import web
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.padding import PKCS7
 
 
 def no(code: int, msg: str, *, status: int = 400, headers: dict[str, str] | None = None) -> web.Response:
@@ -44,3 +49,12 @@ class Files:
         if (request.query.get("type") == "image") is not key.startswith("img"):
             return no(234001, "Invalid request param.")
         return web.Response(body=self.data[key], content_type="application/octet-stream")
+
+
+def encrypt_body(encrypt_key: str, text: bytes, iv: bytes) -> bytes:
+    """The body of a call with this text, as Feishu encrypts it."""
+    padder = PKCS7(128).padder()
+    key = hashlib.sha256(encrypt_key.encode()).digest()
+    encryptor = Cipher(algorithms.AES(key), modes.CBC(iv)).encryptor()
+    data = encryptor.update(padder.update(text) + padder.finalize()) + encryptor.finalize()
+    return json.dumps({"encrypt": base64.b64encode(iv + data).decode()}).encode()

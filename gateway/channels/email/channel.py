@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
+import msgspec
+
 from gateway.channels.email.compose import compose_mail, message_id
-from gateway.channels.email.listener import MailboxListener
+from gateway.channels.email.mailbox import Mailbox, MailWithheld, RawMail
+from gateway.channels.email.parse import EmailIdentity, parse_mail
 from gateway.channels.email.render import render_reply
 from gateway.channels.email.settings import EmailSettings, read_email
 from gateway.channels.email.smtp import SmtpSender
+from gateway.channels.email.wire import Mail, UnreadableMail, read_mail
 from gateway.channels.unsupported import cannot_edit, cannot_find, cannot_hook, cannot_type
+from gateway.platform.access import EVERYBODY
 from gateway.platform.protocol import (
     Abilities,
+    Inlet,
     NotAccepted,
     NotDelivered,
+    PlatformMessage,
     Post,
     PostRefused,
     Rate,
@@ -23,12 +32,33 @@ from gateway.platform.protocol import (
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
+from shared.clock import SYSTEM_CLOCK
+from shared.log import logger
+from shared.metrics import MESSAGES_REFUSED
+from shared.tasks import cancel_all
 
 LATE_S: Final = 3_600.0
 GIVE_UP_S: Final = 3 * 86_400.0
 """Mail servers retry for days."""
 
 PIECE_BYTES: Final = 256 * 1024
+
+MB: Final = 1024 * 1024
+MAX_TRIES: Final = 3
+"""A mail that the server withholds this often is skipped, so that those after it go on."""
+
+MONTH_MS: Final = 30 * 86_400_000
+
+log = logger("email")
+
+
+class MailboxCursor(msgspec.Struct, frozen=True):
+    """The position in a mailbox, as saved: which mailbox, since when, up to which mail."""
+
+    of: str
+    validity: int
+    uid: int
+    began_ms: int
 
 
 def make(given: PlatformContext) -> BuiltPlatform:
@@ -59,9 +89,16 @@ class EmailChannel:
             give_up_after_s=GIVE_UP_S,
         )
         self._settings = settings
+        self._cursor = cursor
         self._smtp = SmtpSender(settings)
-        self._listener = MailboxListener(name, settings, cursor)
-        self.listen, self.close = self._listener.run, self._smtp.close
+        self.close = self._smtp.close
+        self._us = EmailIdentity(settings.me, settings.authserv_id)
+        self._failures: dict[tuple[int, int], int] = {}
+        self._files: dict[str, bytes] = {}
+        """The attachments of the mail being accepted, by handle."""
+
+        self._unsaved_start: MailboxCursor | None = None
+        """The starting point, until it is saved."""
 
     async def open(self) -> None:
         try:
@@ -71,7 +108,7 @@ class EmailChannel:
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield an attachment; it is available only while its mail is being accepted."""
-        data = self._listener.files.get(file.handle)
+        data = self._files.get(file.handle)
         if data is None:
             raise PostRefused("the mail of this file is not at hand any more")
         for start in range(0, len(data), PIECE_BYTES):
@@ -83,3 +120,125 @@ class EmailChannel:
         mail = await asyncio.to_thread(compose_mail, post, address=me, name=self._settings.from_name)
         await self._smtp.send(post.target.chat_id, mail)
         return message_id(post, me)
+
+    async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
+        box = Mailbox(self._settings)
+        ending = asyncio.create_task(until.wait())
+        ending.add_done_callback(lambda _: box.wake())
+        opening = asyncio.create_task(box.run(box.open))
+        last = box.abort
+        try:
+            await asyncio.wait({opening, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if opening.done():
+                opening.result()
+                await self._watch(box, inlet, until)
+                last = box.wake
+        finally:
+            last()
+            box.end()
+            await cancel_all([opening, ending])
+
+    async def _watch(self, box: Mailbox, inlet: Inlet, until: asyncio.Event) -> None:
+        point, missed = await self._start_point(box)
+        for uid in missed:
+            if until.is_set():
+                return
+            await self._accept_mail(box, uid, inlet)
+        # The mails of a recreated mailbox come first, so a crash among them repeats them all.
+        await self._save(point)
+        while not until.is_set():
+            for uid in await box.run(partial(box.new_uids, point.uid)):
+                if until.is_set():
+                    return
+                await self._accept_mail(box, uid, inlet)
+                point = msgspec.structs.replace(point, uid=uid)
+                await self._save(point)
+            await box.run(box.wait_for_mail)
+
+    async def _start_point(self, box: Mailbox) -> tuple[MailboxCursor, list[int]]:
+        """Return where to resume, and which mails to read before. A bot without a cursor answers no
+        older mails. If the mailbox was recreated its numbers mean other mails: then unseen ones are
+        read, and those we know are recognised by Message-ID."""
+        settings, now_ms = self._settings, SYSTEM_CLOCK.now_ms()
+        of = f"{settings.user}@{settings.imap_host}/{settings.folder}"
+        saved = decode_cursor(self._cursor.read()) or self._unsaved_start
+        here = MailboxCursor(of, box.validity, box.next_uid - 1, now_ms)
+        if saved is None or saved.of != of:
+            self._unsaved_start = here
+            return here, []
+        if saved.validity == box.validity:
+            return saved, []
+        log.warning("mailbox was recreated", channel=self.name)
+        unseen = await box.run(partial(box.unseen_uids, max(saved.began_ms, now_ms - MONTH_MS)))
+        here = msgspec.structs.replace(here, began_ms=saved.began_ms)
+        return here, [uid for uid in unseen if uid < box.next_uid]
+
+    async def _accept_mail(self, box: Mailbox, uid: int, inlet: Inlet) -> None:
+        """Accept a mail, then mark it as read. A mail that we ignore stays unread."""
+        try:
+            letter = await box.run(partial(box.fetch_mail, uid, self._settings.mail_mb * MB))
+            if letter is None:
+                return
+            mail, message = await box.run(partial(self._parse_mail, letter))
+        except UnreadableMail as exc:
+            self._count_refusal("bad_mail", why=str(exc))
+            return
+        except Exception as exc:
+            if self._should_skip(box, uid, exc):
+                return
+            raise
+        if message.own or message.from_bot or self._is_for_inlet(message):
+            self._files = {file.handle: data.data for file, data in zip(message.files, mail.files, strict=True)}
+            try:
+                verdict = await inlet.take(message)
+            finally:
+                self._files = {}
+            if verdict not in ("ignored", "not allowed"):
+                await box.run(partial(box.mark_seen, uid))
+
+    def _parse_mail(self, letter: RawMail) -> tuple[Mail, PlatformMessage]:
+        mail = read_mail(letter.data, whole=letter.whole)
+        digest = hashlib.sha256(letter.data).hexdigest()
+        return mail, parse_mail(self.name, mail, digest, self._us, now_ms=SYSTEM_CLOCK.now_ms())
+
+    def _is_for_inlet(self, message: PlatformMessage) -> bool:
+        """Return whether to ask the inlet. Strangers get no reply here unless they may ask for a
+        code: it would confirm the address to spammers, and go to whoever the sender claims to be.
+        """
+        rules, sender = self._settings, message.message.sender_id
+        if not sender:
+            log.warning("sender not believed", channel=self.name, sender=message.message.chat_id)
+            return True
+        if rules.pairing or sender in rules.allow_from or sender in rules.admins or EVERYBODY in rules.allow_from:
+            return True
+        self._count_refusal("sender_not_allowed", sender=sender)
+        return False
+
+    def _count_refusal(self, reason: str, **more: str) -> None:
+        MESSAGES_REFUSED.labels(self.name, reason).inc()
+        log.info("mail not read", channel=self.name, reason=reason, **more)
+
+    def _should_skip(self, box: Mailbox, uid: int, exc: Exception) -> bool:
+        """Return whether to give up on a mail that cannot be read, so that those after it go on."""
+        if isinstance(exc, NotDelivered) and not isinstance(exc, MailWithheld):
+            return False  # the connection, and no fault of the mail
+        which = (box.validity, uid)
+        self._failures[which] = self._failures.get(which, 0) + 1
+        if self._failures[which] < MAX_TRIES:
+            return False
+        self._failures.clear()
+        log.error("mail passed over", channel=self.name, uid=uid, error=type(exc).__name__)
+        return True
+
+    async def _save(self, point: MailboxCursor) -> None:
+        if decode_cursor(self._cursor.read()) != point:
+            await self._cursor.save(msgspec.json.encode(point))
+        self._unsaved_start = None
+
+
+def decode_cursor(saved: bytes) -> MailboxCursor | None:
+    """Decode a cursor; None if it is not one."""
+    try:
+        return msgspec.json.decode(saved, type=MailboxCursor)
+    except msgspec.DecodeError:
+        return None

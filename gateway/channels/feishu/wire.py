@@ -54,7 +54,6 @@ class MessageRecalled(Struct, frozen=True):
 
     message_id: str
     chat_id: str
-    recall_time: str | None = None
 
 
 class _Action(Struct, frozen=True):
@@ -63,7 +62,6 @@ class _Action(Struct, frozen=True):
 
 
 class _CardContext(Struct, frozen=True):
-    open_message_id: str | None = None
     open_chat_id: str | None = None
 
 

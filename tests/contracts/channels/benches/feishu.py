@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.channels.feishu.cipher import encrypt_body, signature
+from gateway.channels.feishu.cipher import signature
 from gateway.platform.protocol import HookRequest, RunMode
 from shared.ids import session_id
 from tests.contracts.channels.bench import PEOPLE, Call, ChannelBench, Fault, OpenBench, PersonAction, Shown, Signing
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
+from tests.fakes.feishu_parts import encrypt_body
 
 KEY: Final = "our-own-encrypt-key"
 TOKEN: Final = "v1wSQnPzPYFZcZeNoiSDYX8nCoU2UL0J"

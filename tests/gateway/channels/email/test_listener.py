@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.email.channel import EmailChannel
-from gateway.channels.email.listener import MAX_TRIES
+from gateway.channels.email.channel import MAX_TRIES, EmailChannel
 from gateway.channels.email.mailbox import BEGINNING, DedicatedThread
 from gateway.channels.email.settings import read_email
 from gateway.platform.protocol import ChannelBroken, InletVerdict, NotAccepted, PlatformMessage, PostRefused

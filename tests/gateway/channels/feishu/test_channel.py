@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from gateway.channels.feishu.channel import FeishuChannel
-from gateway.channels.feishu.cipher import encrypt_body, signature
+from gateway.channels.feishu.cipher import signature
 from gateway.channels.feishu.settings import read_feishu
 from gateway.platform.protocol import HookAnswer, HookRequest, InletVerdict, Piece, PlatformMessage, Post, PostTarget
 from shared.errors import RedisAway, Refused
 from shared.messages.inbound import InboundMessage
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
+from tests.fakes.feishu_parts import encrypt_body
 from tests.gateway.channels.feishu.events import ANNA, event, mention, message, pressed, recalled
 
 KEY = "our-own-encrypt-key"

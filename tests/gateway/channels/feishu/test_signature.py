@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.feishu.cipher import decrypt_body, encrypt_body, is_signed, signature
+from gateway.channels.feishu.cipher import decrypt_body, is_signed, signature
+from tests.fakes.feishu_parts import encrypt_body
 
 KEY = "test key"
 AT = "1752346850"
