@@ -24,7 +24,7 @@ from shared.settings import ModelSettings, Secret
 from worker.agent.model.model import ModelRequest, ToolSpec
 from worker.llm.clients.wire import RequestWriter, offer
 from worker.llm.providers import choose
-from worker.llm.registry import build_model
+from worker.llm.registry import Models
 
 SIDES: Final = ("socket", "direct", "litellm", "stock", "handler", "openai")
 CALLS: Final = {"socket": 40, "direct": 40, "litellm": 40, "stock": 8, "handler": 8, "openai": 8}
@@ -75,11 +75,11 @@ async def ours(name: str, base_url: str) -> Call:
 
     async def call(model: str, stream: bool) -> str:
         if model not in models:
-            models[model] = build_model(settings(name, model, base_url))
+            models[model] = Models(settings(name, model, base_url)).get()
         reply = await models[model].chat(ModelRequest(messages, offered), ignore if stream else None)
         return reply.content or ""
 
-    await build_model(settings(name, model_name(1), base_url)).preload()
+    await Models(settings(name, model_name(1), base_url)).get().preload()
     return call
 
 

@@ -25,9 +25,8 @@ from worker.agent.turn import AgentRunSpec
 from worker.llm.clients.direct_client import DirectModel
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.llm.demo.demo_model import DemoModel
-from worker.llm.policies.fallback import FallbackModel
-from worker.llm.policies.retry import RetryingModel
-from worker.llm.registry import build_model
+from worker.llm.policies.retry import FallbackModel, RetryingModel
+from worker.llm.registry import Models
 from worker.tools.registry import build_tools
 
 pytestmark = [  # of LiteLLM's own types
@@ -101,7 +100,7 @@ async def model(request: pytest.FixtureRequest, server: ScriptedOpenAI) -> Async
     limiter: RedisClient | None = None
     if kind.startswith("chain"):
         limiter = RedisClient(request.getfixturevalue("redis_url"))
-        model = build_model(settings, ProviderLimits(limiter))
+        model = Models(settings, ProviderLimits(limiter)).get()
     elif kind.startswith("retrying"):
         model = RetryingModel(inner)
     elif kind.startswith("fallback"):

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec.structs import replace
 
-from shared.messages.transcript import AssistantEntry, JoinEntry, LedgerEntry, ToolEntry, TranscriptEntry, UserEntry
+from shared.messages.transcript import (
+    AssistantEntry,
+    JoinEntry,
+    LedgerEntry,
+    ToolCall,
+    ToolEntry,
+    TranscriptEntry,
+    UserEntry,
+)
 from worker.agent.model.ask import ModelReply
 from worker.agent.model.model import ToolCallRequest
-from worker.agent.tools.calls import requested_call, stored_call
+from worker.agent.tools.tool import is_json_object
 from worker.agent.turn import AgentRunSpec, StoredReply, pair_calls_with_results, resume_point, saved_history
 
 
@@ -43,7 +52,7 @@ class TurnSteps:
         """Yield every call whose result the model has seen."""
         for entry in self.entries:
             if isinstance(entry, AssistantEntry):
-                yield from map(requested_call, entry.tool_calls)
+                yield from map(_requested_call, entry.tool_calls)
 
     @property
     def answered_text(self) -> str:
@@ -57,7 +66,7 @@ class TurnSteps:
         if self._stored is None:
             return None
         reply = self._stored.reply
-        calls = tuple(map(requested_call, reply.tool_calls))
+        calls = tuple(map(_requested_call, reply.tool_calls))
         return ModelReply(text=reply.content or "", calls=calls)
 
     def pop_stored(self) -> StoredReply | None:
@@ -83,7 +92,7 @@ class TurnSteps:
         return AssistantEntry(
             content=content,
             turn=self._spec.turn,
-            tool_calls=tuple(map(stored_call, reply.calls)) if with_calls else (),
+            tool_calls=tuple(map(_stored_call, reply.calls)) if with_calls else (),
             reasoning=reply.reasoning,
             at=self._spec.clock.now_ms(),
             seen=self._spec.files.stamp() if with_calls else "",
@@ -100,3 +109,18 @@ class TurnSteps:
         joined = [entry for entry in self.entries if isinstance(entry, UserEntry)]
         spec, chars = self._spec, self._spec.saved_result_chars
         return saved_history(spec.entry, self.entries, final, joined=joined, result_chars=chars)
+
+
+def _stored_call(call: ToolCallRequest) -> ToolCall:
+    """Return the call for the ledger, with repaired arguments if the model's are no JSON object."""
+    text = call.raw
+    if call.arguments is not None and not is_json_object(text):
+        text = msgspec.json.encode(call.arguments).decode()
+    return ToolCall(call.id, call.name, text)
+
+
+def _requested_call(call: ToolCall) -> ToolCallRequest:
+    """Return a stored call as a request again."""
+    text = call.arguments
+    arguments = msgspec.json.decode(text) if is_json_object(text) else None
+    return ToolCallRequest(call.id, call.name, arguments, text)

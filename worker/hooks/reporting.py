@@ -1,11 +1,15 @@
-"""Rounds and tools in the log and the metrics: names, numbers and times, never message text."""
+"""Rounds and tools in the log, the metrics and the lists of subagents; never message text."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from shared.errors import LeaseLost, RedisAway, Refused
 from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS, TOOL_CALLS, TOOL_SECONDS
+from shared.store.subagents.subagents import Subagents
+from shared.store.turns.queue import Claim
 from worker.agent.hook import AgentHook, Iteration, IterationDone
 from worker.agent.model.model import ToolCallRequest
 
@@ -59,6 +63,19 @@ class MetricsHook(AgentHook):
         MODEL_TOKENS.labels(result.model, "output").inc(result.usage.completion_tokens)
         if result.usage.cost_usd > 0:  # no series for a model without a price: it is not free
             MODEL_COST_USD.labels(result.model).inc(result.usage.cost_usd)
+
+
+class SubagentProgress(AgentHook):
+    """Records rounds and tokens after each round. Losing a record costs only a number in a list."""
+
+    def __init__(self, children: Subagents, claim: Claim) -> None:
+        self._children = children
+        self._claim = claim
+
+    async def after_iteration(self, done: IterationDone) -> None:
+        tokens = done.usage.prompt_tokens + done.usage.completion_tokens
+        with contextlib.suppress(LeaseLost, RedisAway, Refused):
+            await self._children.save_progress(self._claim, rounds=done.round, tokens=tokens)
 
 
 def _label(tool: str) -> str:

@@ -16,9 +16,8 @@ from shared.settings import ModelSettings, PresetSettings
 from shared.store.fleet.provider_limits import ProviderLimits
 from worker.agent.model.model import Model
 from worker.llm.catalogue import ModelCatalogue, ModelFacts, configured_names
-from worker.llm.policies.fallback import FallbackModel
 from worker.llm.policies.lazy import LazyModel
-from worker.llm.policies.retry import RetryingModel
+from worker.llm.policies.retry import FallbackModel, RetryingModel
 from worker.llm.policies.throttle import ThrottledModel, limit_rules, provider_route
 from worker.llm.policies.traced import traced
 from worker.llm.providers import choose, detect
@@ -106,12 +105,6 @@ class Models:
     async def close(self) -> None:
         for model in (self._usual, *self._made.values()):
             await model.close()
-
-
-def build_model(settings: ModelSettings, limits: Limits = None) -> Model:
-    """Return the model of the settings, with retries and fallbacks, importing only what it needs.
-    With `limits` it keeps to the fleet's limits. Raises SettingsError for one without a route."""
-    return _chain([settings, *_fallbacks(settings)], limits, ModelCatalogue(settings))
 
 
 def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSettings:

@@ -9,7 +9,7 @@ from shared.store.turns.queue import Claim
 from worker.agent.hook import CompositeHook
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import TurnConsent
-from worker.hooks.subagent_progress import SubagentProgress
+from worker.hooks.reporting import SubagentProgress
 from worker.prompts.system import subagent_system, subagent_task
 from worker.turn.agent_runner import report_fault
 from worker.turn.files import LeasedOutside, TurnFiles

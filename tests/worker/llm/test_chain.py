@@ -23,7 +23,7 @@ from worker.agent.model.model import Model
 from worker.agent.run import NO_ANSWER
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.llm.registry import build_model
+from worker.llm.registry import Models
 
 OK = Answer(text="All is well.", times=0)
 
@@ -46,7 +46,7 @@ class Turns:
             "retry_waits_s": (0.01, 0.02, 0.04),
             "breaker_s": 0.3,
         }
-        self._models.append(build_model(ModelSettings(**(chosen | settings)), self._limits))
+        self._models.append(Models(ModelSettings(**(chosen | settings)), self._limits).get())
         return self._models[-1]
 
     async def run(self, *answers: Answer, **settings: Any) -> AgentResult:

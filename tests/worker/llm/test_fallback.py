@@ -7,7 +7,7 @@ import pytest
 from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Reply, ScriptedModel
 from worker.agent.model.model import ModelRequest
-from worker.llm.policies.fallback import FallbackModel
+from worker.llm.policies.retry import FallbackModel
 
 ASK = [{"role": "user", "content": "hi"}]
 

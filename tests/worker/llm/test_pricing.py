@@ -11,7 +11,7 @@ from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.llm.clients.replies import parse_usage
-from worker.llm.registry import build_model
+from worker.llm.registry import Models
 
 ASK = [{"role": "user", "content": "hi"}]
 
@@ -28,7 +28,7 @@ def settings(server: ScriptedOpenAI, **more: Any) -> ModelSettings:
 
 
 async def asked(settings: ModelSettings) -> LLMResponse:
-    model = build_model(settings)
+    model = Models(settings).get()
     try:
         return await model.chat(ModelRequest(ASK))
     finally:

@@ -14,11 +14,10 @@ from shared.store.fleet.provider_limits import ProviderLimits
 from tests.helpers.openai_server import ScriptedOpenAI
 from worker.agent.model.model import ModelRequest
 from worker.llm.demo.demo_model import DemoModel
-from worker.llm.policies.fallback import FallbackModel
-from worker.llm.policies.retry import RetryingModel
+from worker.llm.policies.retry import FallbackModel, RetryingModel
 from worker.llm.policies.throttle import provider_route
 from worker.llm.providers import choose
-from worker.llm.registry import ModelLimits, Models, build_model, fallback_settings, preset_settings
+from worker.llm.registry import ModelLimits, Models, fallback_settings, preset_settings
 
 KEY = Secret("sk-x")
 
@@ -27,8 +26,8 @@ def loaded_by(settings: str, then: str = "pass") -> set[str]:
     """What a process has imported after it made the model of these settings."""
     script = (
         "import asyncio, sys; from shared.settings import ModelSettings, Secret;"
-        "from worker.llm.registry import build_model;"
-        f"model = build_model(ModelSettings({settings})); {then}; print(*sys.modules)"
+        "from worker.llm.registry import Models;"
+        f"model = Models(ModelSettings({settings})).get(); {then}; print(*sys.modules)"
     )
     process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
@@ -37,22 +36,22 @@ def loaded_by(settings: str, then: str = "pass") -> set[str]:
 
 def test_demo_is_the_default() -> None:
     """Whatever else is set."""
-    assert isinstance(build_model(ModelSettings()), DemoModel)
-    assert isinstance(build_model(ModelSettings(name="demo", client="litellm")), DemoModel)
+    assert isinstance(Models(ModelSettings()).get(), DemoModel)
+    assert isinstance(Models(ModelSettings(name="demo", client="litellm")).get(), DemoModel)
 
 
 @pytest.mark.parametrize("client", ["auto", "direct", "litellm"])
 def test_every_other_model_has_retries_around_it(client: str) -> None:
     """Whichever way leads there, under the name of the settings."""
     settings = ModelSettings(name="openai/x", api_key=KEY, client=client)  # type: ignore[arg-type]
-    model = build_model(settings)
+    model = Models(settings).get()
     assert isinstance(model, RetryingModel)
     assert model.name == "openai/x"
 
 
 def test_fallbacks_stand_behind_the_model() -> None:
     """All in one Model, under the first one's name."""
-    model = build_model(ModelSettings(name="openai/x", api_key=KEY, fallbacks=("openai/y", "demo")))
+    model = Models(ModelSettings(name="openai/x", api_key=KEY, fallbacks=("openai/y", "demo"))).get()
     assert isinstance(model, FallbackModel)
     assert model.name == "openai/x"
 
@@ -60,9 +59,9 @@ def test_fallbacks_stand_behind_the_model() -> None:
 def test_a_way_that_is_not_there_is_a_settings_error() -> None:
     """At the start, in one line that names the key and says what to do, also for a fallback."""
     with pytest.raises(SettingsError, match=r"model\.client is 'direct'.*'gemini/x'.*set model\.api_base.*'auto'"):
-        build_model(ModelSettings(name="gemini/x", client="direct"))
+        Models(ModelSettings(name="gemini/x", client="direct")).get()
     with pytest.raises(SettingsError, match=r"model\.api_base is missing: 'custom/x'"):
-        build_model(ModelSettings(name="openai/x", api_key=KEY, fallbacks=("custom/x",)))
+        Models(ModelSettings(name="openai/x", api_key=KEY, fallbacks=("custom/x",))).get()
 
 
 def test_the_direct_way_needs_no_litellm() -> None:
@@ -243,7 +242,7 @@ def test_checking_presets_loads_no_client() -> None:
 async def test_the_demo_is_never_held_back(client: RedisClient) -> None:
     """It has no provider."""
     limits = ProviderLimits(client)
-    assert isinstance(build_model(ModelSettings(), limits), DemoModel)
+    assert isinstance(Models(ModelSettings(), limits).get(), DemoModel)
     assert isinstance(Models(ModelSettings(), limits).get(), DemoModel)
 
 

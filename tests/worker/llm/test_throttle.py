@@ -21,7 +21,7 @@ from tests.helpers.wait import eventually
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.policies.throttle import LONGEST_WAIT_S, ThrottledModel, limit_rules, provider_route
 from worker.llm.providers import choose
-from worker.llm.registry import build_model
+from worker.llm.registry import Models
 
 ASK = [{"role": "user", "content": "hi"}]
 WAY = "openai:0123"
@@ -294,7 +294,7 @@ async def test_a_closed_model_is_passed_over_at_once(client: RedisClient, server
     entered = await limits.enter(way, rules)
     assert isinstance(entered, CallAllowed)
     await limits.report(way, rules, entered, "rate_limit", retry_after_s=60.0)
-    model = build_model(settings, limits)
+    model = Models(settings, limits).get()
     began = time.monotonic()
     assert (await model.chat(ModelRequest(ASK))).content
     assert time.monotonic() - began < 0.9, "no retries of what is closed: the first would come after 1 s"
@@ -317,7 +317,7 @@ async def test_a_crowd_on_two_workers_meets_a_busy_provider_with_few_requests(
         name="openai/x", api_base=server.base_url, api_key=Secret("sk-a"), client="direct", retry_waits_s=(0.05,)
     )
     elsewhere = RedisClient(redis_url)
-    models = [build_model(settings, ProviderLimits(one)) for one in (client, elsewhere)]
+    models = [Models(settings, ProviderLimits(one)).get() for one in (client, elsewhere)]
     server.script(Answer(status=429, retry_after=str(pause_s), times=0))
 
     async def answered(model: int) -> str | None:

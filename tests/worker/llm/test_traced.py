@@ -15,7 +15,7 @@ from tests.helpers.recorded import Kept, recording
 from tests.helpers.scripted_model import Broken, ScriptedModel
 from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage
 from worker.llm.policies.traced import TracedModel, traced
-from worker.llm.registry import Models, build_model
+from worker.llm.registry import Models
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "canary"}]
 
@@ -43,7 +43,7 @@ async def test_a_call_is_a_span_of_the_conventions_for_generative_models(server:
     """Who was asked for what, who answered, what it used; no text, no key."""
     server.script(Answer(text="the canary sings"))
     with recording() as kept, span(TURN):
-        model = build_model(reached(server))
+        model = Models(reached(server)).get()
         await model.chat(ModelRequest(ASKED, max_tokens=99, temperature=0.5), ignore_delta)
         await model.close()
     chat, turn = kept.spans
@@ -77,7 +77,7 @@ async def test_a_call_that_is_not_streamed_has_no_first_token(server: ScriptedOp
     """What the cache held is told where the provider says it."""
     server.script(Answer(calls=[Call("look", '{"at": "canary"}')], cached_tokens=5))
     with recording() as kept:
-        model = build_model(reached(server))
+        model = Models(reached(server)).get()
         await model.chat(ModelRequest(ASKED))
         await model.close()
     chat = kept.one("chat gpt-4o")
@@ -93,7 +93,7 @@ async def test_each_request_is_a_span_and_a_fault_is_its_kind(server: ScriptedOp
     """A repeat, and the fallback behind it: three requests, two of them failed."""
     server.script(Answer(status=503, times=2, error={"message": "canary"}), Answer(text="fine"))
     with recording() as kept:
-        model = build_model(reached(server, fallbacks=("openai/small",)))
+        model = Models(reached(server, fallbacks=("openai/small",))).get()
         assert (await model.chat(ModelRequest(ASKED))).content == "fine"
         await model.close()
     assert [(one.name, one.error) for one in kept.spans] == [
@@ -139,7 +139,7 @@ def test_where_no_traces_are_sent_a_model_is_as_it_was() -> None:
 async def test_the_built_in_model_has_spans_too() -> None:
     """`make up` shows what a trace looks like without any key."""
     with recording() as kept:
-        await build_model(ModelSettings()).chat(ModelRequest([{"role": "user", "content": "hello"}]))
+        await Models(ModelSettings()).get().chat(ModelRequest([{"role": "user", "content": "hello"}]))
     assert kept.one("chat demo").attributes["gen_ai.provider.name"] == "demo"
 
 
@@ -150,10 +150,10 @@ async def test_the_trace_header_goes_to_an_endpoint_of_ones_own_if_it_is_set(
     """`model.traceparent`: of the call's span where traces are sent, else what came with the message."""
     came = fresh(sampled=True)
     with continued(came.traceparent):
-        model = build_model(reached(server, client=client, traceparent=True))
+        model = Models(reached(server, client=client, traceparent=True)).get()
         await model.chat(ModelRequest(ASKED))
         with recording() as kept:
-            model = build_model(reached(server, client=client, traceparent=True))
+            model = Models(reached(server, client=client, traceparent=True)).get()
             await model.chat(ModelRequest(ASKED))
         await model.close()
     off, on = (request.headers.get("traceparent") for request in server.requests())
@@ -165,7 +165,7 @@ async def test_the_trace_header_goes_to_an_endpoint_of_ones_own_if_it_is_set(
 async def test_without_being_asked_for_it_no_provider_learns_of_a_trace(server: ScriptedOpenAI, client: str) -> None:
     """It could tell which requests are of one conversation."""
     with recording(), span(TURN):
-        model = build_model(reached(server, client=client))
+        model = Models(reached(server, client=client)).get()
         await model.chat(ModelRequest(ASKED))
         await model.close()
     [request] = server.requests()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,8 +15,7 @@ from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallR
 from worker.agent.model.stream import ReplyStream
 from worker.agent.model.think import strip_think
 from worker.agent.ports import NULL_PORTS, Journal
-from worker.agent.tools.calls import whole_calls
-from worker.agent.tools.tool import valid_text
+from worker.agent.tools.tool import is_json_object, valid_text
 from worker.agent.turn import AgentRunSpec
 
 RESTARTS: Final = 2
@@ -78,7 +78,7 @@ class Asker:
             await stream.end()
         return ModelReply(
             text=strip_think(stream.kept),
-            calls=whole_calls(response),
+            calls=_whole_calls(response),
             finish_reason=response.finish_reason,
             reasoning=response.reasoning_content and valid_text(response.reasoning_content),
         )
@@ -113,3 +113,16 @@ def _had_begun(exc: BaseException) -> bool:
     may think for long first. A refused call costs nothing."""
     timeout = isinstance(exc, ModelError) and exc.kind == "timeout"
     return timeout or isinstance(exc, asyncio.CancelledError)
+
+
+def _whole_calls(response: LLMResponse) -> tuple[ToolCallRequest, ...]:
+    """Return a reply's calls, safe to store and to send back. In a reply cut by its length,
+    arguments are not repaired: a repair would run half of the intended call."""
+    calls = []
+    for call in response.tool_calls:
+        raw = valid_text(call.raw)
+        half = response.finish_reason == "length" and not is_json_object(raw)
+        arguments = None if half else call.arguments
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "unnamed"
+        calls.append(ToolCallRequest(valid_text(call.id), name, arguments, raw))
+    return tuple(calls)

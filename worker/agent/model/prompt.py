@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.model.model import Image, image_part
 from worker.agent.ports import FollowupMessage
-from worker.agent.tools.calls import is_json_object
-from worker.agent.tools.tool import shorten
+from worker.agent.tools.tool import is_json_object, shorten
 from worker.agent.turn import AgentRunSpec, pair_calls_with_results
 
 Message = dict[str, Any]

@@ -199,6 +199,15 @@ def valid_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+def is_json_object(text: str) -> bool:
+    """Return whether a text is one complete JSON object."""
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return True
+
+
 def shorten(text: str, chars: int) -> str:
     """Return at most `chars` characters; a shortened text ends in an ellipsis."""
     return text if len(text) <= chars else text[: chars - 1] + "…"
