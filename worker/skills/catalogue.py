@@ -77,7 +77,9 @@ class SkillCatalogue:
         built_in: Path = BUILT_IN,
     ) -> None:
         self._environment = frozenset(environment)
-        self._programs = _ProgramCache(find, clock)
+        self._find = find
+        self._clock = clock
+        self._programs: dict[str, tuple[bool, float]] = {}
         self._check_interval = CheckInterval(clock)
         self._shelves = (_SkillFolder(built_in, "built-in"), _SkillFolder(agent_dir / "skills", "operator"))
         self._skills: tuple[Skill, ...] = ()
@@ -130,32 +132,23 @@ class SkillCatalogue:
         return tuple(found)
 
     def _missing(self, head: Head) -> tuple[str, ...]:
-        programs = tuple(f"CLI: {name}" for name in head.bins if not self._programs.has(name))
+        programs = tuple(f"CLI: {name}" for name in head.bins if not self._has_program(name))
         return programs + tuple(f"ENV: {name}" for name in head.env if name not in self._environment)
+
+    def _has_program(self, name: str) -> bool:
+        now = self._clock.monotonic()
+        there, until = self._programs.get(name, (False, now))
+        if until <= now:
+            if len(self._programs) >= _PROGRAMS_LIMIT:  # an agent names what it likes in its skills
+                self._programs.clear()
+            there = self._find(name) is not None
+            self._programs[name] = (there, now + PROGRAM_KEPT_S)
+        return there
 
     def _log_once(self, name: str, why: str) -> None:
         if (name, why) not in self._logged and len(self._logged) < _LOGGED_LIMIT:
             self._logged.add((name, why))
             log.warning("skill skipped", path=f"skills/{name}/{SKILL}", origin="agent", why=why)
-
-
-class _ProgramCache:
-    """Caches for 30 s whether a program exists. Used from the event loop and from threads."""
-
-    def __init__(self, find: Find, clock: Clock) -> None:
-        self._find = find
-        self._clock = clock
-        self._known: dict[str, tuple[bool, float]] = {}
-
-    def has(self, name: str) -> bool:
-        now = self._clock.monotonic()
-        there, until = self._known.get(name, (False, now))
-        if until <= now:
-            if len(self._known) >= _PROGRAMS_LIMIT:  # an agent names what it likes in skills of its own
-                self._known.clear()
-            there = self._find(name) is not None
-            self._known[name] = (there, now + PROGRAM_KEPT_S)
-        return there
 
 
 class _SkillFolder:

@@ -16,64 +16,50 @@ _CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
 """Tells a provider that the prompt up to here stays the same, so that it caches it."""
 
 
-class FunctionCall(msgspec.Struct, gc=False):
-    """The function of a call, or a piece of it."""
-
+class _FunctionCall(msgspec.Struct, gc=False):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class ToolCallDelta(msgspec.Struct, gc=False):
-    """A tool call, or a piece of one."""
-
+class _ToolCall(msgspec.Struct, gc=False):  # or a piece of one
     index: int | None = None
     id: str | None = None
-    function: FunctionCall | None = None
+    function: _FunctionCall | None = None
 
 
-class ContentPart(msgspec.Struct, gc=False):
-    """A part of a content that is a list: text, or thoughts that are parts themselves."""
-
+class _ContentPart(msgspec.Struct, gc=False):  # text, or thoughts that are parts themselves
     text: str | None = None
-    thinking: list[ContentPart] | None = None
+    thinking: list[_ContentPart] | None = None
 
 
-class CompletionMessage(msgspec.Struct, gc=False):
-    """A message of the model, or a delta of one. Providers use either name for thoughts."""
-
-    content: str | list[ContentPart] | None = None
-    tool_calls: list[ToolCallDelta] | None = None
+class _Message(msgspec.Struct, gc=False):  # or a delta of one
+    content: str | list[_ContentPart] | None = None
+    tool_calls: list[_ToolCall] | None = None
     reasoning_content: Any = None
-    reasoning: Any = None
+    reasoning: Any = None  # another name for thoughts
 
 
-class CompletionChoice(msgspec.Struct, gc=False):
-    """One of several possible answers; we ask for one."""
-
-    delta: CompletionMessage | None = None
-    message: CompletionMessage | None = None
+class _Choice(msgspec.Struct, gc=False):  # one of several possible answers; we ask for one
+    delta: _Message | None = None
+    message: _Message | None = None
     finish_reason: str | None = None
 
 
-class CachedTokens(msgspec.Struct, gc=False):
-    """Tokens of a prompt that the provider's cache held."""
-
+class _CachedTokens(msgspec.Struct, gc=False):
     cached_tokens: int | None = None
 
 
-class CompletionUsage(msgspec.Struct, gc=False):
-    """The provider's token counts."""
-
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: CachedTokens | None = None
+    prompt_tokens_details: _CachedTokens | None = None
 
 
 class ChatCompletion(msgspec.Struct, gc=False):
     """An answer, or one chunk of a streamed answer. If `error` is set, nothing else counts."""
 
-    choices: list[CompletionChoice] | None = None
-    usage: CompletionUsage | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
     error: Any = None
     model: Any = None
 

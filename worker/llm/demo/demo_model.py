@@ -18,6 +18,7 @@ from worker.llm.demo import text as demo_text
 PIECE_S: Final = 0.025
 
 Messages = Sequence[Mapping[str, Any]]
+Calls = tuple[ToolCallRequest, ...]
 Sleep = Callable[[float], Awaitable[None]]
 
 _EXPRESSION = re.compile(r"(?:\b(?:sqrt|abs|round|floor|ceil|log|sin|cos|tan)\b|[\d\s.()+\-*/%^×÷])+")
@@ -66,27 +67,29 @@ class DemoModel:
             for piece in pieces[: request.max_tokens]:
                 await self._sleep(self._piece_s)
                 await on_delta(piece)
+        prompt_tokens = estimate_tokens(request.messages, request.tools)
         return LLMResponse(
             content=text or None,
             tool_calls=() if cut else calls,
             finish_reason="length" if cut else "tool_calls" if calls else "stop",
-            usage=TokenUsage(estimate_tokens(request.messages, request.tools), len(text) // CHARS_PER_TOKEN),
+            usage=TokenUsage(prompt_tokens, len(text) // CHARS_PER_TOKEN),
         )
 
 
-def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tuple[ToolCallRequest, ...]]:
+def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, Calls]:
     texts = [_message_text(message) for message in messages if message["role"] == "user"]
     if set(offered) == {memory.TOOL}:  # a consolidation job asks, not a person
         entry_wanted = "history_entry" in offered[memory.TOOL].parameters.get("properties", {})
         answer = memory.save_arguments if entry_wanted else memory.rework_arguments
         return "", (_call("demo_0", memory.TOOL, answer(texts[-1] if texts else "")),)
     now = texts[-1] if texts else ""
-    reports = [demo_text.describe_report(_message_text(message)) for message in _latest_user_messages(messages)]
+    latest = _last(messages, "user")
+    reports = [demo_text.describe_report(_message_text(message)) for message in latest]
     if reports and all(reports):
         return "\n\n".join(filter(None, reports)), ()
-    results = _tool_results(messages)
+    results = [(str(one.get("name", "")), str(one.get("content") or "")) for one in _last(messages, "tool")]
     if results:
-        return demo_text.describe_results(results), ()
+        return "\n\n".join(demo_text.describe_result(*result) for result in results), ()
     before = sum(len(message.get("tool_calls") or ()) for message in messages)
     calls = tuple(
         _call(f"demo_{before + at}", name, arguments)
@@ -95,13 +98,10 @@ def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, tu
     )
     if calls:
         return demo_text.ABOUT_TO, calls
-    notes = [
-        text
-        for message in messages
-        if message["role"] == "system"
-        for text in memory.parse_notes(_message_text(message))
-    ]
-    return _answer_text(now, [*notes, *(fact for text in texts[:-1] for fact in memory.facts(text))]), ()
+    system = (_message_text(message) for message in messages if message["role"] == "system")
+    notes = [note for text in system for note in memory.parse_notes(text)]
+    facts = [fact for text in texts[:-1] for fact in memory.facts(text)]
+    return _answer_text(now, [*notes, *facts]), ()
 
 
 def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
@@ -148,18 +148,10 @@ def _answer_text(now: str, known: Sequence[tuple[str, str]]) -> str:
     return demo_text.default_answer(now)
 
 
-def _tool_results(messages: Messages) -> list[tuple[str, str]]:
-    results: list[tuple[str, str]] = []
-    for message in reversed(messages):
-        if message["role"] != "tool":
-            break
-        results.insert(0, (str(message.get("name", "")), str(message.get("content") or "")))
-    return results
-
-
-def _latest_user_messages(messages: Messages) -> Sequence[Mapping[str, Any]]:
-    start = max((at for at, message in enumerate(messages) if message["role"] != "user"), default=-1) + 1
-    return messages[start:]
+def _last(messages: Messages, role: str) -> Messages:
+    """Return the messages of this role at the end."""
+    others = (at for at, message in enumerate(messages) if message["role"] != role)
+    return messages[max(others, default=-1) + 1 :]
 
 
 def _message_text(message: Mapping[str, Any]) -> str:

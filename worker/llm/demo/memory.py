@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from worker.agent.tools.tool import shorten
+
 TOOL: Final = "save_memory"
 
 _PARTS = re.compile(
@@ -50,16 +52,16 @@ def rework_arguments(prompt: str) -> dict[str, Any]:
     the end of a conversation; of several accounts the latest wins."""
     parts = _REWORK_PARTS.search(prompt)
     old, history = (parts["memory"], parts["told"]) if parts else ("", "")
-    known = {
-        what: value for quote in _QUOTED.findall(history) for what, value in facts(quote) if not value.endswith("…")
-    }
+    stated = (fact for quote in _QUOTED.findall(history) for fact in facts(quote))
+    known = {what: value for what, value in stated if not value.endswith("…")}
     memory = _with_facts(_without_duplicates(old), [*known.items(), *parse_notes(old)])
     return {"memory_update": memory or "Unchanged."}
 
 
 def _without_duplicates(notes: str) -> str:
     lines = notes.splitlines()
-    return "\n".join(line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
+    kept = (line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
+    return "\n".join(kept)
 
 
 def _with_facts(old: str, news: Iterable[tuple[str, str]]) -> str:
@@ -76,10 +78,7 @@ def _summarise(at: str, asked: list[str]) -> str:
     if not asked:
         return f"{stamp}Nothing was asked in this part of the conversation."
     if len(asked) == 1:
-        return f"{stamp}The person wrote one message: “{_shorten(asked[0])}”."
-    first, last = _shorten(asked[0]), _shorten(asked[-1])
-    return f"{stamp}The person wrote {len(asked)} messages. It began with “{first}” and ended with “{last}”."
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 80 else f"{text[:79]}…"
+        return f"{stamp}The person wrote one message: “{shorten(asked[0], 80)}”."
+    first, last = shorten(asked[0], 80), shorten(asked[-1], 80)
+    wrote = f"{stamp}The person wrote {len(asked)} messages."
+    return f"{wrote} It began with “{first}” and ended with “{last}”."

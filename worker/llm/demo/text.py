@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Final
+
+from worker.agent.tools.tool import shorten
 
 ABOUT_TO: Final = "One moment, I will use a tool for that."
 
@@ -99,16 +100,10 @@ ANSWERS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
 
 def default_answer(text: str) -> str:
     """Return the answer to everything else."""
-    quoted = " ".join(text.split())
-    quoted = quoted if len(quoted) <= 200 else f"{quoted[:199]}…"
+    quoted = shorten(" ".join(text.split()), 200)
     opening = f"You wrote: “{quoted}”. " if quoted else ""
     opening += "That is beyond me: I am only the offline demo model of Shoal. I can show you this:"
     return f"{opening}\n\n{_TRICKS}\n\n{_SETUP}"
-
-
-def describe_results(results: Sequence[tuple[str, str]]) -> str:
-    """Return the answers of the tools, in words."""
-    return "\n\n".join(_describe_result(name, text) for name, text in results)
 
 
 _REPORT: Final = re.compile(
@@ -142,7 +137,8 @@ def recall_fact(what: str, value: str | None) -> str:
     return f"Your {what} is **{value}**."
 
 
-def _describe_result(name: str, text: str) -> str:
+def describe_result(name: str, text: str) -> str:
+    """Return the answer of a tool, in words."""
     if text.startswith("Error: "):
         return f"That did not work: {text.removeprefix('Error: ')}"
     match name:
