@@ -18,7 +18,7 @@ from shared.errors import ToolFailed
 from shared.media.store import MediaStore
 from shared.messages.effects import Effect
 from shared.messages.schedule import Misfire, Plan, Schedule, ScheduleStatus
-from shared.settings import MediaSettings
+from shared.settings import MediaSettings, ToolsSettings
 from shared.settings.sections.agent import PluginSettings
 from shared.store.subagents.subagents import AwaitedSubagent, State
 from tests.helpers.need import need
@@ -229,10 +229,10 @@ async def web(name: str, _: Path) -> AsyncIterator[Offered]:
 
 
 def _web_tool(server: WebServer, name: str) -> Tool:
-    allow = [f"127.0.0.1:{server.port}"]
-    [tool] = [
-        one for one in build_web_tools(engine="searxng", url=server.url("/search"), allow=allow) if one.name == name
-    ]
+    settings = ToolsSettings(
+        search_engine="searxng", search_url=server.url("/search"), web_allow=(f"127.0.0.1:{server.port}",)
+    )
+    [tool] = [one for one in build_web_tools(settings) if one.name == name]
     return tool
 
 

@@ -35,21 +35,14 @@ _BINARY: Final[dict[type[ast.operator], Callable[[Number, Number], Number]]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_UNARY: Final[dict[type[ast.unaryop], Callable[[Number], Number]]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_UNARY: Final[dict[type[ast.unaryop], Callable[[Number], Number]]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+}
 _FUNCTIONS: Final[dict[str, Callable[..., Number]]] = {
-    "abs": abs,
-    "ceil": math.ceil,
-    "cos": math.cos,
-    "exp": math.exp,
-    "floor": math.floor,
-    "log": math.log,
-    "log10": math.log10,
-    "max": max,
-    "min": min,
+    **{one.__name__: one for one in (abs, max, min, math.ceil, math.floor, math.exp, math.sqrt)},
+    **{one.__name__: one for one in (math.cos, math.sin, math.tan, math.log, math.log10)},
     "round": _round,
-    "sin": math.sin,
-    "sqrt": math.sqrt,
-    "tan": math.tan,
 }
 _CONSTANTS: Final = {"pi": math.pi, "e": math.e}
 _SIGNS: Final = str.maketrans({"×": "*", "÷": "/", "−": "-", "^": "**"})
@@ -61,8 +54,9 @@ class CalculateArguments(Struct, frozen=True, forbid_unknown_fields=True):
     expression: Annotated[
         str,
         Meta(
-            description="Such as `(37 + 5) * 91` or `sqrt(2) ** 3`. Knows + - * / // % **, parentheses, pi, e, "
-            "and abs, ceil, cos, exp, floor, log, log10, max, min, round, sin, sqrt, tan."
+            description="Such as `(37 + 5) * 91` or `sqrt(2) ** 3`. Knows + - * / // % **, "
+            "parentheses, pi, e, and abs, ceil, cos, exp, floor, log, log10, max, min, round, sin, "
+            "sqrt, tan."
         ),
     ]
 
@@ -83,22 +77,22 @@ class Calculate:
 def evaluate(expression: str) -> Number:
     """Return the value. Raises ToolFailed, at once, for one that is wrong, unknown or too big."""
     text = expression.strip().translate(_SIGNS)
+    shown = repr(shorten(expression, 80))
     if len(text) > _TEXT_LIMIT_CHARS:
-        raise ToolFailed(
-            f"the expression has {len(text)} characters; at most {_TEXT_LIMIT_CHARS} are allowed, split it"
-        )
+        most = f"at most {_TEXT_LIMIT_CHARS} are allowed, split it"
+        raise ToolFailed(f"the expression has {len(text)} characters; {most}")
     try:
         return _checked(_value(ast.parse(text, mode="eval").body))
     except SyntaxError:
-        raise ToolFailed(
-            f"{shorten(expression, 80)!r} is not an arithmetic expression; write one such as '2 * (3 + 4)'"
-        ) from None
+        advice = "write one such as '2 * (3 + 4)'"
+        raise ToolFailed(f"{shown} is not an arithmetic expression; {advice}") from None
     except ZeroDivisionError:
-        raise ToolFailed(f"{shorten(expression, 80)!r} divides by zero") from None
+        raise ToolFailed(f"{shown} divides by zero") from None
     except OverflowError:
-        raise ToolFailed(f"{shorten(expression, 80)!r} is too big for a decimal number; use smaller numbers") from None
+        advice = "use smaller numbers"
+        raise ToolFailed(f"{shown} is too big for a decimal number; {advice}") from None
     except (ValueError, TypeError) as exc:
-        raise ToolFailed(f"{shorten(expression, 80)!r} has no value: {exc}") from None
+        raise ToolFailed(f"{shown} has no value: {exc}") from None
     except (RecursionError, MemoryError):
         raise ToolFailed("the expression is nested too deeply; split it") from None
 
@@ -117,9 +111,8 @@ def _value(node: ast.expr) -> Number:
             return _checked(_BINARY[type(sign)](_value(left), _value(right)))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             return _checked(_FUNCTIONS[name](*map(_value, arguments)))
-    raise ToolFailed(
-        f"{shorten(ast.unparse(node), 80)!r} is not arithmetic; use numbers, + - * / // % ** and functions"
-    )
+    advice = "use numbers, + - * / // % ** and functions"
+    raise ToolFailed(f"{shorten(ast.unparse(node), 80)!r} is not arithmetic; {advice}")
 
 
 def _power(base: Number, exponent: Number) -> Number:

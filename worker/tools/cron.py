@@ -34,8 +34,8 @@ class CronArguments(Struct, frozen=True, forbid_unknown_fields=True):
     cron_expr: Annotated[
         str | None,
         Meta(
-            description="add: at the times of a cron expression, minute hour day-of-month month day-of-week, such as "
-            "`30 8 * * 1-5`."
+            description="add: at the times of a cron expression, minute hour day-of-month month "
+            "day-of-week, such as `30 8 * * 1-5`."
         ),
     ] = None
     timezone: Annotated[
@@ -45,8 +45,9 @@ class CronArguments(Struct, frozen=True, forbid_unknown_fields=True):
     missed: Annotated[
         Literal["skip", "once", "all"] | None,
         Meta(
-            description="add: what becomes of runs that an outage prevents: skip them, make up for all by one, or run "
-            "all. Usually left out: a single time is made up for, repeated ones are skipped."
+            description="add: what becomes of runs that an outage prevents: skip them, make up for "
+            "all by one, or run all. Usually left out: a single time is made up for, repeated ones "
+            "are skipped."
         ),
     ] = None
     id: Annotated[str | None, Meta(description="remove: the schedule's id.")] = None
@@ -62,13 +63,14 @@ class CronTool:
 
     def __init__(self, heartbeat_min: float = 0.0) -> None:
         self.description = (
-            "Plan something in this chat: at its time you are given the message and answer here, without anybody "
-            "writing. Give one of at, every_seconds and cron_expr. Also lists and removes what is planned."
+            "Plan something in this chat: at its time you are given the message and answer here, "
+            "without anybody writing. Give one of at, every_seconds and cron_expr. Also lists and "
+            "removes what is planned."
         )
         if heartbeat_min > 0:
             self.description += (
-                f" For what is to be looked after all the time, write HEARTBEAT.md instead: every {heartbeat_min:g} "
-                "minutes you are given what it says, as long as it says something."
+                " For what is to be looked after all the time, write HEARTBEAT.md instead: every "
+                f"{heartbeat_min:g} minutes you are given what it says, as long as it says something."
             )
 
     async def run(self, arguments: CronArguments, context: ToolContext) -> str:
@@ -89,8 +91,8 @@ class CronTool:
             raise ToolFailed("add needs a message: what you are to do then")
         if len(text) > MESSAGE_CHARS:
             raise ToolFailed(
-                f"the message has {len(text):,} characters; at most {MESSAGE_CHARS:,} are kept. Put the rest into a "
-                "file, and name that in the message"
+                f"the message has {len(text):,} characters; at most {MESSAGE_CHARS:,} are kept. "
+                "Put the rest into a file, and name that in the message"
             )
         timezone, now_ms = arguments.timezone or context.timezone, context.clock.now_ms()
         plan = _plan(arguments, timezone, now_ms)
@@ -99,33 +101,36 @@ class CronTool:
         schedule, next_ms = await context.schedules.add(
             text, plan, misfire=misfire, timezone=timezone, key=key, now_ms=now_ms
         )
-        first = "" if isinstance(plan, AtPlan) else f"; first {local_time(next_ms, schedule.timezone)}"
-        return f"Schedule {schedule.id} is made: {describe_plan(schedule)}{first}."
+        planned = describe_plan(schedule)
+        if not isinstance(plan, AtPlan):
+            planned += f"; first {local_time(next_ms, schedule.timezone)}"
+        return f"Schedule {schedule.id} is made: {planned}."
 
     async def _list(self, context: ToolContext) -> str:
         standing = await context.schedules.listed()
         if not standing:
             return "Nothing is planned in this chat."
-        rows = [
-            f"{one.schedule.id}: {describe_plan(one.schedule)}; next {local_time(one.next_ms, one.schedule.timezone)}; "
-            f"{one.runs} runs, {one.missed} missed{'; paused' if one.paused else ''}: {one.schedule.text}"
-            for one in standing
-        ]
+        rows = []
+        for one in standing:
+            plan = one.schedule
+            when = f"{describe_plan(plan)}; next {local_time(one.next_ms, plan.timezone)}"
+            runs = f"{one.runs} runs, {one.missed} missed{'; paused' if one.paused else ''}"
+            rows.append(f"{plan.id}: {when}; {runs}: {plan.text}")
         return "\n".join(rows)
 
 
 def _plan(arguments: CronArguments, timezone: str, now_ms: int) -> Plan:
-    given = [name for name in ("at", "every_seconds", "cron_expr") if getattr(arguments, name) is not None]
-    if len(given) != 1:
-        raise ToolFailed(
-            f"add needs exactly one of at, every_seconds and cron_expr; {', '.join(given) or 'none'} was given"
-        )
+    ways = ("at", "every_seconds", "cron_expr")
+    given = ", ".join(way for way in ways if getattr(arguments, way) is not None)
+    if given not in ways:
+        needs = "add needs exactly one of at, every_seconds and cron_expr"
+        raise ToolFailed(f"{needs}; {given or 'none'} was given")
     if arguments.cron_expr is not None:
         return CronPlan(" ".join(arguments.cron_expr.split()), timezone)
-    if arguments.every_seconds is not None:
-        if not 0 < arguments.every_seconds <= 366 * 86_400:
-            raise ToolFailed(f"every_seconds is {arguments.every_seconds:g}; give from 1 second to a year")
-        return EveryPlan(max(1, int(arguments.every_seconds * 1000)), now_ms)
+    if (every_s := arguments.every_seconds) is not None:
+        if not 0 < every_s <= 366 * 86_400:
+            raise ToolFailed(f"every_seconds is {every_s:g}; give from 1 second to a year")
+        return EveryPlan(max(1, int(every_s * 1000)), now_ms)
     return AtPlan(_instant(arguments.at or "", timezone))
 
 
@@ -133,11 +138,13 @@ def _instant(text: str, timezone: str) -> int:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ToolFailed(f"{text!r} is not a date and time; write it like '2026-11-22 09:00'") from None
+        advice = "write it like '2026-11-22 09:00'"
+        raise ToolFailed(f"{text!r} is not a date and time; {advice}") from None
     try:
         zone = ZoneInfo(timezone)
     except (KeyError, ValueError, OSError):
-        raise ToolFailed(f"{timezone!r} is not a time zone; use an IANA name such as 'Europe/Berlin'") from None
+        advice = "use an IANA name such as 'Europe/Berlin'"
+        raise ToolFailed(f"{timezone!r} is not a time zone; {advice}") from None
     try:
         return int((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
     except (OverflowError, ValueError):

@@ -16,7 +16,8 @@ class CurrentTimeArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A time zone."""
 
     timezone: Annotated[
-        str | None, Meta(description="IANA name such as Europe/Berlin; leave out for the user's own zone.")
+        str | None,
+        Meta(description="IANA name such as Europe/Berlin; leave out for the user's own zone."),
     ] = None
 
 
@@ -34,8 +35,7 @@ class CurrentTime:
         try:
             zone = ZoneInfo(name)
         except (KeyError, ValueError, OSError):
-            raise ToolFailed(
-                f"{name!r} is not a time zone; use an IANA name such as 'Europe/Berlin' or 'UTC'"
-            ) from None
+            advice = "use an IANA name such as 'Europe/Berlin' or 'UTC'"
+            raise ToolFailed(f"{name!r} is not a time zone; {advice}") from None
         now = datetime.fromtimestamp(context.clock.now_ms() / 1000, zone)
         return f"{now:%Y-%m-%d %H:%M:%S (%A)}, {name} (UTC{now.isoformat()[-6:]})"

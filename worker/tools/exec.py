@@ -75,9 +75,9 @@ class Exec:
         self._environment = dict(environment or {})
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.description = (
-            "Run a command in a shell. It works in your workspace, on the same files as the file tools, "
-            f"{'with' if network else 'without'} network, for at most {limits.wall_s:g} s unless you ask for more; "
-            "nothing goes on after it."
+            "Run a command in a shell. It works in your workspace, on the same files as the file "
+            f"tools, {'with' if network else 'without'} network, for at most {limits.wall_s:g} s "
+            "unless you ask for more; nothing goes on after it."
         )
         self._for_subagents = copy(self)
         self.description += (
@@ -90,12 +90,14 @@ class Exec:
 
     async def run(self, arguments: ExecArguments, context: ToolContext) -> str:
         if "\0" in arguments.command:
-            raise ToolFailed("the command has a NUL character in it, which no shell takes; write it without")
+            why = "the command has a NUL character in it, which no shell takes"
+            raise ToolFailed(f"{why}; write it without")
         began = context.clock.monotonic()
         outcome = "cancelled"  # stays so if neither a result nor a ToolFailed replaces it
+        session, turn = context.session, context.turn
         hashed = hashlib.blake2b(msgspec.json.encode(arguments), digest_size=8).hexdigest()
         # Recorded before the command runs, so that a lost worker cannot leave an unrecorded one.
-        await self._audit.record("exec", "run", session=context.session, turn=context.turn, about=hashed)
+        await self._audit.record("exec", "run", session=session, turn=turn, about=hashed)
         try:
             async with self._slots:
                 finished = await self._fenced(arguments, context)
@@ -108,7 +110,7 @@ class Exec:
             log.info(
                 "command ended",
                 arguments=hashed,
-                turn=context.turn,
+                turn=turn,
                 outcome=outcome,
                 seconds=round(context.clock.monotonic() - began, 3),
                 tier=self._sandbox.tier,
@@ -121,6 +123,7 @@ class Exec:
         quota = await _allowed(workspace)
         shown = dict(await context.outside.copies())
         since_ns = await workspace.disk_time_ns()
+        wall_s = arguments.timeout_s or self._limits.wall_s
         command = SandboxCommand(
             what=arguments.command,
             folder=str(folder),
@@ -132,49 +135,49 @@ class Exec:
             shown=shown,
             environment=self._environment,
             network=self._network,
-            limits=msgspec.structs.replace(self._limits, wall_s=arguments.timeout_s or self._limits.wall_s),
+            limits=msgspec.structs.replace(self._limits, wall_s=wall_s),
         )
-        # Three things may end the command: its own end, the quota, or doubt about the lease. Each has
-        # a task, and whichever is first ends the others.
+        # Three things may end the command: its own end, the quota, or doubt about the lease. Each
+        # has a task, and whichever is first ends the others.
         running = asyncio.create_task(self._sandbox.run(command))
         growing = asyncio.create_task(_until_over_quota(workspace, quota))
         doubting = asyncio.create_task(context.outside.until_doubtful())
+        tasks: tuple[asyncio.Task[Any], ...] = (running, growing, doubting)
         try:
-            await asyncio.wait((running, growing, doubting), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             ended = running.done() and not _out_of_room(running)
         finally:
             # The command must be dead before the turn goes on, also when this call is cancelled:
             # nothing may write to the workspace after it.
-            await _cancel_and_wait((running, growing, doubting))
+            await _cancel_and_wait(tasks)
         if not ended and doubting.done() and not doubting.cancelled():
             raise ToolFailed(
-                "the command was ended: for a moment it was not certain that this worker still has the turn. "
-                "What it did until then stands; look, then run it again"
+                "the command was ended: for a moment it was not certain that this worker still has "
+                "the turn. What it did until then stands; look, then run it again"
             )
         # What the command wrote beyond the quota is removed before anybody else sees the workspace.
         gone = await workspace.restore_quota(quota, since_ns)
         if gone or not ended:
-            has_reason = growing.done() and not growing.cancelled()
-            why = growing.result() if has_reason else "the workspace was over its quota, or part of it was closed"
+            why = "the workspace was over its quota, or part of it was closed"
+            if growing.done() and not growing.cancelled():
+                why = growing.result()
             raise ToolFailed(
-                f"the command was ended, or its files were removed: {why}. Of what it wrote last, {gone:,} files and "
-                "folders are gone. Make room, or write less"
+                f"the command was ended, or its files were removed: {why}. Of what it wrote last, "
+                f"{gone:,} files and folders are gone. Make room, or write less"
             )
         try:
             return running.result()
         except SandboxBroken as exc:
-            raise ToolFailed(f"the sandbox failed: {exc}. Try again later, or go on without exec") from None
+            why = f"the sandbox failed: {exc}"
+            raise ToolFailed(f"{why}. Try again later, or go on without exec") from None
 
 
 async def _allowed(workspace: Workspace) -> Quota:
     """Return the quota; for a workspace over it, its present size: a command may still delete."""
     quota = workspace.quota
     used = await workspace.measure()
-    if (
-        used.unmeasurable
-        or used.size_bytes > quota.size_bytes * _OUT_OF_HAND
-        or used.files > quota.files * _OUT_OF_HAND
-    ):
+    size_bytes, files = quota.size_bytes * _OUT_OF_HAND, quota.files * _OUT_OF_HAND
+    if used.unmeasurable or used.size_bytes > size_bytes or used.files > files:
         await workspace.restore_quota(quota, 0)
         used = await workspace.measure()
     return msgspec.structs.replace(
@@ -196,7 +199,8 @@ async def _until_over_quota(workspace: Workspace, quota: Quota) -> str:
 
 def _out_of_room(running: asyncio.Task[Finished]) -> bool:
     """Return whether the sandbox ended it because of the quota."""
-    return not running.cancelled() and running.exception() is None and running.result().ended == "room"
+    failed = running.cancelled() or running.exception() is not None
+    return not failed and running.result().ended == "room"
 
 
 async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -216,32 +220,38 @@ async def _cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 def _render_result(finished: Finished, limits: CommandLimits, asked_s: float | None) -> str:
     """Return the result of a command as text. Raises ToolFailed for one that hit a limit."""
-    # A carriage return alone (a progress bar) ends a line here: without it two states would run
-    # together.
-    text = clean(finished.output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n"))
+    # A carriage return alone (a progress bar) ends a line here, or two states would run together.
+    output = finished.output.decode("utf-8", "replace")
+    text = clean(output.replace("\r\n", "\n").replace("\r", "\n"))
     if finished.ended == "exit":
         code = finished.code or 0
         named = _signal_name(code - _SIGNALLED)
         return f"exit code {code}{f' ({named})' if named else ''}\n{text or '(no output)'}"
-    output = cut(text, SHOWN_BYTES, rest="send long output to a file") if text else "(nothing)"
-    raise ToolFailed(f"{_why(finished, limits, asked_s or limits.wall_s)}. Its output until then:\n{output}")
+    shown = cut(text, SHOWN_BYTES, rest="send long output to a file") if text else "(nothing)"
+    why = _why(finished, limits, asked_s or limits.wall_s)
+    raise ToolFailed(f"{why}. Its output until then:\n{shown}")
 
 
 def _why(finished: Finished, limits: CommandLimits, wall_s: float) -> str:
     megabytes = limits.memory_bytes // 2**20
-    reasons: dict[Ending, str] = {
-        "exit": "the command ended",
-        "signal": f"the command was ended by {_signal_name(finished.signal or 0) or 'a signal'}",
-        "wall": f"the command took more than {wall_s:g} s and was ended; ask for more time (up to {LONGEST_S:g} s), "
-        "or do it in smaller steps",
-        "cpu": f"the command used more than {limits.cpu_s} s of processor time and was ended; do it in smaller steps",
-        "memory": f"the command used more than {megabytes:,} MB of memory and was ended; work on less at a time",
-        "processes": f"the command started more than {limits.processes} processes and was ended; start fewer",
-        "room": "the workspace was over its quota, and the command was ended; make room, or write less",
-        "output": f"the command wrote more than {limits.output_bytes:,} bytes and was ended; send its output to a file "
-        "and read parts of that",
+    reasons: dict[Ending, tuple[str, str]] = {
+        "signal": (f"was ended by {_signal_name(finished.signal or 0) or 'a signal'}", ""),
+        "wall": (
+            f"took more than {wall_s:g} s",
+            f"ask for more time (up to {LONGEST_S:g} s), or do it in smaller steps",
+        ),
+        "cpu": (f"used more than {limits.cpu_s} s of processor time", "do it in smaller steps"),
+        "memory": (f"used more than {megabytes:,} MB of memory", "work on less at a time"),
+        "processes": (f"started more than {limits.processes} processes", "start fewer"),
+        "output": (
+            f"wrote more than {limits.output_bytes:,} bytes",
+            "send its output to a file and read parts of that",
+        ),
     }
-    return reasons[finished.ended]
+    if finished.ended == "room":
+        return "the workspace was over its quota, and the command was ended; make room, or write less"
+    what, advice = reasons[finished.ended]
+    return f"the command {what}" + (f" and was ended; {advice}" if advice else "")
 
 
 def _signal_name(number: int) -> str:

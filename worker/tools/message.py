@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from shared.errors import BadInput, ToolFailed
 from shared.ids import log_id
@@ -51,8 +52,9 @@ class MessageTool:
 
     name = "message"
     description = (
-        "Say something at once, with files or buttons if wanted, in this chat or another chat of the same person. "
-        "Answer ordinary questions without it: once it has spoken to this chat, your final text is not sent."
+        "Say something at once, with files or buttons if wanted, in this chat or another chat of "
+        "the same person. Answer ordinary questions without it: once it has spoken to this chat, "
+        "your final text is not sent."
     )
     parameters = MessageArguments
     safety: Safety = "idempotent"
@@ -72,15 +74,15 @@ class MessageTool:
         if command := next((label for label in buttons if label.startswith("/")), ""):
             # A pressed label counts as the person's own message, so text that somebody else wrote
             # could get a command executed.
-            raise ToolFailed(f"a button cannot be a command such as {command!r}; tell the person to type it")
+            why = f"a button cannot be a command such as {command!r}"
+            raise ToolFailed(f"{why}; tell the person to type it")
         text = arguments.text.strip()
         if not text and not arguments.media:
             raise ToolFailed("there is nothing to say: `text` is empty and no file is sent along")
         here = target.session == context.session
         refs = await self._store_files(arguments.media, target.session, context)
         now_ms = context.clock.now_ms()
-        # A message to another chat belongs to no turn there, so it has turn 0 and brings its own
-        # history.
+        # A message to another chat belongs to no turn there: it has turn 0 and its own history.
         line = OutboundMessage(
             content=text,
             turn=context.turn if here else 0,
@@ -91,50 +93,56 @@ class MessageTool:
             sent_by_tool=True,
             traceparent=current_traceparent(),
         )
-        sent_text = "\n".join(
-            [text, *(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons)]
-        )
-        history = () if here else _history_pair(sent_text.strip(), now_ms)
-        effect = SayEffect(
-            session=target.session, line=line, listed_for="" if here else target.listed_for, history=history
-        )
+        effect = SayEffect(session=target.session, line=line)
+        if not here:
+            marks = (*(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons))
+            history = _history_pair("\n".join([text, *marks]).strip(), now_ms)
+            effect = replace(effect, listed_for=target.listed_for, history=history)
         try:
             await context.effects.carry_out(effect)
         except BadInput:
             raise ToolFailed(
-                f"there is no chat {arguments.chat!r}, so nothing was sent. Only chats that the person has opened can "
-                "be written to; leave `chat` out to write here"
+                f"there is no chat {arguments.chat!r}, so nothing was sent. Only chats that the "
+                "person has opened can be written to; leave `chat` out to write here"
             ) from None
         if here:
-            return "Sent to this chat. Your final text of this turn will not be sent: do not repeat what you said."
+            over = "Your final text of this turn will not be sent: do not repeat what you said."
+            return f"Sent to this chat. {over}"
         return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
 
     async def _target(self, chat: str | None, context: ToolContext) -> ChatTarget:
         """Return the chat that the policy allows; record requests for chats of others."""
-        session, turn = context.session, context.turn
+
+        async def record(what: str, about: str) -> None:
+            session, turn = context.session, context.turn
+            await self._audit.record("message", what, session=session, turn=turn, about=log_id(about))
+
         try:
-            target = self._policy.resolve(session, chat)
+            target = self._policy.resolve(context.session, chat)
         except NotYourChat:
-            await self._audit.record("message", "not_your_chat", session=session, turn=turn, about=log_id(chat or ""))
+            await record("not_your_chat", chat or "")
             raise
         if target.granted:
-            await self._audit.record("message", "granted", session=session, turn=turn, about=log_id(target.session))
+            await record("granted", target.session)
         return target
 
     async def _store_files(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
         """Store the files for their chat. The same file always gets the same reference."""
         if len(paths) > self._files:
-            raise ToolFailed(f"{len(paths)} files are too many for one message; at most {self._files} are allowed")
+            many = f"{len(paths)} files are too many for one message"
+            raise ToolFailed(f"{many}; at most {self._files} are allowed")
         refs = []
         for path in paths:
             content = await context.files.content(path)
             data = content.encode() if isinstance(content, str) else content
+            name = path.rsplit("/", 1)[-1]
             try:
-                refs.append(await asyncio.to_thread(self._media.put, session, data, path.rsplit("/", 1)[-1]))
+                refs.append(await asyncio.to_thread(self._media.put, session, data, name))
             except BadInput as exc:
                 raise ToolFailed(f"{path!r} cannot be sent: {exc.message}") from None
             except OSError:
-                raise ToolFailed(f"{path!r} cannot be sent: the store of files is away. Say it in words") from None
+                why = f"{path!r} cannot be sent: the store of files is away"
+                raise ToolFailed(f"{why}. Say it in words") from None
         return refs
 
 

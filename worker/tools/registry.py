@@ -33,12 +33,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 def build_tools(names: Iterable[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
     """Return the named tools, in that order, importing only those. Raises KeyError."""
-    return tuple(_build(TOOLS[name]) for name in names)
-
-
-def _build(path: str) -> Tool:
-    module, _, name = path.partition(":")
-    return cast(Tool, getattr(import_module(module), name)())
+    paths = (TOOLS[name].partition(":") for name in names)
+    return tuple(cast(Tool, getattr(import_module(module), made)()) for module, _, made in paths)
 
 
 def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(TOOLS)) -> tuple[Tool, ...]:
@@ -46,8 +42,7 @@ def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(T
     SettingsError for a tool that cannot be built or offered to a model."""
     loaded = load_plugins("shoal.tools", off=plugins.off, reserved=reserved)
     for plugin in loaded:
-        why = _wrong_tool(plugin)
-        if why is not None:
+        if (why := _wrong_tool(plugin)) is not None:
             raise plugin.refused(why)
     return tuple(plugin.made for plugin in loaded)
 
@@ -57,14 +52,15 @@ def plugin_hooks(plugins: PluginSettings) -> tuple[AgentHook, ...]:
     loaded = load_plugins("shoal.hooks", off=plugins.off)
     for plugin in loaded:
         if not isinstance(plugin.made, AgentHook):
-            raise plugin.refused(f"is a {type(plugin.made).__name__}; its entry point must make an AgentHook")
+            what = type(plugin.made).__name__
+            raise plugin.refused(f"is a {what}; its entry point must make an AgentHook")
     return tuple(plugin.made for plugin in loaded)
 
 
 def _wrong_tool(plugin: LoadedPlugin) -> str | None:
     tool = plugin.made
-    missing = [name for name in ("name", "description", "parameters", "safety", "timeout_s") if not hasattr(tool, name)]
-    if missing:
+    needed = ("name", "description", "parameters", "safety", "timeout_s")
+    if missing := [name for name in needed if not hasattr(tool, name)]:
         return f"has no {missing[0]!r}; its entry point must make a Tool"
     if not _NAME.fullmatch(plugin.name):
         return "has a name that a model cannot call; use 1 to 64 letters, digits, dashes and underscores"

@@ -61,8 +61,9 @@ class SpawnTool:
 
     name = "spawn"
     description = (
-        "Give a task to a subagent, which works on it in the background with the same files and web tools. You are "
-        "told when it has ended: then say so to the user. For long or independent work; short things do yourself."
+        "Give a task to a subagent, which works on it in the background with the same files and web "
+        "tools. You are told when it has ended: then say so to the user. For long or independent "
+        "work; short things do yourself."
     )
     parameters = SpawnArguments
     safety: Safety = "idempotent"
@@ -95,11 +96,11 @@ class SpawnTool:
         try:
             await context.effects.carry_out(SpawnEffect(task=task, per_turn=self._per_turn))
         except BadInput as exc:
-            raise ToolFailed(
-                f"{exc.message}, so [{task.label}] was not started. Do it yourself, or when others have ended"
-            ) from None
+            why = f"{exc.message}, so [{task.label}] was not started"
+            raise ToolFailed(f"{why}. Do it yourself, or when others have ended") from None
         if not task.wait:
-            return f"Subagent [{task.label}] started (id: {task.id}). I'll notify you when it completes."
+            started = f"Subagent [{task.label}] started (id: {task.id})"
+            return f"{started}. I'll notify you when it completes."
         return await self._result(task, context)
 
     async def _result(self, task: SubagentTask, context: ToolContext) -> str:
@@ -110,7 +111,8 @@ class SpawnTool:
             try:
                 found = await self._children.read_awaited(task.id)
                 if found is None:
-                    raise ToolFailed(f"subagent [{task.label}] is gone, and what came of it is not known")
+                    why = "is gone, and what came of it is not known"
+                    raise ToolFailed(f"subagent [{task.label}] {why}")
                 # A subagent that reports to the inbox must not be reported here as well.
                 if found.ended and (found.waited_for or found.state == "cancelled"):
                     return _render_outcome(task, found)
@@ -126,7 +128,8 @@ class SpawnTool:
 
     def _later(self, task: SubagentTask, *, started: bool) -> str:
         why = "is still running" if started else "has not started yet: no worker had room for it"
-        return f"Subagent [{task.label}] (id: {task.id}) {why}. I'll notify you when it completes; do not wait for it."
+        later = "I'll notify you when it completes; do not wait for it."
+        return f"Subagent [{task.label}] (id: {task.id}) {why}. {later}"
 
 
 def _render_outcome(task: SubagentTask, found: AwaitedSubagent) -> str:

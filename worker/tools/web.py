@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
+from shared.settings import ToolsSettings
 from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.documents.page_reader import PAGE_TYPES, DocumentPageReader
 from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
 from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import FETCH_BYTES, FETCH_S, Fetcher
+from worker.guards.fetch import Fetcher
 from worker.search.engine import SearchEngine, build_engine, plain_line
 
 _TITLE_CHARS: Final = 200
@@ -44,10 +44,11 @@ class WebSearch:
         if not query:
             raise ToolFailed("the query is empty; give a few words to look for")
         hits = await self._engine.search(query, arguments.count)
+        on_web = (hit for hit in hits if hit.url.startswith(("http://", "https://")))
         shown = [
-            f"{number}. {plain_line(hit.title, _TITLE_CHARS) or '(no title)'}\n   {one_line(hit.url, _HIT_URL_CHARS)}\n"
-            f"   {plain_line(hit.text, _TEXT_CHARS)}".rstrip()
-            for number, hit in enumerate((hit for hit in hits if hit.url.startswith(("http://", "https://"))), 1)
+            f"{number}. {plain_line(hit.title, _TITLE_CHARS) or '(no title)'}\n"
+            f"   {one_line(hit.url, _HIT_URL_CHARS)}\n   {plain_line(hit.text, _TEXT_CHARS)}".rstrip()
+            for number, hit in enumerate(on_web, 1)
         ]
         if not shown:
             return f"Nothing was found for {query!r}. Try fewer or other words."
@@ -74,8 +75,8 @@ class WebFetch:
 
     name = "web_fetch"
     description = (
-        "Read a page of the public web as text. A long one comes in parts: the note at the end says which `offset` "
-        "comes next."
+        "Read a page of the public web as text. A long one comes in parts: the note at the end "
+        "says which `offset` comes next."
     )
     parameters = WebFetchArguments
     safety: Safety = "read_only"
@@ -91,12 +92,14 @@ class WebFetch:
     async def run(self, arguments: WebFetchArguments, context: ToolContext) -> str:
         answer = await self._fetcher.fetch_url(arguments.url, types=PAGE_TYPES)
         if not answer.ok:
-            raise ToolFailed(f"{one_line(answer.url, 200)!r} answered with status {answer.status}; try another page")
+            why = f"{one_line(answer.url, 200)!r} answered with status {answer.status}"
+            raise ToolFailed(f"{why}; try another page")
         page = await self._reader.read_page(answer)
         text = strip_hidden(page.text).strip()
         start = arguments.offset
         if start and start >= len(text):
-            raise ToolFailed(f"the text of the page has {len(text)} characters; there is nothing at {start}")
+            has = f"the text of the page has {len(text)} characters"
+            raise ToolFailed(f"{has}; there is nothing at {start}")
         part = text[start : start + arguments.max_chars].encode("utf-8", "replace")[:PAGE_BYTES]
         shown = part.decode("utf-8", "ignore")
         end = start + len(shown)
@@ -109,21 +112,17 @@ class WebFetch:
             notes.append("the page is longer than what is read of one; its end is missing")
         head = f"URL: {one_line(answer.url, _URL_CHARS)}\n"
         title = f"Title: {one_line(page.title, 200)}\n" if page.title else ""
-        return fence_web_text(f"{head}{title}\n{shown or '(no text)'}") + (f"\n[{'; '.join(notes)}]" if notes else "")
+        fenced = fence_web_text(f"{head}{title}\n{shown or '(no text)'}")
+        return fenced + (f"\n[{'; '.join(notes)}]" if notes else "")
 
 
-def build_web_tools(
-    *,
-    engine: str = "duckduckgo",
-    url: str = "",
-    key: str = "",
-    fetch_bytes: int = FETCH_BYTES,
-    fetch_s: float = FETCH_S,
-    allow: Sequence[str] = (),
-) -> tuple[Tool, ...]:
-    """Return web_fetch, and web_search unless `engine` is `off`. Raises SettingsError."""
-    fetcher = Fetcher(WebPolicy.from_settings(allow), body_bytes=fetch_bytes, total_s=fetch_s)
+def build_web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
+    """Return web_fetch, and web_search unless it is off. Raises SettingsError."""
+    policy = WebPolicy.from_settings(settings.web_allow)
+    fetcher = Fetcher(policy, body_bytes=settings.fetch_bytes, total_s=settings.fetch_s)
     fetch = WebFetch(fetcher, DocumentPageReader())
-    if engine == "off":
+    if settings.search_engine == "off":
         return (fetch,)
-    return (WebSearch(build_engine(engine, url=url, key=key)), fetch)
+    key = settings.search_key.reveal() if settings.search_key else ""
+    engine = build_engine(settings.search_engine, url=settings.search_url, key=key)
+    return (WebSearch(engine), fetch)

@@ -213,14 +213,7 @@ def _web_tools(settings: ToolsSettings) -> tuple[Tool, ...]:
         return ()
     from worker.tools.web import build_web_tools
 
-    return build_web_tools(
-        engine=settings.search_engine,
-        url=settings.search_url,
-        key=settings.search_key.reveal() if settings.search_key else "",
-        fetch_bytes=settings.fetch_bytes,
-        fetch_s=settings.fetch_s,
-        allow=settings.web_allow,
-    )
+    return build_web_tools(settings)
 
 
 def subagent_tools(tools: Iterable[Tool]) -> list[Tool]:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from shared.errors import ToolFailed
+from shared.settings import ToolsSettings
 from tests.helpers.web_server import WebServer, redirect, reply, web_server
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.tools.tool import Tool, Toolbox, ToolContext
@@ -15,8 +16,13 @@ CONTEXT = ToolContext(session="s", turn=1, call_id="c")
 
 
 def tools(web: WebServer, engine: str = "searxng") -> dict[str, Tool]:
-    built = build_web_tools(engine=engine, url=web.url("/search"), allow=[f"127.0.0.1:{web.port}"], fetch_bytes=100_000)
-    return {tool.name: tool for tool in built}
+    settings = ToolsSettings(
+        search_engine=engine,  # type: ignore[arg-type]
+        search_url=web.url("/search"),
+        web_allow=(f"127.0.0.1:{web.port}",),
+        fetch_bytes=100_000,
+    )
+    return {tool.name: tool for tool in build_web_tools(settings)}
 
 
 async def call(tool: Tool, **arguments: object) -> str:

@@ -57,22 +57,23 @@ class EditFile:
     async def run(self, arguments: EditFileArguments, context: ToolContext) -> str:
         path, old, new = arguments.path, arguments.old_text, arguments.new_text
         if not old:
-            raise ToolFailed("old_text is empty; name the text to replace, or write the whole file with write_file")
+            advice = "name the text to replace, or write the whole file with write_file"
+            raise ToolFailed(f"old_text is empty; {advice}")
+        shown = repr(shorten(old, 80))
         text = await context.files.read(path)
-        if "\r\n" in text and "\r\n" not in old:  # a Windows file: the model never saw its line ends
+        # A Windows file: the model never saw its line ends.
+        if "\r\n" in text and "\r\n" not in old:
             old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
         if _applied(text, old, new):
             return f"Nothing to do: the new text is in {path} already, and the old one is not."
         if not (times := text.count(old)):
             if not new:
                 return f"Nothing to do: the text to remove is not in {path}."
-            raise ToolFailed(
-                f"{shorten(old, 80)!r} is not in {path!r}. Read the file and copy the text exactly; it may have changed"
-            )
+            advice = "Read the file and copy the text exactly; it may have changed"
+            raise ToolFailed(f"{shown} is not in {path!r}. {advice}")
         if times > 1:
-            raise ToolFailed(
-                f"{shorten(old, 80)!r} is {times} times in {path!r}. Take more of the text around the right one"
-            )
+            advice = "Take more of the text around the right one"
+            raise ToolFailed(f"{shown} is {times} times in {path!r}. {advice}")
         # `was` refuses the write if the file changed after it was read, say from another turn.
         await context.files.replace(path, text.replace(old, new), was=text)
         return f"{path} is changed."

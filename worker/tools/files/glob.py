@@ -25,8 +25,9 @@ class GlobArguments(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             max_length=200,
-            description="Such as `notes/*.md` or `**/*.csv`: `*` is any text in one name, `?` one character, `**` any "
-            "folders. There are no other signs. A pattern without `/` is looked for in every folder.",
+            description="Such as `notes/*.md` or `**/*.csv`: `*` is any text in one name, `?` one "
+            "character, `**` any folders. There are no other signs. A pattern without `/` is looked "
+            "for in every folder.",
         ),
     ]
 
@@ -45,16 +46,23 @@ class Glob:
         found = await asyncio.to_thread(_matching, entries, arguments.pattern)
         if not found:
             return f"No file is named like {arguments.pattern!r}. list_dir shows what there is."
-        lines = [
-            entry.path if entry.size_bytes is None else f"{entry.path} ({entry.size_bytes:,} bytes)" for entry in found
-        ]
-        more = f"\n\n[{len(lines) - SHOWN} more; use a narrower pattern]" if len(lines) > SHOWN else ""
-        return "\n".join(lines[:SHOWN]) + more
+        lines = [f"{entry.path}{_size(entry)}" for entry in found]
+        return _listing(lines, SHOWN, "use a narrower pattern")
+
+
+def _size(entry: FileEntry) -> str:
+    return "" if entry.size_bytes is None else f" ({entry.size_bytes:,} bytes)"
+
+
+def _listing(lines: list[str], limit: int, advice: str) -> str:
+    more = f"\n\n[{len(lines) - limit} more; {advice}]" if len(lines) > limit else ""
+    return "\n".join(lines[:limit]) + more
 
 
 def _matching(entries: Sequence[FileEntry], pattern: str) -> list[FileEntry]:
     parts = _parts(pattern)
-    return [entry for entry in entries if not entry.path.endswith("/") and _fits(entry.path.split("/"), parts)]
+    files = (entry for entry in entries if not entry.path.endswith("/"))
+    return [file for file in files if _fits(file.path.split("/"), parts)]
 
 
 def _parts(pattern: str) -> list[str]:
@@ -62,7 +70,7 @@ def _parts(pattern: str) -> list[str]:
     parts = [part for part in pattern.strip().split("/") if part not in ("", ".")][:_PARTS]
     if len(parts) == 1:
         parts.insert(0, "**")
-    return [part for n, part in enumerate(parts) if not (part == "**" and parts[n - 1 : n] == ["**"])]
+    return [part for n, part in enumerate(parts) if part != "**" or parts[n - 1 : n] != ["**"]]
 
 
 def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
@@ -113,20 +121,23 @@ class ListDir:
 
     async def run(self, arguments: ListDirArguments, context: ToolContext) -> str:
         entries = await context.files.entries()
-        folder = "".join(f"{part}/" for part in arguments.path.strip().split("/") if part not in ("", "."))
+        folder = folder_prefix(arguments.path)
         inside = [entry for entry in entries if entry.path.startswith(folder)]
         if not inside:
             raise ToolFailed(_no_folder(arguments.path, [entry.path for entry in entries]))
         lines: set[str] = set()
         for entry in inside:
             name, deeper, _ = entry.path.removeprefix(folder).partition("/")
-            size = "" if entry.size_bytes is None else f" ({entry.size_bytes:,} bytes)"
             if name:
-                lines.add(f"{name}/" if deeper else f"{name}{size}")
+                lines.add(f"{name}/" if deeper else f"{name}{_size(entry)}")
         if not lines:
             return f"({arguments.path!r} is an empty folder)"
-        more = f"\n\n[{len(lines) - LISTED} more; use glob to narrow it]" if len(lines) > LISTED else ""
-        return "\n".join(sorted(lines)[:LISTED]) + more
+        return _listing(sorted(lines), LISTED, "use glob to narrow it")
+
+
+def folder_prefix(path: str) -> str:
+    """Return the beginning of all paths in a folder; `""` for the whole workspace."""
+    return "".join(f"{part}/" for part in path.strip().split("/") if part not in ("", "."))
 
 
 def _no_folder(path: str, paths: list[str]) -> str:

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
+from worker.tools.files.glob import folder_prefix
 
 SHOWN_CHARS: Final = 1000
 """Length of the extract that is shown of one entry, around the match."""
@@ -33,8 +34,9 @@ class GrepArguments(Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             max_length=200,
-            description="Words, parts of words or dates that must all stand in one line (in HISTORY.md: in one entry), "
-            'in any order and case, such as `2026-11 dentist`. A phrase goes in double quotes: `"blue car"`.',
+            description="Words, parts of words or dates that must all stand in one line (in "
+            "HISTORY.md: in one entry), in any order and case, such as `2026-11 dentist`. A phrase "
+            'goes in double quotes: `"blue car"`.',
         ),
     ]
     path: Annotated[
@@ -42,17 +44,6 @@ class GrepArguments(Struct, frozen=True, forbid_unknown_fields=True):
         Meta(description="The file or folder to look in, such as `HISTORY.md` or `notes`; leave out for all."),
     ] = None
     limit: Annotated[int, Meta(ge=1, le=100, description="How many places to show at most.")] = 20
-
-
-class GrepHit(Struct, frozen=True):
-    """One match: its file, its line (0 for an entry of HISTORY.md), and its text."""
-
-    path: str
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.text}" if self.line else f"{self.path}: {self.text}"
 
 
 class Grep:
@@ -70,37 +61,40 @@ class Grep:
     async def run(self, arguments: GrepArguments, context: ToolContext) -> str:
         terms = _terms(arguments.words)
         if not terms:
-            raise ToolFailed("there are no words to look for; give at least one, such as 'dentist' or '2026-11'")
+            advice = "give at least one, such as 'dentist' or '2026-11'"
+            raise ToolFailed(f"there are no words to look for; {advice}")
         names, one = await _files_to_search(context, arguments.path)
         hits, searched = await _search_files(context, names, terms, must=one)
-        left = len(names) - searched
-        unseen = f"{left} of {len(names)} files were not searched; name one, or a folder" if left else ""
+        notes = []
+        if (more := len(hits) - arguments.limit) > 0:
+            notes.append(f"{more} more; use more words to narrow it")
+        if left := len(names) - searched:
+            unseen = f"{left} of {len(names)} files were not searched"
+            notes.append(f"{unseen}; name one, or a folder")
+        note = f"[{'; '.join(notes)}]" if notes else ""
         if not hits:
-            where = arguments.path or "any file"
-            note = f" [{unseen}]" if unseen else ""
-            return f"Nothing in {where} has {arguments.words!r}. Try fewer or other words, or a part of a date.{note}"
-        more = len(hits) - arguments.limit
-        notes = [f"{more} more; use more words to narrow it"] if more > 0 else []
-        notes += [unseen] if unseen else []
-        return "\n\n".join(map(str, hits[: arguments.limit])) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
+            nothing = f"Nothing in {arguments.path or 'any file'} has {arguments.words!r}"
+            advice = "Try fewer or other words, or a part of a date."
+            return f"{nothing}. {advice} {note}".rstrip()
+        return "\n\n".join([*hits[: arguments.limit], *filter(None, [note])])
 
 
 async def _files_to_search(context: ToolContext, path: str | None) -> tuple[Sequence[str], bool]:
     """Return the files to search, and whether it is one that was named."""
     if path is None:
         return await context.files.names(), False
-    folder = "".join(f"{part}/" for part in path.strip().split("/") if part not in ("", "."))
+    folder = folder_prefix(path)
     inside = [name for name in await context.files.names() if name.startswith(folder)]
     return (inside, False) if inside else ([path], True)
 
 
 async def _search_files(
     context: ToolContext, names: Sequence[str], terms: Sequence[str], *, must: bool
-) -> tuple[list[GrepHit], int]:
+) -> tuple[list[str], int]:
     """Return matches, and the number of files searched before there were enough or the time was
     over. Only one file is held in memory at a time. With `must`, a file that cannot be read is an
     error."""
-    hits: list[GrepHit] = []
+    hits: list[str] = []
     until = context.clock.monotonic() + SEARCH_S
     for searched, name in enumerate(names):
         if len(hits) >= COUNTED or context.clock.monotonic() > until:
@@ -120,22 +114,23 @@ def _terms(words: str) -> list[str]:
     """Split words and quoted phrases: `a "b c"` are the terms `a` and `b c`."""
     pieces = words.split('"')
     plain = [word for piece in pieces[::2] for word in piece.split()]
-    return [term.casefold() for term in [*plain, *(piece.strip() for piece in pieces[1::2])] if term]
+    phrases = [piece.strip() for piece in pieces[1::2]]
+    return [term.casefold() for term in (*plain, *phrases) if term]
 
 
-def _search(path: str, text: str, terms: Sequence[str]) -> list[GrepHit]:
+def _search(path: str, text: str, terms: Sequence[str]) -> list[str]:
     return list(islice(_hits_in(path, text, terms), COUNTED))
 
 
-def _hits_in(path: str, text: str, terms: Sequence[str]) -> Iterator[GrepHit]:
+def _hits_in(path: str, text: str, terms: Sequence[str]) -> Iterator[str]:
     if path == _LOG:
         for entry in reversed(re.split(r"\n\n+", text)):
             if _has(entry, terms):
-                yield GrepHit(path, 0, _around(entry, terms[0]))
+                yield f"{path}: {_around(entry, terms[0])}"
     else:
         for number, line in enumerate(text.split("\n"), 1):
             if _has(line, terms):
-                yield GrepHit(path, number, _around(line.strip(), terms[0]))
+                yield f"{path}:{number}: {_around(line.strip(), terms[0])}"
 
 
 def _has(text: str, terms: Sequence[str]) -> bool:

@@ -30,9 +30,9 @@ class ReadFile:
 
     name = "read_file"
     description = (
-        "Read a text file, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) file; "
-        "look at a picture (PNG, JPEG, GIF, WebP). "
-        "A long one comes in pages: the note at the end says which `offset` comes next."
+        "Read a text file, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) "
+        "file; look at a picture (PNG, JPEG, GIF, WebP). A long one comes in pages: the note at the "
+        "end says which `offset` comes next."
     )
     parameters = ReadFileArguments
     safety: Safety = "read_only"
