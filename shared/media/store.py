@@ -25,12 +25,10 @@ from shared.media.reference import MediaRef, clean_name
 from shared.settings import MediaSettings
 
 DAY_S: Final = 86_400.0
+# Seconds after which an unfinished upload is deleted.
 PART_S: Final = 3600.0
-"""Seconds after which an unfinished upload is deleted."""
-
+# Free space without which no upload begins: the store of messages may be on the same disk.
 KEEP_FREE_BYTES: Final = 256 * 1024 * 1024
-"""Free space without which no upload begins: the store of messages may be on the same disk."""
-
 _PART: Final = ".part-"
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW

@@ -13,15 +13,12 @@ from shared.media.kinds import FileRejected, image_kind, image_size
 from shared.media.reference import PREFIX, MediaRef, read_reference
 from worker.agent.model.model import Image, image_mark
 
+# Limit of one picture, decoded: every large provider takes that much.
 IMAGE_LIMIT_BYTES: Final = 5 * 1024 * 1024
-"""Limit of one picture, decoded: every large provider takes that much."""
-
+# Limit of one message.
 MAX_IMAGES: Final = 8
-"""Limit of one message."""
-
+# Limit of a picture in a file: a small file may claim a huge size, which costs memory.
 FILE_PIXELS: Final = 50_000_000
-"""Limit of a picture in a file: a small file may claim a huge size, which costs memory."""
-
 _DATA_URL: Final = re.compile(r"data:(?P<type>[^,;]*)(?:;[^,;]*)*;base64,", re.ASCII)
 _DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 

@@ -24,9 +24,8 @@ TEXT_LIMIT_CHARS: Final = 1_000_000
 MEMORY_BYTES: Final = 768 * 1024 * 1024
 CPU_S: Final = 10
 WALL_S: Final = 30
+# Exit code of a child that refuses a file; the last line of its output is the reason.
 REFUSED_EXIT_CODE: Final = 3
-"""Exit code of a child that refuses a file; the last line of its output is the reason."""
-
 _HEAD_BYTES: Final = 64 * 1024
 
 _PDF: Final = b"%PDF-"

@@ -14,11 +14,9 @@ from worker.documents.reader import run_parser
 from worker.guards.response import WebResponse
 
 HTML_TYPES: Final = ("text/html", "application/xhtml+xml")
+# Content types that can be read.
 PAGE_TYPES: Final = (*HTML_TYPES, "text/*", "application/json", "*+json", "application/xml", "*+xml")
-"""Content types that can be read."""
-
-PARSE_S: Final = 15.0
-"""Time limit for parsing one page, including the start of the process."""
+PARSE_S: Final = 15.0  # time limit for parsing one page, including the start of the process
 PARSE_MEMORY_BYTES: Final = 1024**3
 PARSE_AT_ONCE: Final = 2
 

@@ -19,22 +19,18 @@ from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety
 
+# The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no person
+# present), a program that cannot press a button, or another agent (for a subagent).
 Seat = Literal["person", "schedule", "program", "subagent"]
-"""The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no
-person present), a program that cannot press a button, or another agent (for a subagent)."""
-
+# Channels in which a question cannot be answered.
 PROGRAMS: Final = frozenset({"api", "cli"})
-"""Channels in which a question cannot be answered."""
-
+# Limit of the arguments that are shown; the rest is counted.
 SHOWN_CHARS: Final = 4_000
-"""Limit of the arguments that are shown; the rest is counted."""
-
 ID_CHARS: Final = 10
 
 _WEB: Final = ("web_fetch", "web_search", "mcp_*")
+# Folders of a workspace with files that people sent and results of tools.
 _FOREIGN_FOLDERS: Final = ("inbox", "results")
-"""Folders of a workspace with files that people sent and results of tools."""
-
 _REFUSALS: Final[dict[Seat, str]] = {
     "schedule": "it needs a person's yes, and a schedule's turn has nobody to ask. Say what should be done instead",
     "program": "it needs a person's yes, and nobody can be asked here. Say what should be done instead",

@@ -19,9 +19,8 @@ from worker.guards.addresses import WebPolicy, WebTarget, check_address, parse_t
 from worker.guards.networks import Address
 from worker.guards.response import WebRequest, WebResponse
 
+# Return all addresses of a host (and port). Raises OSError when it has none.
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Return all addresses of a host (and port). Raises OSError when it has none."""
-
 FETCH_BYTES: Final = 2 * 1024 * 1024
 FETCH_S: Final = 20.0
 CONNECT_S: Final = 5.0

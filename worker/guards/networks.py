@@ -30,6 +30,7 @@ _NETWORKS: Final[dict[str, tuple[str, ...]]] = {
 }
 _BLOCKED: Final = tuple((ip_network(one), kind) for kind, all in _NETWORKS.items() for one in all)
 _PUBLIC_IPV6: Final = IPv6Network("2000::/3")
+# Addresses at which clouds hand out the credentials of a machine. Some are public addresses.
 METADATA: Final = frozenset(
     ip_address(address)
     for address in (
@@ -37,8 +38,6 @@ METADATA: Final = frozenset(
         *("168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
     )
 )
-"""Addresses at which clouds hand out the credentials of a machine. Some are public addresses."""
-
 _TUNNELS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 

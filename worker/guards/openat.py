@@ -25,8 +25,7 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # non-blocking: a FIFO must not hang us
 _FOLDER_MODE: Final = 0o700
 
-DEPTH_LIMIT: Final = 48
-"""Folders deeper than this can be neither measured nor opened."""
+DEPTH_LIMIT: Final = 48  # folders deeper than this can be neither measured nor opened
 
 
 class OddFile(OSError):

@@ -12,9 +12,8 @@ from shared.errors import ToolFailed
 
 THREADS: Final = 8
 LIMIT_S: Final = 10.0
+# Wait of a cancelled call for its thread: normally nothing of it runs when it has returned.
 GRACE_S: Final = 1.0
-"""Wait of a cancelled call for its thread: normally nothing of it runs when it has returned."""
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -18,15 +18,12 @@ from worker.guards.paths import split_path
 from worker.guards.threads import FileThreads, StopSignal
 from worker.guards.usage import WorkspaceUsage, disk_time_ns, erase_folder, measure_usage, restore_quota
 
+# Limit for reading one file.
 FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""Limit for reading one file."""
-
+# Limit for writing one file.
 WRITE_LIMIT_BYTES: Final = 2 * 1024 * 1024
-"""Limit for writing one file."""
-
+# File systems that do not depend on another machine.
 LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
-"""File systems that do not depend on another machine."""
-
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _AT_ONCE: Final = 2
 

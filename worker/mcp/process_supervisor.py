@@ -19,9 +19,8 @@ import subprocess
 import sys
 import time
 
+# Time that a server has between the end of its input and SIGKILL.
 GRACE_S = 1.0
-"""Time that a server has between the end of its input and SIGKILL."""
-
 CANNOT_START = 127
 TOO_LONG = 3
 

@@ -22,14 +22,10 @@ RELIST_S: Final = 300.0
 """Interval at which the list of tools is requested: not every server reports changes."""
 MIN_INTERVAL_S: Final = 0.5
 """Shortest time between two attempts to connect, and between two requests for the list."""
-WAITS_S: Final = (0.5, 30.0)
-"""First and longest wait between attempts to connect."""
-STEADY_S: Final = 10.0
-"""A session that lived this long was a good one, and resets the waits."""
-RECONNECT_S: Final = 10.0
-"""Time that a call waits for a session."""
-STDERR_LINES: Final = 1000
-"""Lines of stderr that are logged for one process."""
+WAITS_S: Final = (0.5, 30.0)  # first and longest wait between attempts to connect
+STEADY_S: Final = 10.0  # a session that lived this long was a good one, and resets the waits
+RECONNECT_S: Final = 10.0  # time that a call waits for a session
+STDERR_LINES: Final = 1000  # lines of stderr that are logged for one process
 SHORTEST_SECRET: Final = 8
 
 log = logger("mcp-servers")

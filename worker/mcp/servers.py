@@ -19,8 +19,7 @@ from worker.mcp.wire import TOOLS_OFFERED, Connect, tool_name
 
 FIRST_LIST_S: Final = 10.0
 """Wait of a turn for servers that still connect; then it goes on without their tools."""
-CLOSE_S: Final = 8.0
-"""Time that the servers have to end; then they are killed."""
+CLOSE_S: Final = 8.0  # time that the servers have to end; then they are killed
 REFUSALS_LOGGED: Final = 200
 
 log = logger("mcp-servers")

@@ -19,12 +19,10 @@ from mcp.client.streamable_http import streamable_http_client
 from shared.settings import McpServerSettings, child_environment
 from worker.mcp.wire import MESSAGE_BYTES
 
-SSE_READ_S: Final = 300.0
-"""Time that a stream of events may be silent."""
+SSE_READ_S: Final = 300.0  # time that a stream of events may be silent
 GOODBYE_S: Final = 2.0
+# Variables that a server inherits from the worker's environment.
 INHERITED: Final = ("PATH", "LANG")
-"""Variables that a server inherits from the worker's environment."""
-
 _SUPERVISOR: Final = str(Path(__file__).with_name("process_supervisor.py"))
 
 

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from shared.settings import McpServerSettings
 from worker.documents.untrusted import strip_hidden
 
-MESSAGE_BYTES: Final = 4 * 1024 * 1024
-"""Longest message that a server may send."""
+MESSAGE_BYTES: Final = 4 * 1024 * 1024  # longest message that a server may send
 
 
 PREFIX: Final = "mcp_"
@@ -25,9 +24,8 @@ DESCRIPTION_CHARS: Final = 1000
 NAME_CHARS: Final = 256
 SCHEMA_BYTES: Final = 8 * 1024
 SCHEMA_DEPTH: Final = 12
+# Limit for one server: a model that is offered hundreds of tools chooses badly.
 TOOLS_OFFERED: Final = 64
-"""Limit for one server: a model that is offered hundreds of tools chooses badly."""
-
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _COMBINED: Final = ("anyOf", "oneOf", "allOf", "not", "enum", "$ref")

@@ -15,9 +15,8 @@ from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroke
 from worker.sandbox.layout import OWN_PROCESSES, PATH, SandboxUser
 from worker.sandbox.processes import usage_below
 
+# Interval at which memory and processes are measured.
 MEASURE_INTERVAL_S: Final = 0.1
-"""Interval at which memory and processes are measured."""
-
 START_S: Final = 20.0
 KILL_S: Final = 20.0
 _STATUS_BYTES: Final = 4096

@@ -10,10 +10,9 @@ import msgspec
 
 from shared.errors import ShoalError
 
+# Path of the workspace inside, in a tier that can choose it; in every tier the workspace is `$HOME`
+# and the working folder.
 WORKSPACE: Final = "/workspace"
-"""Path of the workspace inside, in a tier that can choose it; in every tier the workspace is
-`$HOME` and the working folder."""
-
 Ending = Literal["exit", "signal", "wall", "cpu", "memory", "processes", "output", "room"]
 """The end of a command: its own exit, a signal from itself, or a limit (then all of it was killed).
 `room` is the quota of the workspace."""
@@ -31,11 +30,9 @@ class CommandLimits(msgspec.Struct, frozen=True):
     cpu_s: int = 60
     memory_bytes: int = 512 * 1024 * 1024
     processes: int = 64
-    file_bytes: int = 64 * 1024 * 1024
-    """Size of one file."""
+    file_bytes: int = 64 * 1024 * 1024  # size of one file
     wall_s: float = 60.0
-    output_bytes: int = 1024 * 1024
-    """Output that is kept; a command that writes more is killed."""
+    output_bytes: int = 1024 * 1024  # output that is kept; a command that writes more is killed
 
 
 class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,12 +15,9 @@ from typing import Final
 
 from worker.sandbox.processes import NO_NEW_PRIVILEGES, prctl
 
-NEEDED_ABI: Final = 3
-"""Before this version a file outside could be truncated. Linux 6.2 has it."""
-
+NEEDED_ABI: Final = 3  # before this version a file outside could be truncated. Linux 6.2 has it.
+# From this version on a confined process signals only its own confinement (Linux 6.12).
 SIGNALS_ABI: Final = 6
-"""From this version on a confined process signals only its own confinement (Linux 6.12)."""
-
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every architecture
 _VERSION: Final = 1
 _PATH_BENEATH: Final = 1

@@ -19,19 +19,13 @@ import msgspec
 
 from worker.sandbox.command import WORKSPACE, CommandLimits, SandboxBroken, SandboxCommand
 
-UID: Final = 1000
-"""User id of the command, as it sees it."""
-
+UID: Final = 1000  # user id of the command, as it sees it
 TMP_BYTES: Final = 128 * 1024 * 1024
 SHM_BYTES: Final = 16 * 1024 * 1024
 OPEN_FILES: Final = 256
-OWN_PROCESSES: Final = 3
-"""The first inner process of bubblewrap and the shells around a command."""
-
+OWN_PROCESSES: Final = 3  # the first inner process of bubblewrap and the shells around a command
 CPU_GRACE_S: Final = 2
-NO_LIMITS: Final = 125
-"""Exit code of a shell that could not set the limits."""
-
+NO_LIMITS: Final = 125  # exit code of a shell that could not set the limits
 TMP: Final = "/tmp"  # noqa: S108 (the command's own, in memory)
 _SHM: Final = "/dev/shm"  # noqa: S108
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -70,9 +70,7 @@ class SandboxFinder:
         self._settings = settings
         self._on_found = on_found
         self._tiers = tiers
-        self.first_try_done = asyncio.Event()
-        """Set when it is known whether there is a sandbox."""
-
+        self.first_try_done = asyncio.Event()  # set when it is known whether there is a sandbox
         self._sandbox: Sandbox | SandboxOff | None = None
 
     async def find(self) -> None:

@@ -23,15 +23,9 @@ from worker.guards.workspace import Workspace, Workspaces
 from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, SandboxBroken, SandboxCommand
 
 LONGEST_S: Final = 600.0
-AT_ONCE: Final = 8
-"""The most commands of a worker that run at a time; others wait."""
-
-MEASURE_S: Final = 0.5
-"""Interval at which the workspace is measured while a command runs."""
-
-SHOWN_BYTES: Final = 4096
-"""The most output that is shown with a failure."""
-
+AT_ONCE: Final = 8  # the most commands of a worker that run at a time; others wait
+MEASURE_S: Final = 0.5  # interval at which the workspace is measured while a command runs
+SHOWN_BYTES: Final = 4096  # the most output that is shown with a failure
 _BEYOND_S: Final = 300.0
 _OUT_OF_HAND: Final = 2
 _SIGNALLED: Final = 128

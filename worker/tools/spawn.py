@@ -16,9 +16,8 @@ from shared.store.subagents.subagents import AwaitedSubagent
 from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
 
+# The longest wait of a turn for a subagent; after that its result arrives as a message.
 WAIT_S: Final = 300.0
-"""The longest wait of a turn for a subagent; after that its result arrives as a message."""
-
 LOOK_FIRST_S: Final = 0.05
 LOOK_CAP_S: Final = 0.5
 TASK_CHARS: Final = 16_000

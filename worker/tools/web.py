@@ -55,9 +55,8 @@ class WebSearch:
         return fence_web_text("\n\n".join(shown))
 
 
+# Limit of shown text: less than that of a tool's result, so that notes are not cut.
 PAGE_BYTES: Final = 8 * 1024
-"""Limit of shown text: less than that of a tool's result, so that notes are not cut."""
-
 _URL_CHARS: Final = 1000
 _WAIT_S: Final = 20.0  # for a turn among those who fetch or parse at the same time
 

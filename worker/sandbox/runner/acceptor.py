@@ -18,9 +18,7 @@ from shared.errors import SettingsError
 from shared.log import logger
 from worker.sandbox.runner import frames
 
-REQUEST_S: Final = 10.0
-"""Time that a worker has to send its request."""
-
+REQUEST_S: Final = 10.0  # time that a worker has to send its request
 LINGER_S: Final = 1.0
 CONNECTION_LIMIT: Final = 128
 _READ_BYTES: Final = 256 * 1024
@@ -33,8 +31,7 @@ class WorkerConnection:
 
     def __init__(self, peer: socket.socket) -> None:
         self.socket = peer
-        self.closed = False
-        """Set when the worker has hung up: its command is not run any more."""
+        self.closed = False  # set when the worker has hung up: its command is not run any more
         self.replied = False
         self.frames = frames.FrameBodies(frames.REQUEST_LIMIT_BYTES)
         self.requested = False

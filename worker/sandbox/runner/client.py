@@ -14,9 +14,8 @@ from worker.sandbox.command import Finished, SandboxBroken, SandboxCommand
 from worker.sandbox.runner import frames
 
 CONNECT_S: Final = 5.0
+# Time that a command may take beyond its own limit: for the queue, its start and its end.
 OVERHEAD_S: Final = 30.0
-"""Time that a command may take beyond its own limit: for the queue, its start and its end."""
-
 HANG_UP_S: Final = 5.0
 _READ_BYTES: Final = 64 * 1024
 _CONNECTION_LOST: Final = (

@@ -23,9 +23,8 @@ from worker.sandbox.command import SandboxCommand
 from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, command_environment, shell_argv
 from worker.sandbox.processes import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
 
+# Files of a command are open to its user and to the workspace's group, the worker's.
 UMASK: Final = 0o007
-"""Files of a command are open to its user and to the workspace's group, the worker's."""
-
 _PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _ETC: Final = (
     *("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic"),

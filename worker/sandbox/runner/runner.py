@@ -32,12 +32,8 @@ from worker.sandbox.runner.acceptor import Acceptor, WorkerConnection
 from worker.sandbox.runner.confined_process import CommandPlace
 from worker.sandbox.runner.supervisor import FOLDER_MODE, CommandSupervisor
 
-STOP_S: Final = 3.0
-"""Time that a supervisor has after SIGTERM before it is killed itself."""
-
-QUEUE_S: Final = 20.0
-"""Time that a command waits for others to end."""
-
+STOP_S: Final = 3.0  # time that a supervisor has after SIGTERM before it is killed itself
+QUEUE_S: Final = 20.0  # time that a command waits for others to end
 TOKENS_KEPT: Final = 10_000
 _TICK_S: Final = 0.25
 _BRIEFLY_S: Final = 0.01
@@ -68,9 +64,8 @@ class Runner:
         self._waiting: list[tuple[WorkerConnection, SandboxCommand, float]] = []
         self._tokens: dict[str, int] = {}
         self._stopping = False
+        # Dying processes of killed supervisors. Nothing starts while there are any.
         self._orphans: set[int] = set()
-        """Dying processes of killed supervisors. Nothing starts while there are any."""
-
         self._wake, self._wakeup = socket.socketpair()
 
     def run(self) -> None:

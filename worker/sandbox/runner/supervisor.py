@@ -23,12 +23,8 @@ from worker.sandbox.runner.confined_process import CommandPlace, exec_command
 from worker.sandbox.shown_files import hide_files, show_files
 
 WATCH_MS: Final = 50
-MEASURE_S: Final = 0.5
-"""Interval at which the workspace is measured."""
-
-SEND_S: Final = 10.0
-"""Time that the worker has to read the last reply."""
-
+MEASURE_S: Final = 0.5  # interval at which the workspace is measured
+SEND_S: Final = 10.0  # time that the worker has to read the last reply
 FOLDER_MODE: Final = 0o700
 _SHELL_SIGNALLED: Final = 128
 SUPERSEDED: Final = "the runner killed it: a newer turn of its session has begun, or the runner stops"

@@ -14,15 +14,9 @@ from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.tools.files.glob import folder_prefix
 
-SHOWN_CHARS: Final = 1000
-"""Length of the extract that is shown of one entry, around the match."""
-
-SEARCH_S: Final = 12.0
-"""Time limit of a search; the answer says how many files are left."""
-
-COUNTED: Final = 1000
-"""After this number of matches no further file is searched."""
-
+SHOWN_CHARS: Final = 1000  # length of the extract that is shown of one entry, around the match
+SEARCH_S: Final = 12.0  # time limit of a search; the answer says how many files are left
+COUNTED: Final = 1000  # after this number of matches no further file is searched
 _BEFORE_CHARS: Final = 300
 _LOG: Final = "HISTORY.md"
 
