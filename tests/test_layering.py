@@ -25,9 +25,6 @@ DOORS = {
     "starlette": ("gateway.app", "gateway.channels.web", "gateway.platform.webhooks"),
     "uvicorn": (
         "gateway.channels.web.socket.connection",
-        "gateway.channels.web.http.server",
-        "gateway.platform.webhooks",
-        "shared.process.health",
         "shared.process.listening",
     ),
     "markdown_it": ("gateway.channels.web.markdown", "gateway.text.tree"),

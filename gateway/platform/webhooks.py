@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
-import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -65,19 +64,7 @@ class WebhookServer:
         if not self._handlers:
             return
         self._socket = listener(self._settings.host, self._settings.port, section="hooks")
-        config = uvicorn.Config(
-            self._serve,
-            interface="asgi3",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        server = Server(config)
+        server = Server(self._serve, interface="asgi3", http="httptools", ws="none")
         serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="hooks")
         log.info("hooks listening", address=self.address, channels=sorted(self._handlers))
         try:

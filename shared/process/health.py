@@ -8,8 +8,6 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-import uvicorn
-
 from shared.metrics import render
 from shared.process.listening import PortInUse, Server, listener
 
@@ -61,17 +59,7 @@ class HealthServer:
             if not self._spare:
                 raise
             self._socket = listener(self._host, 0, section="metrics", backlog=64)
-        config = uvicorn.Config(
-            self._answer,
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            lifespan="off",
-            ws="none",
-            timeout_graceful_shutdown=1,
-        )
-        self._server = Server(config)
+        self._server = Server(self._answer, interface="asgi3", ws="none", server_header=True)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="health")
 
     async def stop(self) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import uvicorn
 
@@ -52,8 +53,12 @@ def address_of(listening: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server without its signal handlers: the process decides when its services end,
-    and in which order."""
+    """A uvicorn server without its signal handlers, for the process decides when its services end,
+    and without its log. `more` are settings of uvicorn."""
+
+    def __init__(self, app: Callable[..., Any], **more: Any) -> None:
+        usual = {"log_config": None, "access_log": False, "proxy_headers": False, "server_header": False}
+        super().__init__(uvicorn.Config(app, lifespan="off", timeout_graceful_shutdown=1, **(usual | more)))
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.channels.web.socket.connection import PageConnection
@@ -33,21 +32,13 @@ class WebServer(Server):
 
     def __init__(self, app: ASGIApp, *, on_started: Callable[[], None]) -> None:
         super().__init__(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                ws=PageConnection,
-                ws_max_size=FRAME_LIMIT_BYTES,
-                ws_ping_interval=PING_S,
-                ws_ping_timeout=PING_S,
-                ws_per_message_deflate=False,
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
+            app,
+            http="httptools",
+            ws=PageConnection,
+            ws_max_size=FRAME_LIMIT_BYTES,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=PING_S,
+            ws_per_message_deflate=False,
         )
         self._on_started = on_started
 
