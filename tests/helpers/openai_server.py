@@ -206,8 +206,18 @@ async def _while_there(reader: Reader, work: Coroutine[Any, Any, None]) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(port: int = 0) -> AsyncIterator[int]:
-    """The server inside the running loop; gives its port."""
-    handle = Server().handle
+    """The server inside the running loop; gives its port. Its connections end with it."""
+    scripted = Server()
+    handlers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    async def handle(reader: Reader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handlers[task] = writer
+        try:
+            await scripted.handle(reader, writer)
+        finally:
+            del handlers[task]
 
     def protocol() -> asyncio.StreamReaderProtocol:
         reader = Reader()
@@ -216,6 +226,11 @@ async def serving(port: int = 0) -> AsyncIterator[int]:
     server = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port, backlog=2048)
     async with server:
         yield server.sockets[0].getsockname()[1]
+        # A handler notices the end of its connection a few steps of the loop later.
+        for writer in handlers.values():
+            writer.transport.abort()
+        if handlers:
+            await asyncio.wait(handlers)
 
 
 class ScriptedOpenAI:
