@@ -25,7 +25,8 @@ WIRE: Final = ("shared/store/lua", "shared/messages")
 """What two versions share a Redis by: the scripts, and the records."""
 
 TOPS: Final = ("console", "gateway", "shared", "shoal", "worker")
-_HEADER: Final = re.compile(r"^-- (?:KEYS|ARGV|returns|       ).*$", re.MULTILINE)
+_HEADER: Final = re.compile(r"^-- (KEYS|ARGV)((?:   .*\n(?:--  )?)+)", re.MULTILINE)
+_NUMBERS: Final = re.compile(r"(?:(?<=  )|(?<=: ))(?:[1-9]\d* )+")
 
 
 @cache
@@ -64,13 +65,21 @@ class PreviousClient(RedisClient):
 
 
 def same_calls(folder: Path, names: tuple[str, ...]) -> bool:
-    """Tell whether these scripts take and return the same in both versions, by their headers."""
+    """Tell whether these scripts take as many keys and arguments in both versions."""
     lua = folder / "shared/store/lua"
     return all(
         (lua / f"{name}.lua").exists()
-        and _HEADER.findall((lua / f"{name}.lua").read_text()) == _HEADER.findall(load(name).source)
+        and parameters((lua / f"{name}.lua").read_text()) == parameters(load(name).source)
         for name in names
     )
+
+
+def parameters(source: str) -> dict[str, list[int]]:
+    """The numbers under which a script's header names its KEYS and its ARGV, whatever it says of them."""
+    return {
+        kind: [int(number) for numbers in _NUMBERS.findall(text) for number in numbers.split()]
+        for kind, text in _HEADER.findall(source)
+    }
 
 
 def _git(*words: str, check: bool = True) -> str:
