@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 from shared.errors import ShoalError
 from shared.process.resp import RespConnection, RespError
-from shared.settings.sections.redis import EMBEDDED_URL_FILE
+from shared.settings.sections.redis_access import EMBEDDED_URL_FILE
 
 _CONFIG_FILE = "valkey.conf"
 _LOCK_FILE = "valkey.lock"

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from shared.ids import log_id, split_session
 from shared.redaction import MASK, redact, redacted
-from shared.settings.sections.log import LogSettings
+from shared.settings.sections.processes import LogSettings
 
 # structlog imports rich, if installed, for tracebacks with local variables. We never let it write
 # those, and rich would be a sixth of what a process imports. A module that is None in sys.modules

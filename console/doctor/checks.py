@@ -17,7 +17,7 @@ from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
 from console.top.problems import server_problems, serves, unserved
 from shared.errors import RedisAway, SettingsError
 from shared.settings import Settings, load
-from shared.settings.sections.redis import EMBEDDED_URL_FILE
+from shared.settings.sections.redis_access import EMBEDDED_URL_FILE
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import WHY_OFF, Presence, channel_state, channel_why
 from shared.store.fleet.redis_server import ServerFacts

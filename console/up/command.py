@@ -20,7 +20,7 @@ from console.up.supervisor import Child, Reaper, Supervisor, Terminal
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError
 from shared.settings import Settings, child_environment, load
-from shared.settings.sections.redis import EMBEDDED
+from shared.settings.sections.redis_access import EMBEDDED
 
 _TOKEN_FILE: Final = "web.token"  # noqa: S105 - the name of a file
 _STEPS: Final = {"gateway": 0, "worker": 1, "valkey": 2}  # who ends first

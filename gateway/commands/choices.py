@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext
-from shared.settings import InboxSettings, ModelSettings
-from shared.settings.sections.chats import POLICIES
+from shared.settings import ModelSettings
+from shared.settings.sections.chats import POLICIES, InboxSettings
 from shared.settings.sections.chats import Busy as Policy
 
 DEFAULT: Final = "default"

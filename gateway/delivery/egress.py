@@ -21,7 +21,7 @@ from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.log import logger
 from shared.media.store import MediaStore
-from shared.settings import DeliverySettings
+from shared.settings.sections.gateways import DeliverySettings
 from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all, event_within

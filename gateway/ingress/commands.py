@@ -21,8 +21,7 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.metrics import COMMANDS
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.background_jobs import MemoryJobs, forget_media
-from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.jobs import Jobs, MemoryJobs, forget_media
 from shared.store.sessions.session import ApprovalRejected, CommandAnswered, InboxChanged, Sessions
 from shared.store.turns.approvals import ApprovalOutcome
 from shared.store.turns.inbox import InboxLimits, scope_of

@@ -21,7 +21,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import READ_CHANNELS
 from shared.store.turns.approvals import Approvals
 from shared.store.turns.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits
-from shared.store.turns.withdrawals import WithdrawalOutcome, Withdrawals
+from shared.store.turns.known_messages import WithdrawalOutcome, Withdrawals
 
 log = logger("ingress")
 

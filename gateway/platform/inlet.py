@@ -26,8 +26,8 @@ from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_IGNOR
 from shared.settings import Settings
 from shared.store.access.pairing import Pairings
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.dedupe import SeenMessages
 from shared.store.turns.inbox import OVERLOADED
+from shared.store.turns.known_messages import SeenMessages
 
 NOTED: Final = 10_000
 """At most this many chats' notes are cached by a process; past it the cache is emptied."""

@@ -21,7 +21,7 @@ from gateway.platform.protocol import HookAnswer, HookRequest
 from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.process.listening import Server, address_of, listener
-from shared.settings import HooksSettings
+from shared.settings.sections.gateways import HooksSettings
 
 PREFIX: Final = "/hooks/"
 METHODS: Final = ("GET", "POST")

@@ -23,7 +23,7 @@ from proof.bench.table import Figure, Report
 from shared.messages.codec import encode
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import UserEntry
-from shared.settings.sections.tracing import TracingSettings
+from shared.settings.sections.processes import TracingSettings
 from shared.store.turns.inbox import Accepted
 from shared.store.turns.queue import Claim, TurnWork
 from shared.tracing import continued, current_traceparent, fresh, is_on, process, span

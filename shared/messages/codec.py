@@ -1,9 +1,7 @@
 """Encoding of the records that cross a process border: msgpack, limited in size and depth, with a
-version.
-
-A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that the
-version before and the one after can read it. No bytes can make this module import or run code.
-"""
+version. A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that
+the version before and the one after can read it. No bytes can make this module import or run
+code."""
 
 from __future__ import annotations
 
@@ -34,11 +32,8 @@ def encode(record: msgspec.Struct) -> bytes:
 
 
 class Decoder(Generic[T]):
-    """A decoder for one kind of record, created once, at import.
-
-    Raises BadRecord with a code: `record_too_big`, `record_too_deep`, `record_malformed`,
-    `record_wrong_shape`.
-    """
+    """A decoder for one kind of record, created once, at import. Raises BadRecord with a code:
+    `record_too_big`, `record_too_deep`, `record_malformed`, `record_wrong_shape`."""
 
     def __init__(self, kind: Any, *, limit_bytes: int = RECORD_LIMIT_BYTES) -> None:
         self._decode = msgspec.msgpack.Decoder(kind).decode
@@ -48,15 +43,24 @@ class Decoder(Generic[T]):
     def __call__(self, data: bytes) -> T:
         return self._decode_checked(self._decode, data)  # type: ignore[no-any-return]
 
+    def or_none(self, data: bytes) -> T | None:
+        """Decode a record; None for one that cannot be read, such as one of a newer version."""
+        try:
+            return self(data)
+        except BadRecord:
+            return None
+
     def every(self, records: Sequence[bytes]) -> list[T]:
         """Decode many records, much faster than one by one. Raises for the first that cannot be
         read, or when together they are larger than one may be."""
         # One array header and all records behind it: msgspec decodes them in one call.
-        return self._decode_checked(self._decode_list, b"".join([_ARRAY, len(records).to_bytes(4), *records]))  # type: ignore[no-any-return]
+        array = b"".join([_ARRAY, len(records).to_bytes(4), *records])
+        return self._decode_checked(self._decode_list, array)  # type: ignore[no-any-return]
 
     def _decode_checked(self, decode: Callable[[bytes], Any], data: bytes) -> Any:
         if len(data) > self._limit_bytes:
-            raise BadRecord("record_too_big", f"a record of {len(data)} bytes is over the limit of {self._limit_bytes}")
+            over = f"a record of {len(data)} bytes is over the limit of {self._limit_bytes}"
+            raise BadRecord("record_too_big", over)
         try:
             return decode(data)
         except msgspec.ValidationError as exc:

@@ -13,12 +13,9 @@ from shared.messages.transcript import TranscriptEntry
 
 
 class SayEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """A line for the log of a chat, now. `session` names the chat.
-
-    For another chat than the turn's own, `listed_for` is the person in whose list of chats it
-    moves up, and `history` is added to that chat's conversation, so that a later turn there
-    knows of it.
-    """
+    """A line for the log of a chat, now. `session` names the chat. For another chat than the turn's
+    own, `listed_for` is the person in whose list of chats it moves up, and `history` is added to
+    that chat's conversation, so that a later turn there knows of it."""
 
     session: str
     line: OutboundMessage

@@ -23,13 +23,10 @@ NO_ORIGIN: Final = "cli"
 
 
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="in"):
-    """One message on its way to the agent.
-
-    `id` is the platform's own id, by which a second delivery is recognised. `timestamp` is in
-    ms. `thread` names a side conversation with a session of its own. `traceparent` is W3C trace
-    context. `history` is the conversation before it, for a session that exists for this message
-    alone.
-    """
+    """One message on its way to the agent. `id` is the platform's own id, by which a second
+    delivery is recognised. `timestamp` is in ms. `thread` names a side conversation with a session
+    of its own. `traceparent` is W3C trace context. `history` is the conversation before it, for a
+    session that exists for this message alone."""
 
     channel: str
     chat_id: str

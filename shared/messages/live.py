@@ -20,12 +20,9 @@ class TurnEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type
 
 
 class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="delta"):
-    """More text of the running reply.
-
-    `seq` counts from 0 within (turn, attempt). `full` means that `text` is everything so far and
-    replaces what is shown: sent first, at times in between, and whenever shown text is
-    withdrawn.
-    """
+    """More text of the running reply. `seq` counts from 0 within (turn, attempt). `full` means that
+    `text` is everything so far and replaces what is shown: sent first, at times in between, and
+    whenever shown text is withdrawn."""
 
     turn: int
     attempt: int

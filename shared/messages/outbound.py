@@ -1,4 +1,4 @@
-"""Messages to a chat, and the lines of a chat's log."""
+"""Messages to a chat, the lines of a chat's log, and stored answers of requests over HTTP."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import msgspec
 from shared.messages.codec import Decoder
 
 OutboundKind = Literal["reply", "stopped", "apology", "notice", "command", "withdrawn"]
-"""Kinds of messages. A notice and the answer to a command appear while a turn runs; the latter
-ends every turn up to its `turn`. A withdrawn message is named in `in_reply_to` and gets no
-answer."""
+"""Kinds of messages. A notice and the answer to a command appear while a turn runs; the latter ends
+every turn up to its `turn`. A withdrawn message is named in `in_reply_to` and gets no answer."""
 
 
 ApprovalState = Literal["open", "yes", "no"]
@@ -19,11 +18,9 @@ ApprovalState = Literal["open", "yes", "no"]
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question whether a tool may run, for channels that show more than its text, or (`yes`,
-    `no`) its answer.
-
-    `digest` identifies the exact arguments; `arguments` shows them, without secrets and perhaps
-    cut. After `expires_at` (ms) it counts as a no. `by` is the sender who answered.
-    """
+    `no`) its answer. `digest` identifies the exact arguments; `arguments` shows them, without
+    secrets and perhaps cut. After `expires_at` (ms) it counts as a no. `by` is the sender who
+    answered."""
 
     id: str
     state: ApprovalState
@@ -47,13 +44,11 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """One message from Shoal to a chat. `turn` is the number of the message it answers,
     `in_reply_to` the ids of those messages.
 
-    `media` are references (`shared.media.reference`), `buttons` texts that a person may send
-    with one press. `sent_by_tool` marks a notice that the agent sent by its message tool during
-    a turn; the reply that ends such a turn has no content and is not shown. `approval` marks a
-    notice that asks for an approval, or shows the answer. `unfinished` marks a reply that is not
-    whole and says why: too many rounds, or a budget that is used up. `traceparent` is W3C trace
-    context.
-    """
+    `media` are references (`shared.media.reference`), `buttons` texts that a person may send with
+    one press. `sent_by_tool` marks a notice that the agent sent by its message tool during a turn;
+    the reply that ends such a turn has no content and is not shown. `approval` marks a notice that
+    asks for an approval, or shows the answer. `unfinished` marks a reply that is not whole and says
+    why: too many rounds, or a budget that is used up. `traceparent` is W3C trace context."""
 
     content: str
     turn: int
@@ -85,3 +80,25 @@ class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 LogLine = OutboundMessage | UserLine
 
 decode_line: Decoder[LogLine] = Decoder(LogLine)
+
+
+class RequestFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """Reason why there is no text: an HTTP status, a code for programs, a message for people."""
+
+    status: int
+    code: str
+    message: str
+
+
+class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="answer"):
+    """The text, or the reason why there is none, for a client that repeats its request. `length`:
+    something was left out, as the text says."""
+
+    text: str = ""
+    finish: Literal["stop", "length"] = "stop"
+    usage: TokensUsed | None = None
+    failed: RequestFailed | None = None
+    v: int = 1
+
+
+decode_answer: Decoder[StoredAnswer] = Decoder(StoredAnswer, limit_bytes=1024 * 1024)

@@ -94,10 +94,8 @@ decode_schedule: Decoder[Schedule] = Decoder(Schedule)
 def tick_message(
     schedule: Schedule, tick_ms: int, *, now_ms: int, late: bool, text: str, traceparent: str | None = None
 ) -> InboundMessage:
-    """Build the message for a tick: `text`, and a note that no person wrote it just now.
-
-    Its id is made of schedule and tick, so that it stays one message however often it is sent.
-    """
+    """Build the message for a tick: `text`, and a note that no person wrote it just now. Its id is
+    made of schedule and tick, so that it stays one message however often it is sent."""
     due = local_time(tick_ms, schedule.timezone)
     what = "The heartbeat of this chat" if schedule.heartbeat else f"Schedule {schedule.id} of this chat"
     note = f"{what} was due at {due}, and runs only now" if late else f"{what} runs now, at {due}"
@@ -139,13 +137,10 @@ def describe_plan(schedule: Schedule) -> str:
         case AtPlan(at_ms=at_ms):
             return f"once, at {local_time(at_ms, schedule.timezone)}"
         case EveryPlan(every_ms=every_ms):
-            return f"every {_span(every_ms / 1000)}"
+            seconds = every_ms / 1000
+            for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+                if seconds >= size and seconds % size == 0:
+                    return f"every {seconds / size:g} {unit}"
+            return f"every {seconds:g} s"
         case CronPlan(expression=expression, timezone=timezone):
             return f"at {expression!r} ({timezone})"
-
-
-def _span(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds:g} s"

@@ -87,12 +87,10 @@ class JoinEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="approval"):
-    """A person was asked whether a call may run, and the turn waits for the answer.
-
-    `id` names the question in its chat. `digest` is the SHA-256 of tool and arguments: only
-    these may run. `arguments` are they as the chat showed them. `people` are the senders who may
-    answer; empty means everybody who may write there. Times are the server's, in ms.
-    """
+    """A person was asked whether a call may run, and the turn waits for the answer. `id` names the
+    question in its chat. `digest` is the SHA-256 of tool and arguments: only these may run.
+    `arguments` are they as the chat showed them. `people` are the senders who may answer; empty
+    means everybody who may write there. Times are the server's, in ms."""
 
     id: str
     call_id: str

@@ -1,8 +1,6 @@
-"""The frames of the web socket: JSON objects, told apart by `type`. docs/web.md explains each.
-
-The gateway and `shoal chat` share them. A client passes over what a newer gateway adds: unknown
-fields, unknown values of `kind` and `state`, and frames of an unknown type.
-"""
+"""The frames of the web socket: JSON objects, told apart by `type`. docs/web.md explains each. The
+gateway and `shoal chat` share them. A client passes over what a newer gateway adds: unknown fields,
+unknown values of `kind` and `state`, and frames of an unknown type."""
 
 from __future__ import annotations
 
@@ -162,12 +160,10 @@ Origin = Literal["", "schedule", "subagent"]
 
 
 class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="reply"):
-    """A line of the log: a message of Shoal's. `html` is `text` rendered and made safe.
-
-    `kind` is an `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent
-    sent by its message tool; the reply that ends such a turn has no text and is not shown.
-    `buttons` are suggested answers.
-    """
+    """A line of the log: a message of Shoal's. `html` is `text` rendered and made safe. `kind` is
+    an `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent sent by its
+    message tool; the reply that ends such a turn has no text and is not shown. `buttons` are
+    suggested answers."""
 
     chat: str
     seq: int
@@ -184,12 +180,9 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
 
 
 class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="approval"):
-    """A line of the log: a request to run a tool with these arguments, or its outcome.
-
-    `state` is an `ApprovalState`: `open`, or the decision and who made it (`by`). `call` names the
-    request; after `expires_at` (ms) it counts as refused. `text` and `html` are the same for
-    people.
-    """
+    """A line of the log: a request to run a tool with these arguments, or its outcome. `state` is
+    an `ApprovalState`: `open`, or the decision and who made it (`by`). `call` names the request;
+    after `expires_at` (ms) it counts as refused. `text` and `html` are the same for people."""
 
     chat: str
     seq: int
@@ -246,11 +239,9 @@ class ProgressFrame(Struct, frozen=True, tag_field="type", tag="progress"):
 
 
 class ResumedFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="resumed"):
-    """All lines up to `seq` have been sent. `running` is the turn that runs or is next.
-
-    `reset` means that the client knew lines that the log does not have: the store lost its tail,
-    and what was sent before this frame is all there is.
-    """
+    """All lines up to `seq` have been sent. `running` is the turn that runs or is next. `reset`
+    means that the client knew lines that the log does not have: the store lost its tail, and what
+    was sent before this frame is all there is."""
 
     chat: str
     seq: int
@@ -274,10 +265,8 @@ class ChatListFrame(Struct, frozen=True, tag_field="type", tag="chats"):
 
 
 class HistoryFrame(Struct, Generic[LineT], frozen=True, tag_field="type", tag="history"):
-    """A piece of the log, oldest first. `more` says whether older lines exist.
-
-    A client reads the lines raw, so that one line of an unknown type does not cost it the others.
-    """
+    """A piece of the log, oldest first. `more` says whether older lines exist. A client reads the
+    lines raw, so that one line of an unknown type does not cost it the others."""
 
     chat: str
     lines: Sequence[LineT]

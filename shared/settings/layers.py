@@ -18,10 +18,8 @@ _MISSING: Final = object()
 
 
 class FromEnvironment(str):
-    """Text of an environment variable, which may stand for a number, a bool or a list.
-
-    `source` names the variable; `file` is the file that a secret was read from.
-    """
+    """Text of an environment variable, which may stand for a number, a bool or a list. `source`
+    names the variable; `file` is the file that a secret was read from."""
 
     __slots__ = ("file", "source")
     source: str
@@ -29,8 +27,7 @@ class FromEnvironment(str):
 
     @classmethod
     def of(cls, value: str, source: str, file: Path | None = None) -> FromEnvironment:
-        """Mark `value` as coming from the variable `source`, or from the file that `source`
-        names."""
+        """Mark `value` as coming from the variable `source`, or the file that it names."""
         marked = cls(value)
         marked.source = source
         marked.file = file
@@ -42,19 +39,20 @@ def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]
     named and the default one does not exist."""
     named = path or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     where = named or DEFAULT_FILE
+    file = f"the settings file {str(where)!r}"
     try:
         text = where.read_text(encoding="utf-8")
     except FileNotFoundError:
         if named is not None:
-            problems.append(f"the settings file {str(where)!r} is not there; create it or change {CONFIG_VARIABLE}")
+            problems.append(f"{file} is not there; create it or change {CONFIG_VARIABLE}")
         return {}
     except (OSError, UnicodeDecodeError) as exc:
-        problems.append(f"the settings file {str(where)!r} cannot be read: {_reason(exc)}")
+        problems.append(f"{file} cannot be read: {_reason(exc)}")
         return {}
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
-        problems.append(f"the settings file {str(where)!r} is not valid TOML: {exc}")
+        problems.append(f"{file} is not valid TOML: {exc}")
         return {}
     return cast(Table, _filled(table, "", environ, problems))
 
@@ -101,7 +99,7 @@ def read_secret_file(path: str, key: str, problems: list[str]) -> str | None:
 
 def _filled(value: Any, key: str, environ: Mapping[str, str], problems: list[str]) -> Any:
     if isinstance(value, dict):
-        filled = {n: _filled(inner, f"{key}.{n}".lstrip("."), environ, problems) for n, inner in value.items()}
+        filled = {name: _filled(inner, f"{key}.{name}".lstrip("."), environ, problems) for name, inner in value.items()}
         return {name: inner for name, inner in filled.items() if inner is not _MISSING}
     if isinstance(value, list):
         return [_filled(inner, key, environ, problems) for inner in value]
@@ -117,7 +115,9 @@ def _filled(value: Any, key: str, environ: Mapping[str, str], problems: list[str
 
     text = _PLACEHOLDER.sub(fill, value)
     missing = [name for name in used if name not in environ]
-    problems.extend(f"{key}: the environment has no {name!r}, which ${{{name}}} asks for; set it" for name in missing)
+    for name in missing:
+        wanted = f"which ${{{name}}} asks for; set it"
+        problems.append(f"{key}: the environment has no {name!r}, {wanted}")
     if missing:
         return _MISSING  # reported above; a second message about an empty value would confuse
     return FromEnvironment.of(text, ", ".join(used)) if used else text

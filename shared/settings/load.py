@@ -1,28 +1,29 @@
-"""Loader of the settings: the only module that reads the environment."""
+"""Settings as a whole: loaded, shown, and the secrets and the address in them. No other module reads
+the environment."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from shared.errors import SettingsError
 from shared.settings.layers import Table, from_environment, from_file, merged
 from shared.settings.read import fields_of, read, read_tables, struct_of_table, unknown, with_files, with_secrets
+from shared.settings.secret import RedisUrl, Secret
+from shared.settings.sections.redis_access import EMBEDDED, EMBEDDED_URL_FILE, whole_address
 from shared.settings.sections.settings import Settings, problems_between
 
 
 def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) -> Settings:
     """Load the settings of this process: `shoal.toml`, overridden by the environment (`environ`, by
-    default the process's own).
-
-    The file is `path`, else the one that SHOAL_CONFIG names, else ./shoal.toml if it exists.
-    Relative paths in settings are relative to the working directory. Raises SettingsError with
-    every problem found, one a line.
-    """
+    default the process's own). The file is `path`, else the one that SHOAL_CONFIG names, else
+    ./shoal.toml if it exists. Relative paths in settings are relative to the working directory.
+    Raises SettingsError with every problem found, one a line."""
     env = os.environ if environ is None else environ
     problems: list[str] = []
     layers = (from_file(path, env, problems), from_environment(env, problems))
@@ -40,8 +41,10 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
             sections[name] = read(kind, table, name, problems)
     for name in sorted(tables.keys() - fields_of(Settings).keys()):
         inner = tables[name]
-        keys = {f"{name}.{key}": value for key, value in inner.items()} if isinstance(inner, dict) else {}
-        problems.extend(unknown(key, value) for key, value in (keys or {name: inner}).items())
+        if isinstance(inner, dict) and inner:
+            problems.extend(unknown(f"{name}.{key}", value) for key, value in inner.items())
+        else:
+            problems.append(unknown(name, inner))
     if not problems:
         settings = _with_places(Settings(**sections), tables)
         problems.extend(problems_between(settings))
@@ -72,13 +75,12 @@ def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
 
 def _with_places(settings: Settings, tables: Table) -> Settings:
     """Place workspaces and media below `data.dir` unless they are set."""
+    workspace, media, data = settings.workspace, settings.media, settings.data.dir
     if "root" not in tables.get("workspace", {}):
-        workspace = msgspec.structs.replace(settings.workspace, root=settings.data.dir / "workspaces")
-        settings = msgspec.structs.replace(settings, workspace=workspace)
+        workspace = msgspec.structs.replace(workspace, root=data / "workspaces")
     if "dir" not in tables.get("media", {}):
-        media = msgspec.structs.replace(settings.media, dir=settings.data.dir / "media")
-        settings = msgspec.structs.replace(settings, media=media)
-    return settings
+        media = msgspec.structs.replace(media, dir=data / "media")
+    return msgspec.structs.replace(settings, workspace=workspace, media=media)
 
 
 def _with_files(layer: Table, problems: list[str]) -> Table:
@@ -86,10 +88,11 @@ def _with_files(layer: Table, problems: list[str]) -> Table:
     result: Table = {}
     for name, table in layer.items():
         if name == "channels" and isinstance(table, dict):
-            result[name] = {
-                channel: with_files(None, keys, f"channels.{channel}", problems) if isinstance(keys, dict) else keys
-                for channel, keys in table.items()
-            }
+            result[name] = dict(table)
+            for channel, keys in table.items():
+                if isinstance(keys, dict):
+                    own = with_files(None, keys, f"channels.{channel}", problems)
+                    result[name][channel] = own
         elif name in kinds and isinstance(table, dict) and struct_of_table(kinds[name]) is None:
             result[name] = with_files(kinds[name], table, name, problems)
         else:
@@ -103,5 +106,61 @@ def _channels(table: Table, problems: list[str]) -> dict[str, dict[str, Any]]:
         if isinstance(keys, dict):
             channels[name] = with_secrets(keys)
         else:
-            problems.append(f"channels.{name} is a section: write [channels.{name}] and its keys under it")
+            section = f"channels.{name}"
+            problems.append(f"{section} is a section: write [{section}] and its keys under it")
     return channels
+
+
+def redis_url(settings: Settings) -> str:
+    """Return the address of the Redis to use, with password and `ssl_ca_certs`; for `embedded`, the
+    one that the running server has written to its file. Raises SettingsError for a file that is
+    missing or cannot be read."""
+    url = settings.redis.url.reveal()
+    if url != EMBEDDED:
+        return whole_address(settings.redis)
+    file = settings.data.dir / EMBEDDED_URL_FILE
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        raise SettingsError(
+            f"redis.url: no embedded Valkey is running (no {str(file)!r}): start `make up`, or set redis.url"
+        ) from None
+    except OSError as exc:
+        raise SettingsError(f"redis.url: {str(file)!r} cannot be read: {exc.strerror}") from None
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """Return the settings as plain values, secrets masked."""
+    plain: dict[str, Any] = msgspec.to_builtins(settings, enc_hook=_plain)
+    return plain
+
+
+def secrets_of(settings: Settings) -> Iterator[str]:
+    """Yield every secret value, also the password inside an address; some more than once."""
+    for value in _leaves(msgspec.structs.asdict(settings)):
+        if isinstance(value, RedisUrl):
+            password = urlsplit(value.reveal()).password
+            if password:
+                yield password
+                yield unquote(password)
+        elif isinstance(value, Secret):
+            yield value.reveal()
+
+
+def _leaves(value: object) -> Iterator[object]:
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from _leaves(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _leaves(inner)
+    else:
+        yield value
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, (Secret, Path)):
+        return str(value)
+    raise NotImplementedError(f"a setting of kind {type(value).__name__} cannot be shown")

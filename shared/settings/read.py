@@ -24,11 +24,9 @@ _SECRET_WORDS = ("token", "secret", "password", "key")
 
 
 def read_section(kind: type[T], table: Mapping[str, Any], key: str) -> T:
-    """Convert a channel's own table; `key` is its name in messages, e.g. `channels.telegram`.
-
-    The key `busy`, which every channel may have, is ignored. Raises SettingsError with every
-    problem found, one a line.
-    """
+    """Convert a channel's own table, without the key `busy`, which every channel may have; `key` is
+    its name in messages, e.g. `channels.telegram`. Raises SettingsError with every problem found,
+    one a line."""
     problems: list[str] = []
     own = {name: value for name, value in table.items() if name != BUSY_KEY}
     section = read(kind, own, key, problems)
@@ -69,53 +67,52 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
 
 def unknown(key: str, raw: object, *, siblings: list[str] | None = None) -> str:
     """Return the message for a key that does not exist, with the key that was probably intended."""
-    known = [f"{name}.{inner}" for name, kind in fields_of(Settings).items() for inner in _inner(kind)]
-    close = difflib.get_close_matches(key, siblings or [], n=1) or difflib.get_close_matches(key, known, n=1)
+    known = [
+        f"{name}.{inner}"
+        for name, kind in fields_of(Settings).items()
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+        for inner in fields_of(kind)
+    ]
+    close = difflib.get_close_matches(key, siblings or [], n=1)
+    close = close or difflib.get_close_matches(key, known, n=1)
     source = getattr(raw, "source", "")
     if isinstance(raw, FromEnvironment) and source.startswith(PREFIX):
-        hint = f"did you mean {PREFIX}{close[0].upper().replace('.', '__')}?" if close else "remove it"
+        variable = PREFIX + close[0].upper().replace(".", "__") if close else ""
+        hint = f"did you mean {variable}?" if variable else "remove it"
         return f"{source}: there is no setting {key!r}; {hint}"
-    return f"{key}: there is no such setting; {f'did you mean {close[0]}?' if close else 'remove it'}"
+    hint = f"did you mean {close[0]}?" if close else "remove it"
+    return f"{key}: there is no such setting; {hint}"
 
 
 def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, problems: list[str]) -> Table:
-    """Replace each `<key>_file` by `<key>`, read from that file.
-
-    In a channel's table (`kind` None) only keys that sound like a secret are read: another `_file`
-    may name a file that the channel uses itself.
-    """
+    """Replace each `<key>_file` by `<key>`, read from that file. In a channel's table (`kind` None)
+    only keys that sound like a secret are read: another `_file` may name a file that the channel
+    uses itself."""
     kinds = fields_of(kind) if kind else {}
     result: Table = {}
     for name, raw in table.items():
         base = name.removesuffix(_FILE)
-        key = f"{section}.{base}"
         is_text = base in kinds and _takes_text(kinds[base]) if kind else _sounds_secret(base)
-        if isinstance(raw, dict) and name in kinds and struct_of_table(kinds[name]):
-            result[name] = raw  # read_tables reads its files
-        elif isinstance(raw, dict) and name in kinds and _is_secret(kinds[name]):
-            result[name] = _read_tokens(raw, f"{section}.{name}", problems)
+        # `read_tables` reads the files of an inner table of tables.
+        if isinstance(raw, dict) and name in kinds and struct_of_table(kinds[name]) is None:
+            is_secret = _is_secret(kinds[name])
+            result[name] = _read_tokens(raw, f"{section}.{name}", problems) if is_secret else raw
         elif not name.endswith(_FILE) or name in kinds or not is_text or not isinstance(raw, str):
             result[name] = raw
-        elif base in table:
-            problems.append(f"{key} and {key}{_FILE} are both set; keep one of them")
         else:
-            text = read_secret_file(str(raw), key, problems)
-            if text is not None:
-                result[base] = FromEnvironment.of(text, f"{key}{_FILE}", Path(raw).expanduser())
+            _read_file(table, name, section, result, problems)
     return result
 
 
 def with_secrets(table: Table) -> Table:
-    """Wrap the values of a channel's table whose keys sound like a secret, so that nothing prints
-    them."""
-    return {
-        name: with_secrets(raw)
-        if isinstance(raw, dict)
-        else Secret(str(raw))
-        if isinstance(raw, str) and _sounds_secret(name)
-        else raw
-        for name, raw in table.items()
-    }
+    """Wrap values of a channel's table whose keys sound secret, so that nothing prints them."""
+    result = dict(table)
+    for name, raw in table.items():
+        if isinstance(raw, dict):
+            result[name] = with_secrets(raw)
+        elif isinstance(raw, str) and _sounds_secret(name):
+            result[name] = Secret(str(raw))
+    return result
 
 
 @cache
@@ -146,25 +143,30 @@ def read_tables(kind: type[msgspec.Struct], raw: Table, key: str, problems: list
 def _read_tokens(table: Table, section: str, problems: list[str]) -> Table:
     result: Table = {}
     for name, raw in table.items():
-        base = name.removesuffix(_FILE)
-        if base == name or not base:
+        if not name.endswith(_FILE) or name == _FILE:
             result[name] = raw
-        elif base in table:
-            problems.append(f"{section}.{base} and {section}.{name} are both set; keep one of them")
         else:
-            text = read_secret_file(str(raw), f"{section}.{base}", problems)
-            if text is not None:
-                result[base] = FromEnvironment.of(text, f"{section}.{name}", Path(str(raw)).expanduser())
+            _read_file(table, name, section, result, problems)
     return result
+
+
+def _read_file(table: Table, name: str, section: str, result: Table, problems: list[str]) -> None:
+    base, path = name.removesuffix(_FILE), str(table[name])
+    key = f"{section}.{base}"
+    if base in table:
+        problems.append(f"{key} and {key}{_FILE} are both set; keep one of them")
+    elif (text := read_secret_file(path, key, problems)) is not None:
+        result[base] = FromEnvironment.of(text, f"{key}{_FILE}", Path(path).expanduser())
 
 
 def _converted(raw: object, kind: Any) -> Any:
     lenient = isinstance(raw, FromEnvironment)
     if lenient:
-        text = str(raw)
-        raw = [part.strip() for part in text.split(",") if part.strip()] if _is_list(kind) else text
+        parts = [part.strip() for part in str(raw).split(",") if part.strip()]
+        is_list = any(get_origin(part) in (tuple, list) for part in _parts(kind))
+        raw = parts if is_list else str(raw)
     elif isinstance(raw, dict):
-        raw = {name: str(inner) if isinstance(inner, FromEnvironment) else inner for name, inner in raw.items()}
+        raw = {name: str(one) if isinstance(one, FromEnvironment) else one for name, one in raw.items()}
     value = msgspec.convert(raw, kind, strict=not lenient, dec_hook=_made)
     if isinstance(value, float) and not math.isfinite(value):
         raise msgspec.ValidationError("not a finite number")
@@ -187,10 +189,6 @@ def _made(kind: type[Any], raw: object) -> Any:
     return Path(raw).expanduser() if issubclass(kind, Path) else kind(raw)
 
 
-def _inner(kind: Any) -> list[str]:
-    return list(fields_of(kind)) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else []
-
-
 def _parts(kind: Any) -> list[Any]:
     return [kind, *(part for arg in get_args(kind) for part in _parts(arg))]
 
@@ -199,12 +197,8 @@ def _is_secret(kind: Any) -> bool:
     return any(isinstance(part, type) and issubclass(part, Secret) for part in _parts(kind))
 
 
-def _is_list(kind: Any) -> bool:
-    return any(get_origin(part) in (tuple, list) for part in _parts(kind))
-
-
 def _takes_text(kind: Any) -> bool:
-    return _is_secret(kind) or (get_origin(kind) is not dict and any(part is str for part in _parts(kind)))
+    return _is_secret(kind) or (get_origin(kind) is not dict and str in _parts(kind))
 
 
 def _sounds_secret(name: str) -> bool:

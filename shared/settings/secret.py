@@ -19,9 +19,7 @@ def mask_url(url: str) -> str:
 
 class Secret:
     """A string that prints as `***`. Only `reveal()` returns it, so that every use can be searched.
-
-    `file` is the file that it was read from, if any: watch it to notice a rotated secret.
-    """
+    `file` is the file that it was read from, if any: watch it to notice a rotated secret."""
 
     __slots__ = ("_value", "file")
 

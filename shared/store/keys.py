@@ -200,9 +200,9 @@ def outrate(channel: str, name: str) -> str:
     return f"shoal:outrate:{channel}:{name}"
 
 
-def chats(channel: str, principal: str) -> str:
-    """ZSET: chat id -> last activity in ms, the chats of one person."""
-    return f"shoal:chats:{channel}:{principal}"
+def chats(channel: str, principal: str | None) -> str:
+    """ZSET: chat id -> last activity in ms, the chats of one person; `""` for nobody (None)."""
+    return "" if principal is None else f"shoal:chats:{channel}:{principal}"
 
 
 def presence(kind: str, name: str) -> str:

@@ -1,9 +1,6 @@
 """Export of spans to an OpenTelemetry collector: one thread and a bounded queue; no work waits for
-it.
-
-Imported only where traces are exported. OTEL_* variables are ignored: the settings decide what is
-sent where.
-"""
+it. Imported only where traces are exported. OTEL_* variables are ignored: the settings decide what
+is sent where."""
 
 from __future__ import annotations
 
@@ -26,9 +23,8 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from shared.log import logger
 from shared.metrics import TRACE_SPANS_DROPPED
-from shared.settings.sections.tracing import TracingSettings
-from shared.tracing.context import TraceContext
-from shared.tracing.tracer import Recorded, Value
+from shared.settings.sections.processes import TracingSettings
+from shared.tracing.tracer import Recorded, TraceContext, Value
 from shared.version import VERSION
 
 QUEUE_SPANS: Final = 4096
@@ -94,17 +90,14 @@ class Exporter:
             self._wake.wait(EVERY_S)
             self._wake.clear()
             last = self._stopping
-            while batch := self._batch():
+            while self._waiting:
+                batch: list[Recorded] = []
+                with contextlib.suppress(IndexError):  # empty, or cleared by `stop`
+                    while len(batch) < BATCH_SPANS:
+                        batch.append(self._waiting.popleft())
                 self._send(batch)
             if last:
                 return
-
-    def _batch(self) -> list[Recorded]:
-        batch: list[Recorded] = []
-        with contextlib.suppress(IndexError):  # empty, or cleared by `stop`
-            while len(batch) < BATCH_SPANS:
-                batch.append(self._waiting.popleft())
-        return batch
 
     def _send(self, spans: Sequence[Recorded]) -> None:
         self._warning.text = ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from shared.errors import SettingsError
 from shared.log import logger
-from shared.settings.sections.tracing import TracingSettings
+from shared.settings.sections.processes import TracingSettings
 from shared.tracing import tracer
 from shared.version import VERSION
 
@@ -26,11 +26,8 @@ _exporter: Exporter | None = None
 
 def start(settings: TracingSettings, *, process: str) -> None:
     """Export the traces of this `process` (`gateway`, `worker`) as the settings say, if they name
-    an endpoint.
-
-    Raises SettingsError when the libraries for it are not installed or `tracing.ca_file` cannot be
-    read.
-    """
+    an endpoint. Raises SettingsError when the libraries for it are not installed or
+    `tracing.ca_file` cannot be read."""
     global _exporter
     if not settings.endpoint or _exporter is not None:
         return

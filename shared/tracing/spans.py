@@ -1,7 +1,5 @@
-"""Every span, declared once: name, kind and attributes. docs/tracing.md has the same table.
-
-Names that begin with `gen_ai.` are those of OpenTelemetry's conventions for generative AI.
-"""
+"""Every span, declared once: name, kind and attributes. docs/tracing.md has the same table. Names
+that begin with `gen_ai.` are those of OpenTelemetry's conventions for generative AI."""
 
 from __future__ import annotations
 
@@ -33,37 +31,38 @@ def _type(name: str, kind: Kind, *attributes: str, word: str = "") -> SpanType:
     return SpanType(name, kind, frozenset(attributes), word)
 
 
-RECEIVE: Final = _type(
-    "receive", "producer", "shoal.channel", "shoal.session", "shoal.turn", "shoal.ahead", "shoal.duplicate",
-)  # fmt: skip
-TICK: Final = _type("tick", "producer", "shoal.channel", "shoal.session", "shoal.schedule")
-TURN: Final = _type(
-    "turn", "consumer", "shoal.channel", "shoal.session", "shoal.turn", "shoal.attempt", "shoal.takeover",
-    "shoal.queue", "shoal.wait_ms", "shoal.worker", "shoal.outcome",
-)  # fmt: skip
-SUBAGENT: Final = _type(
-    "subagent", "consumer", "shoal.channel", "shoal.session", "shoal.child", "shoal.attempt", "shoal.takeover",
-    "shoal.wait_ms", "shoal.worker", "shoal.outcome",
-)  # fmt: skip
-INVOKE_AGENT: Final = _type(
-    "invoke_agent", "internal", "gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.conversation.id",
-    "gen_ai.request.model", "gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens",
-    "gen_ai.usage.cache_read.input_tokens", "shoal.rounds", "shoal.cost_usd", "shoal.outcome",
-    word="agent",
-)  # fmt: skip
-CHAT: Final = _type(
-    "chat", "client", "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model",
-    "gen_ai.request.max_tokens", "gen_ai.request.temperature", "gen_ai.request.stream", "gen_ai.response.model",
-    "gen_ai.response.finish_reasons", "gen_ai.response.time_to_first_chunk", "gen_ai.usage.input_tokens",
-    "gen_ai.usage.output_tokens", "gen_ai.usage.cache_read.input_tokens", "server.address", "shoal.cost_usd",
-    word="model",
-)  # fmt: skip
-EXECUTE_TOOL: Final = _type(
-    "execute_tool", "internal", "gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.type",
-    "gen_ai.tool.call.id", "shoal.outcome",
-    word="tool",
-)  # fmt: skip
+_CHAT: Final = ("shoal.channel", "shoal.session")
+_ATTEMPT: Final = ("shoal.attempt", "shoal.takeover", "shoal.wait_ms", "shoal.worker")
+_RUN: Final = (*_CHAT, *_ATTEMPT, "shoal.outcome")
+_MODEL: Final = (
+    "gen_ai.operation.name",
+    "gen_ai.request.model",
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "gen_ai.usage.cache_read.input_tokens",
+    "shoal.cost_usd",
+)
+_CALL: Final = (
+    "gen_ai.provider.name",
+    "gen_ai.request.max_tokens",
+    "gen_ai.request.temperature",
+    "gen_ai.request.stream",
+    "gen_ai.response.model",
+    "gen_ai.response.finish_reasons",
+    "gen_ai.response.time_to_first_chunk",
+    "server.address",
+)
+_AGENT: Final = ("gen_ai.agent.name", "gen_ai.conversation.id", "shoal.rounds", "shoal.outcome")
+_TOOL: Final = ("gen_ai.tool.name", "gen_ai.tool.type", "gen_ai.tool.call.id", "shoal.outcome")
+
+RECEIVE: Final = _type("receive", "producer", *_CHAT, "shoal.turn", "shoal.ahead", "shoal.duplicate")
+TICK: Final = _type("tick", "producer", *_CHAT, "shoal.schedule")
+TURN: Final = _type("turn", "consumer", *_RUN, "shoal.turn", "shoal.queue")
+SUBAGENT: Final = _type("subagent", "consumer", *_RUN, "shoal.child")
+INVOKE_AGENT: Final = _type("invoke_agent", "internal", *_MODEL, *_AGENT, word="agent")
+CHAT: Final = _type("chat", "client", *_MODEL, *_CALL, word="model")
+EXECUTE_TOOL: Final = _type("execute_tool", "internal", "gen_ai.operation.name", *_TOOL, word="tool")
 JOB: Final = _type("job", "consumer", "shoal.attempt", word="job")
-DELIVER: Final = _type("deliver", "client", "shoal.channel", "shoal.session", "shoal.turn")
+DELIVER: Final = _type("deliver", "client", *_CHAT, "shoal.turn")
 
 ALL: Final = (RECEIVE, TICK, TURN, SUBAGENT, INVOKE_AGENT, CHAT, EXECUTE_TOOL, JOB, DELIVER)

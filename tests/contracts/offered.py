@@ -19,7 +19,7 @@ from shared.media.store import MediaStore
 from shared.messages.effects import Effect
 from shared.messages.schedule import Misfire, Plan, Schedule, ScheduleStatus
 from shared.settings import MediaSettings, ToolsSettings
-from shared.settings.sections.agent import PluginSettings
+from shared.settings.sections.agents import PluginSettings
 from shared.store.subagents.subagents import AwaitedSubagent, State
 from tests.helpers.need import need
 from tests.helpers.plugins import EXAMPLE

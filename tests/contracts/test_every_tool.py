@@ -17,7 +17,7 @@ from openai.types.chat import ChatCompletionFunctionToolParam
 from pydantic import TypeAdapter
 
 from shared.settings import Settings
-from shared.settings.sections.agent import PluginSettings
+from shared.settings.sections.agents import PluginSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.memory import MemoryStore
 from tests.contracts.offered import FILES, GOOD, OFFERED, QUICK, Offered

@@ -14,7 +14,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from shared.metrics import REGISTRY
-from shared.settings import RunnerSettings, Settings, load
+from shared.settings import Settings, load
+from shared.settings.sections.processes import RunnerSettings
 from shared.version import VERSION
 from tests.deploy import prometheus_rule
 from tests.deploy.test_k8s_schemas import VERSIONS, validated

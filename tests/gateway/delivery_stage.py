@@ -14,7 +14,8 @@ from gateway.platform.protocol import ChannelBroken
 from shared.errors import RedisAway
 from shared.media.store import MediaStore
 from shared.messages.inbound import InboundMessage
-from shared.settings import DeliverySettings, MediaSettings
+from shared.settings import MediaSettings
+from shared.settings.sections.gateways import DeliverySettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import DeliveryQueue

@@ -7,7 +7,8 @@ import pytest
 
 from gateway.channels.web.http.auth import Principals, origin_allowed
 from shared.errors import SettingsError
-from shared.settings import DataSettings, Secret, Settings, WebSettings
+from shared.settings import Secret, Settings, WebSettings
+from shared.settings.sections.processes import DataSettings
 
 
 def test_each_secret_opens_to_its_own_principal_and_nothing_else_opens() -> None:

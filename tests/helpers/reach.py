@@ -102,6 +102,8 @@ def _commands(message: list[ast.expr]) -> set[str]:
 def _pattern(attr: str) -> str:
     """The key that `keys.<attr>` makes; `""` for what is none by itself."""
     made = getattr(keys, attr)
+    if isinstance(made, type):
+        return ""
     if isinstance(made, str) and not isinstance(made, keys.Keys):
         return made if made.startswith("shoal:") and attr not in _PREFIXES else ""
     text: str = made("*") if isinstance(made, keys.Keys) else made(*("*" for _ in range(made.__code__.co_argcount)))

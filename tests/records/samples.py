@@ -6,11 +6,10 @@ from typing import Final
 
 import msgspec
 
-from shared.messages.answer import RequestFailed, StoredAnswer
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent, encode_live
-from shared.messages.outbound import OutboundMessage, TokensUsed, UserLine
+from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, TokensUsed, UserLine
 from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, Schedule
 from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import (

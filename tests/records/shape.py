@@ -6,10 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from shared.messages.answer import RequestFailed, StoredAnswer
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, JoinedEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, TokensUsed, UserLine
+from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, TokensUsed, UserLine
 from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Schedule
 from shared.messages.subagent import SubagentTask
 from shared.messages.transcript import (

@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from shared.ids import nonce
-from shared.messages.answer import decode_answer
 from shared.messages.inbound import decode_inbound
 from shared.messages.live import TurnEvent, decode_live
-from shared.messages.outbound import OutboundMessage
+from shared.messages.outbound import OutboundMessage, decode_answer
 from shared.messages.subagent import decode_task
 from shared.messages.transcript import decode_ledger, decode_transcript
 from shared.store import keys

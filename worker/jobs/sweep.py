@@ -14,9 +14,9 @@ from shared.log import logger
 from shared.media.store import MediaStore
 from shared.settings import MemorySettings
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.background_jobs import MemoryJobs
+from shared.store.jobs.jobs import MemoryJobs
 from shared.store.schedules.agenda import Agenda, AgendaEntry
-from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.memory import MemoryStore
 from shared.store.subagents.subagents import Subagents
 from worker.guards.workspace import Workspaces

@@ -24,8 +24,7 @@ from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, announce, remove_presence
 from shared.store.fleet.spending import Spending
-from shared.store.jobs.background_jobs import MemoryJobs
-from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.jobs import Jobs, MemoryJobs
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue, SubagentCaps

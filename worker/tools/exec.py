@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from shared.errors import ToolFailed
 from shared.ids import folder_name
 from shared.log import logger
-from shared.store.access.audit import NO_TRAIL, AuditSink
+from shared.store.access.audit import NO_TRAIL, Audit
 from shared.terminal_text import clean
 from worker.agent.tools.tool import Safety, ToolContext, cut
 from worker.guards.folder import Quota
@@ -59,7 +59,7 @@ class Exec:
         limits: CommandLimits,
         network: bool = False,
         environment: Mapping[str, str] | None = None,
-        audit: AuditSink = NO_TRAIL,
+        audit: Audit = NO_TRAIL,
     ) -> None:
         self._sandbox = sandbox
         self._audit = audit

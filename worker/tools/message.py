@@ -15,7 +15,7 @@ from shared.media.store import MediaStore
 from shared.messages.effects import SayEffect
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
-from shared.store.access.audit import NO_TRAIL, AuditSink
+from shared.store.access.audit import NO_TRAIL, Audit
 from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.documents.untrusted import one_line
@@ -60,7 +60,7 @@ class MessageTool:
     safety: Safety = "idempotent"
     timeout_s = 60.0
 
-    def __init__(self, policy: ChatPolicy, media: MediaStore, *, files: int, audit: AuditSink = NO_TRAIL) -> None:
+    def __init__(self, policy: ChatPolicy, media: MediaStore, *, files: int, audit: Audit = NO_TRAIL) -> None:
         self._policy = policy
         self._audit = audit
         self._media = media

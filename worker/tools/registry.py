@@ -11,7 +11,7 @@ from typing import Final, cast, get_args
 import msgspec
 
 from shared.plugins import LoadedPlugin, load_plugins
-from shared.settings.sections.agent import PluginSettings
+from shared.settings.sections.agents import PluginSettings
 from worker.agent.hook import AgentHook
 from worker.agent.tools.schema import object_schema
 from worker.agent.tools.tool import Safety, Tool

@@ -30,7 +30,7 @@ from shared.settings import MediaSettings, Settings, WebSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import Outbox
-from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import Requests
 
 TOKENS_EVERY_S: Final = 1.0

@@ -1,7 +1,5 @@
-"""Settings of messages that come in, `[inbox]`, and of schedules, `[cron]` and `[heartbeat]`.
-
-A channel may have its own `busy` and `sender_per_minute` in its table.
-"""
+"""Settings of messages that come in, `[inbox]`, and of schedules, `[cron]` and `[heartbeat]`. A
+channel may have its own `busy` and `sender_per_minute` in its table."""
 
 from __future__ import annotations
 
@@ -68,21 +66,22 @@ class HeartbeatSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 def busy_by_channel(channels: Mapping[str, Mapping[str, Any]]) -> dict[str, Busy]:
     """Return `channels.<name>.busy` of the channels that have one."""
-    return {name: cast(Busy, str(table[BUSY_KEY])) for name, table in channels.items() if BUSY_KEY in table}
+    own = {name: table[BUSY_KEY] for name, table in channels.items() if BUSY_KEY in table}
+    return {name: cast(Busy, str(policy)) for name, policy in own.items()}
 
 
 def busy_problems(channels: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for each channel with an unknown policy."""
     for name, word in busy_by_channel(channels).items():
         if word not in POLICIES:
-            yield f"channels.{name}.{BUSY_KEY} must be one of {', '.join(map(repr, POLICIES))}, not {str(word)!r}"
+            known = ", ".join(map(repr, POLICIES))
+            yield f"channels.{name}.{BUSY_KEY} must be one of {known}, not {str(word)!r}"
 
 
 def senders_by_channel(channels: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Return `channels.<name>.sender_per_minute` of the channels that have one."""
-    return {
-        name: number for name, table in channels.items() if (number := _parse_limit(table.get(SENDER_KEY))) is not None
-    }
+    limits = {name: _parse_limit(table.get(SENDER_KEY)) for name, table in channels.items()}
+    return {name: limit for name, limit in limits.items() if limit is not None}
 
 
 def senders_problems(channels: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -1,8 +1,6 @@
-"""All settings together, and what is wrong with values that their kinds allow.
-
-Each section is a Struct in a file of this folder: every key with its kind, its range and its
-default. `shared.settings.load` fills them.
-"""
+"""All settings together, and what is wrong with values that their kinds allow. Each section is a
+Struct in a file of this folder: every key with its kind, its range and its default.
+`shared.settings.load` fills them."""
 
 from __future__ import annotations
 
@@ -11,72 +9,37 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from shared.settings.sections.agent import (
-    AgentSettings,
-    BudgetSettings,
-    MemorySettings,
-    PluginSettings,
-    memory_problems,
-    timezone_problem,
-)
-from shared.settings.sections.chats import (
-    CronSettings,
-    HeartbeatSettings,
-    InboxSettings,
-    busy_problems,
-    senders_problems,
-)
-from shared.settings.sections.delivery import DeliverySettings, HooksSettings, MediaSettings
-from shared.settings.sections.log import DataSettings, LogSettings
-from shared.settings.sections.mcp import McpServerSettings, mcp_problems
-from shared.settings.sections.model import (
-    ModelSettings,
-    headers_problem,
-    http_url_problem,
-    model_problems,
-    presets_problem,
-)
-from shared.settings.sections.redis import RedisSettings, address_problems, redis_url_problem
-from shared.settings.sections.tools import ApprovalSettings, ToolsSettings, WorkspaceSettings, approval_problems
-from shared.settings.sections.tracing import TracingSettings, endpoint_problem
-from shared.settings.sections.web import (
-    MetricsSettings,
-    WebSettings,
-    origins_problem,
-    principals_problem,
-    web_problems,
-)
-from shared.settings.sections.worker import RunnerSettings, WorkerSettings
+from shared.settings.sections import agents, chats, gateways, language_models, processes, redis_access, tool_use
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """All settings. `channels` holds one table a channel, which its own settings module reads;
     `mcp` one a server."""
 
-    redis: RedisSettings = field(default_factory=RedisSettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
-    agent: AgentSettings = field(default_factory=AgentSettings)
-    memory: MemorySettings = field(default_factory=MemorySettings)
-    budget: BudgetSettings = field(default_factory=BudgetSettings)
-    plugins: PluginSettings = field(default_factory=PluginSettings)
-    worker: WorkerSettings = field(default_factory=WorkerSettings)
-    web: WebSettings = field(default_factory=WebSettings)
-    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    redis: redis_access.RedisSettings = field(default_factory=redis_access.RedisSettings)
+    model: language_models.ModelSettings = field(default_factory=language_models.ModelSettings)
+    agent: agents.AgentSettings = field(default_factory=agents.AgentSettings)
+    memory: agents.MemorySettings = field(default_factory=agents.MemorySettings)
+    budget: agents.BudgetSettings = field(default_factory=agents.BudgetSettings)
+    plugins: agents.PluginSettings = field(default_factory=agents.PluginSettings)
+    worker: processes.WorkerSettings = field(default_factory=processes.WorkerSettings)
+    web: gateways.WebSettings = field(default_factory=gateways.WebSettings)
+    metrics: gateways.MetricsSettings = field(default_factory=gateways.MetricsSettings)
     channels: dict[str, dict[str, Any]] = {}
-    hooks: HooksSettings = field(default_factory=HooksSettings)
-    delivery: DeliverySettings = field(default_factory=DeliverySettings)
-    workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
-    media: MediaSettings = field(default_factory=MediaSettings)
-    tools: ToolsSettings = field(default_factory=ToolsSettings)
-    approval: ApprovalSettings = field(default_factory=ApprovalSettings)
-    mcp: dict[str, McpServerSettings] = {}
-    inbox: InboxSettings = field(default_factory=InboxSettings)
-    cron: CronSettings = field(default_factory=CronSettings)
-    heartbeat: HeartbeatSettings = field(default_factory=HeartbeatSettings)
-    runner: RunnerSettings = field(default_factory=RunnerSettings)
-    tracing: TracingSettings = field(default_factory=TracingSettings)
-    log: LogSettings = field(default_factory=LogSettings)
-    data: DataSettings = field(default_factory=DataSettings)
+    hooks: gateways.HooksSettings = field(default_factory=gateways.HooksSettings)
+    delivery: gateways.DeliverySettings = field(default_factory=gateways.DeliverySettings)
+    workspace: tool_use.WorkspaceSettings = field(default_factory=tool_use.WorkspaceSettings)
+    media: gateways.MediaSettings = field(default_factory=gateways.MediaSettings)
+    tools: tool_use.ToolsSettings = field(default_factory=tool_use.ToolsSettings)
+    approval: tool_use.ApprovalSettings = field(default_factory=tool_use.ApprovalSettings)
+    mcp: dict[str, tool_use.McpServerSettings] = {}
+    inbox: chats.InboxSettings = field(default_factory=chats.InboxSettings)
+    cron: chats.CronSettings = field(default_factory=chats.CronSettings)
+    heartbeat: chats.HeartbeatSettings = field(default_factory=chats.HeartbeatSettings)
+    runner: processes.RunnerSettings = field(default_factory=processes.RunnerSettings)
+    tracing: processes.TracingSettings = field(default_factory=processes.TracingSettings)
+    log: processes.LogSettings = field(default_factory=processes.LogSettings)
+    data: processes.DataSettings = field(default_factory=processes.DataSettings)
 
 
 def problem_in(key: str, value: object) -> str | None:
@@ -88,24 +51,25 @@ def problem_in(key: str, value: object) -> str | None:
 
 def problems_between(settings: Settings) -> Iterator[str]:
     """Yield a line for each conflict between settings that are valid one by one."""
-    yield from web_problems(settings.web)
-    yield from model_problems(settings.model)
-    yield from memory_problems(settings.memory)
-    yield from address_problems(settings.redis)
-    yield from mcp_problems(settings.mcp)
-    yield from busy_problems(settings.channels)
-    yield from senders_problems(settings.channels)
-    yield from approval_problems(settings.approval)
+    yield from gateways.web_problems(settings.web)
+    yield from language_models.model_problems(settings.model)
+    yield from agents.memory_problems(settings.memory)
+    yield from redis_access.address_problems(settings.redis)
+    for name, server in settings.mcp.items():
+        yield from tool_use.mcp_problems(name, server)
+    yield from chats.busy_problems(settings.channels)
+    yield from chats.senders_problems(settings.channels)
+    yield from tool_use.approval_problems(settings.approval)
 
 
 _CHECKS: Final[dict[str, Callable[[Any], str | None]]] = {
-    "redis.url": redis_url_problem,
-    "model.api_base": http_url_problem,
-    "web.allowed_origins": origins_problem,
-    "web.tokens": principals_problem,
-    "agent.timezone": timezone_problem,
-    "model.presets": presets_problem,
-    "model.headers": headers_problem,
-    "tracing.endpoint": endpoint_problem,
-    "tracing.headers": headers_problem,
+    "redis.url": redis_access.redis_url_problem,
+    "model.api_base": language_models.http_url_problem,
+    "web.allowed_origins": gateways.origins_problem,
+    "web.tokens": gateways.principals_problem,
+    "agent.timezone": agents.timezone_problem,
+    "model.presets": language_models.presets_problem,
+    "model.headers": language_models.headers_problem,
+    "tracing.endpoint": processes.endpoint_problem,
+    "tracing.headers": language_models.headers_problem,
 }

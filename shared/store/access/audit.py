@@ -3,7 +3,7 @@ messages."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -11,7 +11,7 @@ from shared.errors import RedisAway, Refused
 from shared.ids import log_id, split_session
 from shared.log import logger
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.redis_client import RedisClient, Value, pairs
 
 LINES: Final = 10_000
 KEEP_MS: Final = 90 * 86_400_000
@@ -27,16 +27,13 @@ log = logger("audit")
 
 class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     """One event of the audit record. `kind` is `access`, `pairing`, `approval`, `message` or
-    `exec`; `outcome` is one of a few words.
-
-    `actor` is `channel:sender id`, CONSOLE or AGENT; `session` is the hash that stands for it in
-    logs; `about` is the person or thing concerned, such as a hash of arguments. `id` is the
-    entry's place in the record, `at_ms` the server's time.
-    """
+    `exec`; `outcome` is one of a few words. `actor` is `channel:sender id`, CONSOLE or AGENT;
+    `session` is the hash that stands for it in logs; `about` is the person or thing concerned, such
+    as a hash of arguments. `id` is the entry's place in the record, `at_ms` the server's time."""
 
     id: str
     at_ms: int
-    kind: str
+    kind: str = ""
     outcome: str = ""
     actor: str = ""
     channel: str = ""
@@ -45,50 +42,44 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
 
 
-class AuditSink(Protocol):
-    """A place that accepts lines of the audit record."""
-
-    async def record(
-        self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
-    ) -> None:
-        """Add a line. Never raises an error of the store."""
-        ...
-
-
-class NoTrail:
-    """An audit sink that drops every line, for tools that run without a store."""
-
-    async def record(
-        self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
-    ) -> None:
-        return
-
-
-NO_TRAIL: Final = NoTrail()
-
-
 class Audit:
-    """Writes and reads the record: the last 10,000 lines of 90 days."""
+    """Writes and reads the record: the last 10,000 lines of 90 days. Without a client it drops
+    every line."""
 
-    def __init__(self, client: RedisClient, *, lines: int = LINES, keep_ms: int = KEEP_MS) -> None:
+    def __init__(self, client: RedisClient | None, *, lines: int = LINES, keep_ms: int = KEEP_MS) -> None:
         self._client = client
         self._kept: list[Value] = [lines, keep_ms]
 
     async def record(
-        self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
+        self,
+        kind: str,
+        outcome: str,
+        *,
+        actor: str = AGENT,
+        session: str = "",
+        turn: int = 0,
+        about: str = "",
     ) -> None:
         """Add a line if Redis accepts it; otherwise log a warning."""
+        if self._client is None:
+            return
         fields = line_fields(kind, outcome, actor=actor, session=session, turn=turn, about=about)
         try:
             await self._client.run("access/audit", [], [*self._kept, *fields])
         # An action is never refused because its audit line could not be written.
         except (RedisAway, Refused) as exc:
-            log.warning("audit line not kept", kind=kind, outcome=outcome, turn=turn, error=type(exc).__name__)
+            error = type(exc).__name__
+            log.warning("audit line not kept", kind=kind, outcome=outcome, turn=turn, error=error)
 
     async def newest(self, limit: int) -> list[AuditLine]:
         """Return up to `limit` lines, the newest first. Raises RedisAway."""
+        assert self._client is not None
         rows = await self._client.command("XREVRANGE", keys.AUDIT, "+", "-", "COUNT", limit)
         return [_line(id.decode(), fields) for id, fields in rows]
+
+
+NO_TRAIL: Final = Audit(None)
+"""Audit of tools that run without a store."""
 
 
 def actor_of(channel: str, sender: str) -> str:
@@ -100,12 +91,11 @@ def line_fields(
     kind: str, outcome: str, *, actor: str, session: str = "", turn: int = 0, about: str = ""
 ) -> list[Value]:
     """Return names and values of a line as the stream holds them; empty values are left out."""
-    channel = split_session(session)[0] if session else ""
     named = {
         "kind": kind,
         "outcome": outcome,
         "actor": actor,
-        "channel": channel,
+        "channel": split_session(session)[0] if session else "",
         "session": log_id(session) if session else "",
         "turn": str(turn) if turn else "",
         "about": about,
@@ -115,18 +105,8 @@ def line_fields(
 
 def _line(id: str, fields: list[bytes]) -> AuditLine:
     """Parse one entry of the stream. A newer version may store more fields, an older one fewer."""
-    values = {
-        name.decode(): value.decode(errors="replace") for name, value in zip(fields[::2], fields[1::2], strict=True)
-    }
-    turn = values.get("turn", "")
-    return AuditLine(
-        id=id,
-        at_ms=int(id.partition("-")[0]),
-        kind=values.get("kind", ""),
-        outcome=values.get("outcome", ""),
-        actor=values.get("actor", ""),
-        channel=values.get("channel", ""),
-        session=values.get("session", ""),
-        turn=int(turn) if turn.isdecimal() else 0,
-        about=values.get("about", ""),
-    )
+    values = {name.decode(): value.decode(errors="replace") for name, value in pairs(fields)}
+    turn = values.pop("turn", "")
+    known = values | {"id": id, "at_ms": id.partition("-")[0]}
+    turn_of = {"turn": turn} if turn.isdecimal() else {}
+    return msgspec.convert(known | turn_of, AuditLine, strict=False)

@@ -5,24 +5,24 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final, Literal
 
 import msgspec
 
-from shared.errors import BadInput, BadRecord
+from shared.errors import BadInput
 from shared.ids import split_session
 from shared.messages.codec import Decoder, encode
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.access.audit import KEEP_MS, LINES, line_fields
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, server_ms
 from shared.store.schedules.schedules import Schedules
 from shared.store.turns.inbox import DAY_MS
 
 ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""Alphabet of codes. I, L, O and U are left out because they are misread (D. Crockford, "Base32
-Encoding")."""
+"""Alphabet of codes, without I, L, O and U, which are misread (D. Crockford, "Base32 Encoding")."""
 
 CODE_CHARS: Final = 8
 """40 random bits."""
@@ -51,8 +51,7 @@ Refusal = Literal["pair_guesses", "pair_unknown", "pair_used", "pair_late", "pai
 
 class PairedPerson(msgspec.Struct, frozen=True, kw_only=True):
     """A person who asks for access, or who has it. `by` approved them at `at` (ms), '' while
-    they wait; `request` names the call that did. `name` is the name that the person chose, shown
-    to operators."""
+    they wait; `request` names the call that did. `name` is what the person calls themselves."""
 
     channel: str
     sender: str
@@ -98,38 +97,33 @@ class Pairings:
     async def offer_code(
         self, person: PairedPerson, line: Callable[[str], OutboundMessage], *, reason: str
     ) -> StrangerNotice:
-        """Send a stranger a pairing code into their chat, unless they have one.
-
-        `line` builds the notice for a code. `reason` goes into the audit record. Raises Refused
-        when the store is full.
-        """
+        """Send a stranger a pairing code into their chat, unless they have one. `line` builds the
+        notice for a code; `reason` goes into the audit record. Raises Refused (store is full)."""
         code = new_code()
-        return await self._notify(person, _digest(code), line(shown_code(code)), CODES_A_DAY, person.sender, reason)
+        notice = line(shown_code(code))
+        return await self._notify(person, _digest(code), notice, CODES_A_DAY, person.sender, reason)
 
     async def turn_away(
         self, person: PairedPerson, line: OutboundMessage, *, reason: str, in_name_of: str = ""
     ) -> StrangerNotice:
         """Tell a person who cannot be paired so, once a day. With `in_name_of` the notice counts
-        for everybody who speaks under that id, such as a group. Raises Refused when the store is
-        full."""
+        for all who speak under that id, such as a group. Raises Refused: the store is full."""
         return await self._notify(person, "", line, 1, in_name_of or person.sender, reason)
 
     async def _notify(
         self, person: PairedPerson, digest: str, line: OutboundMessage, times: int, who: str, reason: str
     ) -> StrangerNotice:
-        channel, session = person.channel, person.session
+        channel, sender, session = person.channel, person.sender, person.session
+        stranger, strangers = f"stranger:{_hash(channel, who)}", f"strangers:{channel}"
+        codes = keys.PAIRING, keys.pair(channel), keys.brake(stranger), keys.brake(strangers)
+        chat = [kind(session) for kind in (keys.session, keys.outbox, keys.live)]
+        notice = channel, sender, digest, encode(person), encode(line)
+        limits = CODE_MS, CODES_OPEN, CODES_IN_ALL, times, DAY_MS, NOTICES_A_MINUTE
+        kept = STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS
+        audited = line_fields("access", reason, actor=f"{channel}:{sender}", session=session)
         outcome, quiet_ms = await self._client.run(
-            "access/pair_ask",
-            [
-                keys.PAIRING, keys.pair(channel), keys.brake(f"stranger:{_hash(channel, who)}"),
-                keys.brake(f"strangers:{channel}"), keys.session(session), keys.outbox(session), keys.live(session),
-            ],
-            [
-                channel, person.sender, digest, encode(person), encode(line), CODE_MS, CODES_OPEN, CODES_IN_ALL,
-                times, DAY_MS, NOTICES_A_MINUTE, STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS,
-                *line_fields("access", reason, actor=f"{channel}:{person.sender}", session=session),
-            ],
-        )  # fmt: skip
+            "access/pair_ask", [*codes, *chat], [*notice, *limits, *kept, *audited]
+        )
         return StrangerNotice(_NOTICE_OUTCOMES[outcome], max(0, quiet_ms) / 1000)
 
     async def approve(
@@ -143,20 +137,16 @@ class Pairings:
         retry_for_s: float = 0.0,
     ) -> PairedPerson:
         """Give access to the person who got this code, send `line` into their chat, and resume the
-        schedules there.
-
-        `by` is the actor whose wrong guesses count; `request` is the same for every retry of one
-        call. With `channel` only a code of that channel counts. Raises PairingFailed.
-        """
+        schedules there. `by` is the actor whose wrong guesses count; `request` is the same for
+        every retry of one call. With `channel` only a code of that channel counts. Raises
+        PairingFailed."""
+        call = _digest(code), by, request, channel, GUESSES, GUESSES_MS, PEOPLE, encode(line)
         outcome, *result = await self._client.run(
             "access/pair_approve",
             [keys.PAIRING, keys.tries(_hash(by))],
-            [
-                _digest(code), by, request, channel, GUESSES, GUESSES_MS, PEOPLE, encode(line),
-                STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS,
-            ],
+            [*call, STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS],
             retry_for_s=retry_for_s,
-        )  # fmt: skip
+        )
         if outcome < 0:
             raise _refusal(outcome, *map(int, result))
         person = decode_person(result[0])
@@ -166,27 +156,26 @@ class Pairings:
         return person
 
     async def revoke(self, channel: str, sender: str, *, by: str) -> bool:
-        """Revoke a person's access and pause the schedules of their chat. Returns False when
-        they had none."""
+        """Revoke a person's access and pause the schedules of their chat. False: they had none."""
         # Pause first: a tick between both steps would still come into the chat.
         packed = await self._client.command("HGET", keys.pair(channel), sender)
         for session in await self._planning(decode_person(packed).session) if packed else ():
             await self._schedules.pause(session)
-        done: int = await self._client.run(
-            "access/pair_revoke", [keys.pair(channel), keys.PAIRING], [channel, sender, by, LINES, KEEP_MS]
-        )
-        return bool(done)
+        names = [keys.pair(channel), keys.PAIRING]
+        args = channel, sender, by, LINES, KEEP_MS
+        return bool(await self._client.run("access/pair_revoke", names, args))
 
     async def people(self) -> list[PairedPerson]:
         """Return the people with access, the latest first."""
         channels = await self._client.command("SMEMBERS", keys.PAIRS)
-        packed = await self._client.pipeline([("HVALS", keys.pair(channel.decode())) for channel in channels])
-        return sorted(_readable([one for every in packed for one in every]), key=lambda one: -one.at)
+        commands = [("HVALS", keys.pair(channel.decode())) for channel in channels]
+        packed = chain(*await self._client.pipeline(commands))
+        return sorted(_readable(packed), key=lambda one: -one.at)
 
     async def waiting(self) -> list[PairedPerson]:
         """Return the people with an open code, the oldest first."""
-        packed, (seconds, micros) = await self._client.pipeline([("HVALS", keys.PAIRING), ("TIME",)])
-        now_ms = int(seconds) * 1000 + int(micros) // 1000
+        packed, time = await self._client.pipeline([("HVALS", keys.PAIRING), ("TIME",)])
+        now_ms = server_ms(time)
         found = [one for one in _readable(packed) if not one.request and one.expires_at > now_ms]
         return sorted(found, key=lambda one: one.expires_at)
 
@@ -226,14 +215,8 @@ def _base(session: str) -> tuple[str, str]:
     return channel, chat_id.partition("#")[0]
 
 
-def _readable(packed: list[bytes]) -> list[PairedPerson]:
-    people = []
-    for one in packed:
-        try:
-            people.append(decode_person(one))
-        except BadRecord:
-            continue  # of a newer release
-    return people
+def _readable(packed: Iterable[bytes]) -> Iterator[PairedPerson]:
+    return filter(None, map(decode_person.or_none, packed))
 
 
 _NOTICE_OUTCOMES: Final[dict[int, Literal["told", "silent", "crowded", "let_in"]]] = {
@@ -250,11 +233,14 @@ def _refusal(outcome: int, number: int = 0) -> PairingFailed:
             minutes = max(1, -(-number // 60_000))
             return PairingFailed("pair_guesses", f"too many wrong codes; try again in {minutes} min")
         case -2:
-            left = f"{number} more {'try' if number == 1 else 'tries'} within the hour" if number else "no more tries"
+            more = f"{number} more {'try' if number == 1 else 'tries'} within the hour"
+            left = more if number else "no more tries"
             return PairingFailed("pair_unknown", f"there is no such code, or it is over; {left}")
         case -3:
             return PairingFailed("pair_used", "this code was used already; it counts once")
         case -4:
-            return PairingFailed("pair_late", "this code is over; who wants in gets a new one by writing again")
+            late = "this code is over; who wants in gets a new one by writing again"
+            return PairingFailed("pair_late", late)
         case _:
-            return PairingFailed("pair_full", f"{PEOPLE:,} people are let in to this channel; revoke some first")
+            full = f"{PEOPLE:,} people are let in to this channel; revoke some first"
+            return PairingFailed("pair_full", full)

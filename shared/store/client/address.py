@@ -7,7 +7,11 @@ import ssl
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-VERIFY: Final = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+VERIFY: Final = {
+    "none": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
 
 
 class Tls(NamedTuple):
@@ -22,8 +26,7 @@ class Tls(NamedTuple):
     def context(self) -> ssl.SSLContext:
         """Build the TLS context. Raises OSError for a file that cannot be read."""
         made = ssl.create_default_context()
-        # A certificate is for a host: without a look at that, anybody's from the same authority
-        # would do.
+        # Without a look at the host, anybody's certificate from the same authority would do.
         made.check_hostname = self.verify != "none"
         made.verify_mode = VERIFY[self.verify]
         if self.ca_file:
@@ -50,7 +53,8 @@ def read_address(url: str) -> Address:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme not in ("redis", "rediss", "unix"):
-        raise ValueError(f"an address of Redis begins with redis://, rediss:// or unix://, not with {parts.scheme!r}")
+        schemes = "redis://, rediss:// or unix://"
+        raise ValueError(f"an address of Redis begins with {schemes}, not with {parts.scheme!r}")
     address = Address(user=unquote(parts.username or ""), password=unquote(parts.password or ""))
     if parts.scheme == "unix":
         return address._replace(path=unquote(parts.path), db=int(options.get("db", 0)))
@@ -59,10 +63,11 @@ def read_address(url: str) -> Address:
         verify = options.get("ssl_cert_reqs", "required")
         if verify not in VERIFY:
             raise ValueError(f"ssl_cert_reqs is {verify!r}; it can be {', '.join(VERIFY)}")
-        tls = Tls(options.get("ssl_ca_certs"), options.get("ssl_certfile"), options.get("ssl_keyfile"), verify)
+        ca, cert, key = (options.get(f"ssl_{file}") for file in ("ca_certs", "certfile", "keyfile"))
+        tls = Tls(ca, cert, key, verify)
     return address._replace(
         host=unquote(parts.hostname or "") or "localhost",
         port=parts.port or 6379,
-        db=int(options.get("db", 0)) if "db" in options else int(unquote(parts.path).replace("/", "") or 0),
+        db=int(options.get("db") or unquote(parts.path).replace("/", "") or 0),
         tls=tls,
     )

@@ -1,9 +1,6 @@
 """A connection to Redis that many tasks share. Everything they send in one iteration of the event
-loop goes out in one write.
-
-Replies come in the order of the commands, so no command may block on the server, except on a
-connection that has one owner.
-"""
+loop goes out in one write. Replies come in the order of the commands, so no command may block on
+the server, except on a connection that has one owner."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ class Wire(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=ReplyError)
         self._transport: asyncio.Transport | None = None
-        # uvloop collects writes of one iteration by itself, and flushes them earlier than we could.
+        # uvloop collects the writes of one iteration itself, and sends them earlier than we could.
         self._gathers = type(self._loop).__module__.startswith("uvloop")
         self._unsent: list[bytes] = []
         self._waiting: deque[_PendingReply] = deque()
@@ -70,8 +67,7 @@ class Wire(asyncio.Protocol):
         return call.future
 
     def set_listener(self, listener: Callable[[Any], None]) -> None:
-        """Give every reply from now on to `listener`, and None when the connection ends
-        (pub/sub)."""
+        """Give every reply from now on to `listener`, and None at the end (pub/sub)."""
         self._listener = listener
 
     def send_command(self, parts: tuple[Value, ...]) -> None:
@@ -81,7 +77,7 @@ class Wire(asyncio.Protocol):
     def _write(self, packed: bytes) -> None:
         if self._gathers and self._transport is not None:
             if not self.lost:
-                self._transport.write(packed)  # uvloop itself sends what is written in one turn together, and earlier
+                self._transport.write(packed)
             return
         if not self._unsent:
             self._loop.call_soon(self._flush)
@@ -151,10 +147,8 @@ class Wire(asyncio.Protocol):
 
 class RedisConnection:
     """A connection that opens on the first call, and again on the next call after it broke.
-    `limit_s` is the time allowed for a reply.
-
-    A call that is cancelled, or fails, may or may not have happened.
-    """
+    `limit_s` is the time allowed for a reply. A call that is cancelled, or fails, may or may not
+    have happened."""
 
     def __init__(self, address: Address, *, name: str, connect_s: float, limit_s: float) -> None:
         self._address = address
@@ -199,8 +193,7 @@ class RedisConnection:
             self._wire = None
 
     async def close(self) -> None:
-        """Close the connection for good: a later call fails instead of opening one that would
-        leak."""
+        """Close the connection for good: a later call fails instead of opening one that leaks."""
         self._closed = True
         if self._opening is not None:
             self._opening.cancel()
@@ -247,7 +240,8 @@ class RedisConnection:
             await loop.create_unix_connection(lambda: wire, address.path)
             return
         context = None if address.tls is None else address.tls.context()
-        transport, _ = await loop.create_connection(lambda: wire, address.host, address.port, ssl=context)
+        host, port = address.host, address.port
+        transport, _ = await loop.create_connection(lambda: wire, host, port, ssl=context)
         _keep_alive(transport.get_extra_info("socket"))
 
     async def _introduce(self, wire: Wire) -> None:
@@ -263,7 +257,8 @@ class RedisConnection:
         _raise_first(await wire.send(packed, len(hello)))
 
 
-_packed: Final = cast(Callable[[tuple[Value, ...]], bytes], hiredis.pack_command)  # it takes a tuple of any length
+# It takes a tuple of any length.
+_packed: Final = cast(Callable[[tuple[Value, ...]], bytes], hiredis.pack_command)
 
 
 def _raise_first(answers: Iterable[Any]) -> None:

@@ -24,8 +24,7 @@ async def pubsub(client: RedisClient) -> AsyncIterator[PubSub]:
 
 
 class PubSubEvent(NamedTuple):
-    """An event of a pub/sub connection: `kind` is `subscribe`, `unsubscribe`, `message` or
-    `pong`."""
+    """An event; `kind` is `subscribe`, `unsubscribe`, `message` or `pong`."""
 
     kind: str
     channel: str
@@ -33,8 +32,7 @@ class PubSubEvent(NamedTuple):
 
 
 class PubSub:
-    """An open connection with subscriptions. Every method raises RedisAway once it broke; it
-    cannot be used again."""
+    """An open connection with subscriptions. Once it broke, every method raises RedisAway."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -106,13 +104,11 @@ class PubSub:
         self._wire.send_command(words)
 
     def _on_reply(self, answer: Any) -> None:
-        """Queue a reply of the server; None means that the connection ended. An error reply ends
-        it."""
+        # None means that the connection ended. An error reply ends it.
         if isinstance(answer, list):
             self._last_event_at = self._loop.time()
             if self._handle is not None and not self._events:
-                # Not now: the answer to a command came before what that command published, and is
-                # acted on first.
+                # Not now: the answer to a command comes before what it published, and is first.
                 self._loop.call_soon(self._dispatch_queued)
             self._events.append(answer)
             if self._handle is not None:
@@ -125,4 +121,5 @@ class PubSub:
 def _parse_event(answer: list[Any]) -> PubSubEvent:
     kind, *rest = answer
     channel, data = rest if len(rest) == 2 else (b"", rest[-1])
-    return PubSubEvent(kind.decode(), (channel or b"").decode(), data if isinstance(data, bytes) else b"")
+    text = data if isinstance(data, bytes) else b""
+    return PubSubEvent(kind.decode(), (channel or b"").decode(), text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from shared.backoff import Backoff
@@ -24,12 +24,10 @@ NOT_LET_IN: Final = ("NOAUTH", "WRONGPASS", "ERR AUTH", "ERR max number of clien
 
 
 class RedisClient:
-    """One connection to one Redis, shared by a process.
-
-    Every method raises RedisAway when the server is unavailable, Refused("overloaded") when it
-    has no memory for new data, and ReplyError for any other error. After RedisAway, or a
-    cancelled call, the command may or may not have happened; every script can be sent again.
-    """
+    """One connection to one Redis, shared by a process. Every method raises RedisAway when the
+    server is unavailable, Refused("overloaded") when it has no memory for new data, and ReplyError
+    for any other error. After RedisAway, or a cancelled call, the command may or may not have
+    happened; every script can be sent again."""
 
     def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S, name: str = "shoal") -> None:
         self._address = read_address(url)
@@ -44,10 +42,8 @@ class RedisClient:
 
     async def run(self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0) -> Any:
         """Run the script `lua/<name>.lua` by its hash, and send its source when the server does not
-        know it (after a restart or a fail-over).
-
-        With `retry_for_s` it is repeated for at most that long (see `with_retries`).
-        """
+        know it (after a restart or a fail-over). With `retry_for_s` it is repeated for at most that
+        long (see `with_retries`)."""
         script, call = load(name), (len(keys), *keys, *args)
         if retry_for_s:
             return await with_retries(lambda: self.evaluate(script, call), retry_for_s)
@@ -65,24 +61,11 @@ class RedisClient:
 
     async def command(self, *parts: Value) -> Any:
         """Send one command and return its reply, texts as bytes."""
-        started = time.perf_counter()
-        try:
-            return await self._connection.call(parts)
-        except (OSError, ReplyError) as exc:
-            raise map_error(exc) from exc
-        finally:
-            REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
+        return await _timed(self._connection.call(parts))
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send several independent commands in one round trip. Raises the first error among the
-        replies."""
-        started = time.perf_counter()
-        try:
-            return await self._connection.calls(commands)
-        except (OSError, ReplyError) as exc:
-            raise map_error(exc) from exc
-        finally:
-            REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
+        """Send independent commands in one round trip. Raises the first error among the replies."""
+        return await _timed(self._connection.calls(commands))
 
     async def scan(self, command: str, *key: str, match: str = "*", count: int = 500) -> AsyncIterator[list[bytes]]:
         """Yield the pages of a SCAN, or of an HSCAN or ZSCAN of `key`. A later page may repeat what
@@ -149,6 +132,21 @@ class BlockingConnection:
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
+
+
+async def _timed(reply: Awaitable[T]) -> T:
+    started = time.perf_counter()
+    try:
+        return await reply
+    except (OSError, ReplyError) as exc:
+        raise map_error(exc) from exc
+    finally:
+        REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
+
+
+def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Pair names and values of a flat reply."""
+    return zip(flat[::2], flat[1::2], strict=True)
 
 
 def server_ms(time: Sequence[bytes]) -> int:

@@ -1,10 +1,7 @@
 """Loader of the Lua scripts: one file a script, in a folder for each subject
-(`lua/turns/acquire.lua`).
-
-A script is sent with the parts of `lib/core.lua` that it uses in front of it, followed by the
-file of `lib/` that its second line names (`-- with fair`). This module uses the standard library
-only, because the guardian loads scripts too.
-"""
+(`lua/turns/acquire.lua`). A script is sent with the parts of `lib/core.lua` that it uses in front
+of it, followed by the file of `lib/` that its second line names (`-- with fair`). This module uses
+the standard library only, because the guardian loads scripts too."""
 
 from __future__ import annotations
 
@@ -12,19 +9,10 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-AWAY_REPLIES: Final = (
-    "BUSY",
-    "CLUSTERDOWN",
-    "LOADING",
-    "MASTERDOWN",
-    "MISCONF",
-    "NOREPLICAS",
-    "READONLY",
-    "TRYAGAIN",
-    "UNBLOCKED",
-)
-"""Beginnings of error replies that mean "not now" or "not here": a start, a fail-over, a full
-disk, a long-running script."""
+_STARTS: Final = ("LOADING", "BUSY", "MISCONF")  # a start, a long-running script, a full disk
+_FAIL_OVERS: Final = ("CLUSTERDOWN", "MASTERDOWN", "NOREPLICAS", "READONLY", "TRYAGAIN", "UNBLOCKED")
+AWAY_REPLIES: Final = (*_STARTS, *_FAIL_OVERS)
+"""Beginnings of error replies that mean "not now" or "not here"."""
 
 WITH: Final = "-- with "
 _BEGINS: Final = re.compile(r"^(?:--.*\n)*local ", re.MULTILINE)
@@ -43,14 +31,12 @@ class Script(NamedTuple):
 
 @cache
 def load(name: str) -> Script:
-    """Read `lua/<name>.lua`; the name includes its folder ("turns/acquire"). Raises
-    FileNotFoundError."""
+    """Read `lua/<name>.lua`; the name includes its folder ("turns/acquire"). May raise OSError."""
     return from_folder(name, _FOLDER)
 
 
 def from_folder(name: str, folder: str) -> Script:
-    """Read a script, and the parts of `lib/` that it uses, from the given folder (which ends in
-    `/`)."""
+    """Read a script, and the parts of `lib/` that it uses, from `folder`, which ends in `/`."""
     shebang, _, body = _read_source(name, folder).partition("\n")
     first = body.partition("\n")[0]
     if first.startswith(WITH):
@@ -69,10 +55,8 @@ def script_names() -> list[str]:
 
 def _used_parts(lib: str, body: str) -> str:
     """Return the parts of `lib` that a script uses, in their order. Every run of a script creates
-    all its functions, and creating all of `lib` takes longer than most scripts themselves.
-
-    A part begins at a line that begins with `local `, or at the comment lines directly above it.
-    """
+    all its functions, and creating all of `lib` takes longer than most scripts themselves. A part
+    begins at a line that begins with `local `, or at the comment lines directly above it."""
     # Words of comments do not count: a comment that says "wake" would pull in the function.
     words, kept = _words(body), ""
     starts = [begin.start() for begin in _BEGINS.finditer(lib)]

@@ -1,8 +1,6 @@
-"""Delivery of chats to one platform: which gateway delivers which chat, and how far each one is.
-
-A chat is delivered by one gateway at a time, under a lease, in order. A delivered line leaves
-the outbox. The protocol is explored in `proof/model/delivery*.py`.
-"""
+"""Delivery of chats to one platform: which gateway delivers which chat, and how far each one is. A
+chat is delivered by one gateway at a time, under a lease, in order. A delivered line leaves the
+outbox. The protocol is explored in `proof/model/delivery*.py`."""
 
 from __future__ import annotations
 
@@ -37,41 +35,36 @@ from shared.store.turns.queue import leases_of_owner
 __all__ = ["Cleared", "DeliveryQueue", "DeliveryState", "LeasedChat", "PendingLine", "RateKey", "ResendGuard", "Wait"]
 
 READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
-"""Channels whose log people read themselves; lines of all other channels are delivered.
-`lua/lib/core.lua` has the same set."""
+"""Channels whose log people read themselves; others are delivered. `lib/core.lua` has them, too."""
 
 ENTRIES: Final = 4
 """Lines handed to a gateway at once, the oldest that wait."""
 
 OUTBOX_CAP: Final = 100
-"""Lines of one chat that may wait; over it the second oldest becomes a dead letter.
-`lua/lib/core.lua` has the same number."""
+"""Lines of one chat that may wait; over it the second oldest becomes a dead letter. `lib/core.lua`
+has the same number."""
 
 DROPPED_AT_ONCE: Final = 25
-"""Lines of a closed chat given up in one call; the next attempt gives up more. All at once would
-block the server for too long."""
+"""Lines of a closed chat given up in one call. All at once would block the server for too long."""
 
 KEEP_MS: Final = 365 * DAY_MS
 DELIVERED_TEXT_MS: Final = 600_000
 LOOK_S: Final = 1.0
-"""Longest wait of a gateway before it looks again by itself: a pub/sub message may be lost."""
+"""Longest wait of a gateway before it looks by itself: a pub/sub message may be lost."""
 
 REASON_CHARS: Final = 300
 
 AT_A_START, AFTER_OUTAGE = 1, 2
-"""Reasons for grace, in which late owners keep their chats; `lua/delivery/acquire.lua` knows
-both."""
+"""Reasons for grace, in which late owners keep their chats; `delivery/acquire.lua` has both."""
 
 log = logger("deliveries")
 
 
 class DeliveryQueue:
-    """The chats of one channel, as one process sees them. Every method raises RedisAway.
-
-    Call the platform only while the lease is safely held: `acquire`, `renew`, `begin_post` and
-    `finish_post` hold it for `lease_s` from the moment at which the call was *made*. Every call
-    may be repeated when its reply was lost.
-    """
+    """The chats of one channel, as one process sees them. Every method raises RedisAway. Call the
+    platform only while the lease is safely held: `acquire`, `renew`, `begin_post` and `finish_post`
+    hold it for `lease_s` from the moment at which the call was *made*. Every call may be repeated
+    when its reply was lost."""
 
     def __init__(
         self,
@@ -105,14 +98,12 @@ class DeliveryQueue:
         """Lease up to `many` chats that are due. Return them, and the seconds until another may be
         due (at most `LOOK_S`).
 
-        After a start, and after Redis was unavailable, chats of a late gateway are left to it
-        for another half lease. After an outage that time counts from its end, because the outage
-        may have lasted longer than any lease. Leases that we hold without knowing, because a
-        reply was lost, are released first. A chat whose keys are broken is logged and tried
-        again after a minute.
-        """
-        # Before anything is leased: leases of ours that a lost reply left behind would block these
-        # chats.
+        After a start, and after Redis was unavailable, chats of a late gateway are left to it for
+        another half lease. After an outage that time counts from its end, because the outage may
+        have lasted longer than any lease. Leases that we hold without knowing, because a reply was
+        lost, are released first. A chat whose keys are broken is logged and tried again after a
+        minute."""
+        # Before anything is leased: leases of ours that a lost reply left would block these chats.
         if self._was_unavailable:
             await self._release_unknown()
         grace = self._grace if self._clock.monotonic() < self._grace_until else 0
@@ -123,20 +114,19 @@ class DeliveryQueue:
         )
         found = []
         for session, token, *rest in rows:
+            name = session.decode()
             if not token:
                 # Text of the server's error; it may contain the value of a key, so it is cut.
                 error = rest[0].decode(errors="replace")[:200]
-                log.error("chat broken", session=log_id(session.decode()), channel=self.channel, error=error)
+                log.error("chat broken", session=log_id(name), channel=self.channel, error=error)
                 continue
             lost, full, *row = rest
             if full != b"0":
                 DEAD_LETTERS.labels("outbox_full").inc(int(full))
-            held = LeasedChat(
-                session=session.decode(), token=token.decode(), owner_lost=lost == b"1", **parse_state(row)
-            )
             # What we hold knowingly; `_release_unknown` releases the rest.
-            self._held[held.session] = held.token
-            found.append(held)
+            self._held[name] = key = token.decode()
+            state = parse_state(row)
+            found.append(LeasedChat(session=name, token=key, owner_lost=lost == b"1", **state))
         return found, LOOK_S if next_ms < 0 else min(LOOK_S, next_ms / 1000)
 
     async def renew(self, held: Sequence[LeasedChat]) -> set[str]:
@@ -145,7 +135,8 @@ class DeliveryQueue:
             return set()
         # Tokens go along: a lease that we lost and somebody else holds must not be renewed.
         pairs = [part for one in held for part in (one.session, one.token)]
-        answers = await self._run("turns/renew", [self._queue, self._leases], [self.owner, self._lease_ms, *pairs])
+        args: list[Value] = [self.owner, self._lease_ms, *pairs]
+        answers = await self._run("turns/renew", [self._queue, self._leases], args)
         lost = [one for one, answer in zip(held, answers, strict=True) if answer < 0]
         for one in lost:
             self._forget_lease(one)
@@ -153,12 +144,9 @@ class DeliveryQueue:
 
     async def read_chat(self, held: LeasedChat) -> DeliveryState | None:
         """Read the current state of a chat; None = the lease is lost."""
-        session = held.session
-        row = await self._run(
-            "delivery/read_chat",
-            [self._leases, keys.out(session), keys.outbox(session), keys.inbox(session)],
-            [session, self._lease(held), ENTRIES],
-        )
+        chat = [kind(held.session) for kind in (keys.out, keys.outbox, keys.inbox)]
+        args = *self._fence(held), ENTRIES
+        row = await self._run("delivery/read_chat", [self._leases, *chat], args)
         return None if row == -1 else DeliveryState(**parse_state(row))
 
     async def begin_post(
@@ -167,10 +155,11 @@ class DeliveryQueue:
         """Record that post `part` (from 0) of line `seq` is about to be sent, and charge the
         rates; None = the lease is lost. With the guard `look-up`, ask the platform about an
         `unclear` post before: a post that it does not have is clear."""
+        post = seq, part, self._resend_guard, KEEP_MS
         code, value = await self._run(
             "delivery/sending",
             [*self._keys(held)[:4], self._pause, *self._rate_keys(rates)],
-            [*self._fence(held), seq, part, self._resend_guard, KEEP_MS, *rate_args(rates)],
+            [*self._fence(held), self._lease_ms, *post, *rate_args(rates)],
         )
         match code:
             case 1:
@@ -181,30 +170,37 @@ class DeliveryQueue:
                 return None
 
     async def finish_post(
-        self, held: LeasedChat, seq: int, part: int, *, last: bool, id: str = "", retry_for_s: float = 0.0
+        self,
+        held: LeasedChat,
+        seq: int,
+        part: int,
+        *,
+        last: bool,
+        id: str = "",
+        retry_for_s: float = 0.0,
     ) -> bool:
         """Record that the platform has post `part` of line `seq` as `id`; with `last` the line
         is delivered. A line with nothing to show ends this way, too, without an id. False = the
         lease is lost."""
-        done = await self._run(
-            "delivery/sent",
-            [*self._keys(held), keys.delivered_text(held.session)],
-            [*self._fence(held), seq, part, int(last), id, KEEP_MS, DELIVERED_TEXT_MS],
-            retry_for_s=retry_for_s,
-        )
-        return bool(done == 1)
+        names = [*self._keys(held), keys.delivered_text(held.session)]
+        post = seq, part, int(last), id, KEEP_MS, DELIVERED_TEXT_MS
+        args = *self._fence(held), self._lease_ms, *post
+        return bool(await self._run("delivery/sent", names, args, retry_for_s=retry_for_s) == 1)
 
     async def requeue(
-        self, held: LeasedChat, delay_s: float, *, unclear: bool, counts: bool = True, retry_for_s: float = 0.0
+        self,
+        held: LeasedChat,
+        delay_s: float,
+        *,
+        unclear: bool,
+        counts: bool = True,
+        retry_for_s: float = 0.0,
     ) -> None:
         """Give the chat back; it is due for any gateway after `delay_s`. `unclear`: a post may
         have arrived. With `counts` it adds to `tries`; a drain does not."""
-        await self._run(
-            "delivery/requeue",
-            self._keys(held)[:3],
-            [held.session, self._lease(held), max(0, round(delay_s * 1000)), int(unclear), int(counts), KEEP_MS],
-            retry_for_s=retry_for_s,
-        )
+        delay_ms, names = max(0, round(delay_s * 1000)), self._keys(held)[:3]
+        args = *self._fence(held), delay_ms, int(unclear), int(counts), KEEP_MS
+        await self._run("delivery/requeue", names, args, retry_for_s=retry_for_s)
         self._forget_lease(held)
 
     async def give_up_line(
@@ -221,15 +217,10 @@ class DeliveryQueue:
         chat is closed: the lines that waited at `begin_post` are given up, too (at most
         `DROPPED_AT_ONCE`), and its schedules are paused. False = the lease is lost."""
         code = "chat_closed" if drop_all else "too_late" if too_late else "undeliverable"
-        many = await self._run(
-            "delivery/refused",
-            self._keys(held),
-            [
-                *self._fence(held), seq, code, reason[:REASON_CHARS], int(drop_all), DROPPED_AT_ONCE,
-                PAUSED_DAYS * DAY_MS, KEEP_MS,
-            ],
-            retry_for_s=retry_for_s,
-        )  # fmt: skip
+        letter = seq, code, reason[:REASON_CHARS], int(drop_all), DROPPED_AT_ONCE
+        args = *self._fence(held), self._lease_ms, *letter, PAUSED_DAYS * DAY_MS, KEEP_MS
+        names = self._keys(held)
+        many = await self._run("delivery/refused", names, args, retry_for_s=retry_for_s)
         if many > 0:
             DEAD_LETTERS.labels(code).inc(many)
         return bool(many >= 0)
@@ -238,30 +229,26 @@ class DeliveryQueue:
         """Store the id of the message into which `turn` is streamed, until it becomes a post of
         the reply (`finish_post` with the same id) or the chat is quiet. It replaces
         `pending_stream`. False = the lease is lost."""
-        done = await self._run(
-            "delivery/stream_message",
-            [self._leases, keys.out(held.session)],
-            [held.session, self._lease(held), turn, id, KEEP_MS],
-        )
-        return bool(done == 1)
+        names = [self._leases, keys.out(held.session)]
+        args = *self._fence(held), turn, id, KEEP_MS
+        return bool(await self._run("delivery/stream_message", names, args) == 1)
 
     async def reserve_call(
-        self, held: LeasedChat, rates: Sequence[RateKey] = (), *, pending_stream: tuple[int, str] | None = None
+        self,
+        held: LeasedChat,
+        rates: Sequence[RateKey] = (),
+        *,
+        pending_stream: tuple[int, str] | None = None,
     ) -> float:
         """Charge the rates for a call that is not a post of a line, such as an edit. Return 0
         when it may be made, else the seconds to wait; `lease_s` when the lease is lost.
         `pending_stream` names the turn and the key of the call that creates its streamed
         message; both are stored until the message's id is known."""
+        stream = "{} {}".format(*pending_stream) if pending_stream else ""
         wait = await self._run(
             "delivery/edit",
             [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
-            [
-                held.session,
-                self._lease(held),
-                f"{pending_stream[0]} {pending_stream[1]}" if pending_stream else "",
-                KEEP_MS,
-                *rate_args(rates),
-            ],
+            [*self._fence(held), stream, KEEP_MS, *rate_args(rates)],
         )
         return self.lease_s if wait < 0 else wait / 1000
 
@@ -269,12 +256,9 @@ class DeliveryQueue:
         """Release a chat that is quiet: nothing to deliver, and no turn under way. With
         `though_running` only the first matters; the next line makes the chat due again. False =
         something came, the chat is still ours. True also when the lease is lost."""
-        done = await self._run(
-            "delivery/leave",
-            [*self._keys(held), keys.inbox(held.session)],
-            [held.session, self._lease(held), int(though_running)],
-        )
-        if done == 0:
+        names = [*self._keys(held), keys.inbox(held.session)]
+        args = *self._fence(held), int(though_running)
+        if await self._run("delivery/leave", names, args) == 0:
             return False
         self._forget_lease(held)
         return True
@@ -302,13 +286,13 @@ class DeliveryQueue:
         try:
             for session, token in await leases_of_owner(self._client, self._leases, self.owner):
                 if self._held.get(session) != token:
-                    await self.requeue(
-                        LeasedChat(session=session, token=token, pending=()), 0, unclear=False, counts=False
-                    )
+                    unknown = LeasedChat(session=session, token=token, pending=())
+                    await self.requeue(unknown, 0, unclear=False, counts=False)
         except RedisAway:
             self._was_unavailable = True
             raise
-        grace_s = max(self.lease_s / 2, 2 * RECONNECT_CAP_S)  # its owner, too, tries again only so often
+        # An owner that reconnects tries only once in RECONNECT_CAP_S.
+        grace_s = max(self.lease_s / 2, 2 * RECONNECT_CAP_S)
         self._grace, self._grace_until = AFTER_OUTAGE, self._clock.monotonic() + grace_s
 
     def _forget_lease(self, held: LeasedChat) -> None:
@@ -318,13 +302,11 @@ class DeliveryQueue:
 
     def _keys(self, held: LeasedChat) -> list[str]:
         """Return the keys that most of the scripts begin with."""
-        return [self._queue, self._leases, keys.out(held.session), keys.outbox(held.session), self._waits]
+        chat = keys.out(held.session), keys.outbox(held.session)
+        return [self._queue, self._leases, *chat, self._waits]
 
-    def _lease(self, held: LeasedChat) -> str:
-        return f"{self.owner}:{held.token}"
-
-    def _fence(self, held: LeasedChat) -> tuple[Value, ...]:
-        return held.session, self._lease(held), self._lease_ms
+    def _fence(self, held: LeasedChat) -> tuple[str, str]:
+        return held.session, f"{self.owner}:{held.token}"
 
     def _rate_keys(self, rates: Sequence[RateKey]) -> list[str]:
         return [keys.outrate(self.channel, rate.name) for rate in rates]

@@ -19,16 +19,15 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import NumberedLine, read_line
 
 SILENCE_S: Final = 5.0
-"""Silence after which the connection is pinged; without a reply in as long again it counts as
-dead."""
+"""Silence after which the connection is pinged; after as long again it counts as dead."""
 
 ChatNews = LiveEvent | NumberedLine
 Listener = Callable[[ChatNews], None]
 
 
 async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
-    """Publish an event to the gateways that show this chat; return how many there are. The event
-    may be lost. Raises RedisAway."""
+    """Publish an event, which may be lost, to the gateways that show this chat; return how many.
+    Raises RedisAway."""
     receivers: int = await client.command("PUBLISH", keys.live(session), encode_live(event))
     return receivers
 
@@ -45,11 +44,9 @@ def parse_news(data: bytes) -> ChatNews | None:
 
 
 class Fanout:
-    """One pub/sub connection for a process, with listeners by Redis channel.
-
-    After a break it reconnects by itself, subscribes again, and calls `on_gap` once (also after
-    the first connect): whatever was published meanwhile is in the logs, not here.
-    """
+    """One pub/sub connection for a process, with listeners by Redis channel. After a break it
+    reconnects by itself, subscribes again, and calls `on_gap` once (also after the first connect):
+    whatever was published meanwhile is in the logs, not here."""
 
     def __init__(self, client: RedisClient, *, on_gap: Callable[[], Awaitable[None]]) -> None:
         self._client = client
@@ -59,22 +56,19 @@ class Fanout:
         self._pubsub: PubSub | None = None
         self._changed = asyncio.Event()
         self._tried: asyncio.Event | None = None
-        """While `run` is active: set when the first connection is up, or is known to have
-        failed."""
+        """While `run` is active: set when the first connection is up, or has failed."""
 
     async def subscribe(self, channel: str, listener: Callable[[bytes], None]) -> None:
         """Subscribe to a pub/sub channel, with one listener each. Return when the server has
-        confirmed, or RedisAway is known.
-
-        While Redis is unavailable, and before `run`, return at once: the subscription is made
-        with the next connection, before `on_gap`.
-        """
+        confirmed, or RedisAway is known. While Redis is unavailable, and before `run`, return at
+        once: the subscription is made with the next connection, before `on_gap`."""
         self._listeners[channel] = listener
         self._changed.set()
         try:
             async with asyncio.timeout(SILENCE_S):
+                # The first ones would miss what is published before the connection is made.
                 if self._tried is not None:
-                    await self._tried.wait()  # who was first would miss what is said before the connection is made
+                    await self._tried.wait()
                 if self._pubsub is not None:
                     confirmed = self._confirming.setdefault(channel, asyncio.Event())
                     self._pubsub.subscribe(channel)
@@ -86,8 +80,7 @@ class Fanout:
         """Follow a chat: its live events, and its new lines with their numbers."""
 
         def tell(data: bytes) -> None:
-            news = parse_news(data)
-            if news is not None:
+            if (news := parse_news(data)) is not None:
                 listener(news)
 
         await self.subscribe(keys.live(session), tell)
@@ -124,8 +117,7 @@ class Fanout:
                     if was_connected:
                         FANOUT_GAPS.inc()
                     was_connected = True
-                    # After every subscription is confirmed: what is published from now on is not
-                    # missed.
+                    # Every subscription is confirmed: nothing is missed from now on.
                     await self._on_gap()
                     await self._read_all(connection)
             # Callers that wait for the first attempt need not wait any longer.
@@ -138,8 +130,7 @@ class Fanout:
 
     async def _subscribe_all(self, pubsub: PubSub) -> None:
         asked: set[str] = set()
-        # Again for those who came while the connection was made: `on_gap` must find everybody
-        # subscribed.
+        # Again for those who came meanwhile: `on_gap` must find everybody subscribed.
         while wanted := self._listeners.keys() - asked:
             pubsub.subscribe(*wanted)
             asked |= wanted

@@ -36,9 +36,8 @@ class PendingLine(NumberedLine, frozen=True):
 
 
 class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a chat's delivery. `pending` are the oldest waiting lines, perhaps not all; the
-    platform has `part` posts of the first. `unclear`: another lease was about to send the next
-    post, and it is unknown whether it did."""
+    """State of a chat's delivery. `pending` are the oldest waiting lines; the platform has `part`
+    posts of the first. `unclear`: another lease was about to send the next post, and may have."""
 
     pending: tuple[PendingLine, ...]
     part: int = 0
@@ -47,8 +46,7 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """The turn that is streamed, and the platform's id of the message it is streamed into."""
 
     pending_stream: tuple[int, str] | None = None
-    """The turn for which such a message was about to be sent, and its key: it is unknown whether
-    it exists."""
+    """The turn for which such a message was about to be sent, and its key. It may exist."""
 
     closed: bool = False
     notes: Mapping[str, str] = {}
@@ -63,8 +61,8 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeasedChat(DeliveryState, frozen=True, kw_only=True):
-    """A chat that this process may deliver, as it stood when it was leased. `owner_lost`: its
-    last owner is late or dead."""
+    """A chat that this process may deliver, as it was when leased. `owner_lost`: its last owner is
+    late or dead."""
 
     session: str
     token: str
@@ -78,8 +76,7 @@ class Cleared(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """The platform may not be called for `seconds`. Nothing was written, but the lease was
-    renewed."""
+    """The platform may not be called for `seconds`. Only the lease was renewed."""
 
     seconds: float
 
@@ -87,8 +84,9 @@ class Wait(msgspec.Struct, frozen=True):
 def parse_state(row: list[Any]) -> dict[str, Any]:
     """Parse the state that the scripts return into the fields of DeliveryState."""
     entries, part, unclear, streamed, closed, notes, tries, running, background, pending = row
+    lines = (PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries)
     return {
-        "pending": tuple(PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries),
+        "pending": tuple(lines),
         "part": part,
         "unclear": unclear == 1,
         "streamed_message": _parse_turn_value(streamed),
@@ -110,4 +108,7 @@ def _parse_turn_value(field: bytes) -> tuple[int, str] | None:
 def rate_args(rates: Sequence[RateKey]) -> list[Value]:
     """Return the script arguments of rates; for each: us between two calls, calls at once, calls
     reserved for others."""
-    return [value for rate in rates for value in (math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve)]
+    args: list[Value] = []
+    for rate in rates:
+        args += math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve
+    return args

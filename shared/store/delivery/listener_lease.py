@@ -18,8 +18,7 @@ from shared.store.turns.inbox import DAY_MS
 
 KEEP_MS: Final = 30 * DAY_MS
 LOOK_S: Final = 1.0
-"""Longest wait of a replica before it tries again: the message that the lock is free may be
-lost."""
+"""Longest wait of a replica before it tries again: the announcement of a release may be lost."""
 
 
 class ListenerLease(msgspec.Struct, frozen=True):
@@ -32,20 +31,16 @@ class ListenerLease(msgspec.Struct, frozen=True):
 
 class ListenerLock:
     """A lock that one replica holds at a time; `name` is `<channel>` or `<channel>:<shard>`.
-    Methods that call Redis raise RedisAway.
-
-    Listen only while it is safely held: `acquire`, `renew` and `save_cursor` hold it for
-    `lease_s` from the moment at which the call was *made*. Every call may be repeated when its
-    reply was lost.
-    """
+    Methods that call Redis raise RedisAway. Listen only while it is safely held: `acquire`, `renew`
+    and `save_cursor` hold it for `lease_s` from the moment at which the call was *made*. Every call
+    may be repeated when its reply was lost."""
 
     def __init__(self, client: RedisClient, name: str, *, lease_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name = name
         self.lease_s = lease_s
         self.owner = nonce()
         self.freed = keys.freed(name)
-        """The pub/sub channel that announces a release: `await fanout.subscribe(lock.freed,
-        lock.wake)`."""
+        """The pub/sub channel that announces a release, for `fanout.subscribe(freed, wake)`."""
         self._client = client
         self._clock = clock
         self._key = keys.lock(name)
@@ -55,11 +50,8 @@ class ListenerLock:
         self._grace_until = clock.monotonic()
 
     async def acquire(self) -> ListenerLease | float:
-        """Acquire the lock, or return the seconds after which to try again (at most `LOOK_S`; see
-        `wait`).
-
-        After Redis was unavailable the lock is left to its last holder for another half lease.
-        """
+        """Acquire the lock, or return the seconds after which to try again (see `wait`), at most
+        `LOOK_S`. After Redis was unavailable its last holder keeps it for another half lease."""
         # Grace counts from the first attempt after the outage, which is later than its end.
         now = self._clock.monotonic()
         if self._was_unavailable:
@@ -67,9 +59,8 @@ class ListenerLock:
         lease_ms, keep_ms = self._times
         # Before the call: a release that is announced while it runs must end the following wait.
         self._free.clear()
-        code, *result = await self._run(
-            "listeners/acquire", [self.owner, lease_ms, int(now < self._grace_until), keep_ms]
-        )
+        args = self.owner, lease_ms, int(now < self._grace_until), keep_ms
+        code, *result = await self._run("listeners/acquire", args)
         self._was_unavailable = False
         if code == 0:
             return float(min(LOOK_S, result[0] / 1000))
@@ -78,15 +69,16 @@ class ListenerLock:
 
     async def renew(self, held: ListenerLease) -> bool:
         """Renew the lock; False = it is lost."""
-        return bool(await self._run("listeners/renew", [self._lease(held), *self._times]) == 1)
+        renewed = await self._run("listeners/renew", [self._lease(held), *self._times])
+        return bool(renewed == 1)
 
     async def save_cursor(self, held: ListenerLease, cursor: bytes) -> bool:
         """Renew the lock and store how far was read, for the next holder; False = it is lost."""
-        return bool(await self._run("listeners/renew", [self._lease(held), *self._times, cursor]) == 1)
+        renewed = await self._run("listeners/renew", [self._lease(held), *self._times, cursor])
+        return bool(renewed == 1)
 
     async def release(self, held: ListenerLease) -> None:
-        """Release the lock so that another replica can have it at once. Does nothing when it is
-        lost."""
+        """Release the lock, if it is not lost, so that another replica can have it at once."""
         await self._run("listeners/release", [self._lease(held)], self.freed)
 
     def wake(self, data: bytes = b"") -> None:
@@ -94,8 +86,7 @@ class ListenerLock:
         self._free.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return after `seconds`, or earlier when the lock was released since the last
-        `acquire`."""
+        """Return after `seconds`, or when the lock was released since the last `acquire`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._free.wait()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from shared.errors import BadRecord
 from shared.messages.outbound import LogLine, OutboundMessage, decode_line
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, pairs, server_ms
+
+_UNREADABLE: Final = "(a line that this version of Shoal cannot show)"
 
 
 class NumberedLine(msgspec.Struct, frozen=True):
@@ -21,8 +22,7 @@ class NumberedLine(msgspec.Struct, frozen=True):
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """The number of the newest line, and of the turn at the head of the inbox (None = nothing
-    runs or waits)."""
+    """Numbers of the newest line, and of the turn that runs or comes next (None: there is none)."""
 
     last_seq: int
     running: int | None
@@ -38,23 +38,23 @@ class ChatInfo(msgspec.Struct, frozen=True):
 
 
 class Outbox:
-    """Reader of the logs of chats that keep one (web chat). The ingest and commit scripts write
-    them."""
+    """Reads logs of chats, which the ingest and commit scripts write."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     async def read_after(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
         """Return lines with a number above `after`, oldest first."""
-        rows = await self._client.command("XRANGE", keys.outbox(session), f"({after}-0", "+", "COUNT", limit)
+        key, start = keys.outbox(session), f"({after}-0"
+        rows = await self._client.command("XRANGE", key, start, "+", "COUNT", limit)
         return _lines(rows)
 
     async def read_before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
         """Return the newest `limit` lines with a number below `seq` (None = the newest of all),
         oldest first."""
-        top = "+" if seq is None else f"({seq}-0"
+        key, top = keys.outbox(session), "+" if seq is None else f"({seq}-0"
         # From the newest backwards; the result is turned around for the reader.
-        rows = await self._client.command("XREVRANGE", keys.outbox(session), top, "-", "COUNT", limit)
+        rows = await self._client.command("XREVRANGE", key, top, "-", "COUNT", limit)
         return _lines(rows)[::-1]
 
     async def position(self, session: str) -> LogPosition:
@@ -76,18 +76,17 @@ class Outbox:
     ) -> list[ChatInfo]:
         """Return the person's chats, the latest first. `session_of` maps a chat id to its
         session."""
-        rows = await self._client.command("ZREVRANGE", keys.chats(channel, principal), 0, limit - 1, "WITHSCORES")
-        chat_ids = [row.decode() for row in rows[::2]]
-        if not chat_ids:
-            return []
+        key = keys.chats(channel, principal)
+        rows = await self._client.command("ZREVRANGE", key, 0, limit - 1, "WITHSCORES")
+        chats = [(chat_id.decode(), int(float(at))) for chat_id, at in pairs(rows)]
         commands: list[tuple[str, ...]] = []
-        for chat_id in chat_ids:
+        for chat_id, _ in chats:
             commands.append(("HGET", keys.session(session_of(chat_id)), "title"))
             commands.append(("EXISTS", keys.inbox(session_of(chat_id))))
         answers = await self._client.pipeline(commands)
         return [
-            ChatInfo(chat_id, (answers[2 * i] or b"").decode(), int(float(rows[2 * i + 1])), bool(answers[2 * i + 1]))
-            for i, chat_id in enumerate(chat_ids)
+            ChatInfo(chat_id, (title or b"").decode(), at, bool(running))
+            for (chat_id, at), (title, running) in zip(chats, pairs(answers), strict=True)
         ]
 
 
@@ -96,17 +95,12 @@ def _lines(rows: list[Any]) -> list[NumberedLine]:
 
 
 def read_line(data: bytes) -> LogLine:
-    """Decode a line of the log. A line that a newer version wrote becomes a notice, so that the
-    chat still opens."""
-    try:
-        return decode_line(data)
-    except BadRecord:
-        return OutboundMessage(content="(a line that this version of Shoal cannot show)", turn=0, kind="notice")
+    """Decode a line of the log; one of a newer version becomes a notice, so that the chat opens."""
+    return decode_line.or_none(data) or OutboundMessage(content=_UNREADABLE, turn=0, kind="notice")
 
 
 class OutboxReading(msgspec.Struct, frozen=True):
-    """Backlog of one channel: chats with an undelivered line, and the age of the oldest such
-    line."""
+    """Backlog of one channel: chats with an undelivered line, and the age of the oldest line."""
 
     channel: str
     waiting: int
@@ -116,23 +110,15 @@ class OutboxReading(msgspec.Struct, frozen=True):
 async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
     """Read the backlog of every delivered channel that had a line within the last weeks. Raises
     RedisAway."""
-    (seconds, micros), known = await client.pipeline([("TIME",), ("ZRANGE", keys.OUTBOXES, 0, -1)])
-    if not known:
-        return []
-    channels = [name.decode() for name in known]
-    answers = await client.pipeline(
-        [
-            question
-            for channel in channels
-            for question in (
-                ("ZCARD", keys.outwaits(channel)),
-                ("ZRANGE", keys.outwaits(channel), 0, 0, "WITHSCORES"),
-            )
-        ]
-    )
-    now = int(seconds) * 1000 + int(micros) // 1000
+    time, known = await client.pipeline([("TIME",), ("ZRANGE", keys.OUTBOXES, 0, -1)])
+    commands: list[tuple[str | int, ...]] = []
+    for name in known:
+        waits = keys.outwaits(name.decode())
+        commands += ("ZCARD", waits), ("ZRANGE", waits, 0, 0, "WITHSCORES")
+    answers = pairs(await client.pipeline(commands))
     return [
-        OutboxReading(channel, answers[2 * at], _age_s(now, answers[2 * at + 1])) for at, channel in enumerate(channels)
+        OutboxReading(name.decode(), waiting, _age_s(server_ms(time), oldest))
+        for name, (waiting, oldest) in zip(known, answers, strict=True)
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, Value, pairs, server_ms
 
 PRESENCE_TTL_S: Final = 15
 PRESENCE_EVERY_S: Final = 5
@@ -19,13 +19,12 @@ WHY_OFF: Final = "sandbox.why"
 
 
 def channel_state(name: str) -> str:
-    """Name the detail of a gateway that holds the state of a channel: `on`, `away`, `off` and
-    others."""
+    """Name the detail of a gateway that holds the state of a channel, such as `on` or `away`."""
     return f"{name}.state"
 
 
 def channel_why(name: str) -> str:
-    """Name the detail that says why a channel does not work; it is missing when it does."""
+    """Name the detail that says why a channel does not work, if it does not."""
     return f"{name}.why"
 
 
@@ -102,14 +101,11 @@ async def list_processes(client: RedisClient) -> list[Presence]:
 
 async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueReading]:
     """Read counts and the age of the oldest due member of each queue, by the server's clock, in two
-    or three round trips.
-
-    Running turns of the background have their leases among those of turns; if more than 256 run,
-    a sample estimates how many.
-    """
+    or three round trips. Running turns of the background have their leases among those of turns; if
+    more than 256 run, a sample estimates how many."""
     turns = TURNS in names or keys.BACKGROUND in names
     leases = list(dict.fromkeys(_leases(name) for name in names))
-    (seconds, micros), *counts = await client.pipeline(
+    time, *counts = await client.pipeline(
         [
             ("TIME",),
             *(("HLEN", one) for one in leases),
@@ -117,23 +113,23 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
             *([("HRANDFIELD", keys.leases(TURNS), SAMPLE)] if turns else []),
         ]
     )
-    now = int(seconds) * 1000 + int(micros) // 1000
-    leased, totals = dict(zip(leases, counts, strict=False)), counts[len(leases) : len(leases) + len(names)]
+    now, leased = server_ms(time), dict(zip(leases, counts, strict=False))
+    totals = counts[len(leases) : len(leases) + len(names)]
     some: list[bytes] = counts[-1] if turns else []
     behind = 0
     # Of the sampled leases, the part that belongs to the background stands for all.
     if some:
         whose = await client.command("HMGET", keys.FAIR_KEYS, *some)
-        behind = round(whose.count(keys.BACKGROUND.encode()) / len(some) * leased[keys.leases(TURNS)])
-    due = await client.pipeline(
-        [question for name in names for question in (
-            ("ZCOUNT", keys.queue(name), "-inf", now),
-            ("ZRANGEBYSCORE", keys.queue(name), "-inf", now, "WITHSCORES", "LIMIT", 0, 1),
-        )]
-    )  # fmt: skip
+        share = whose.count(keys.BACKGROUND.encode()) / len(some)
+        behind = round(share * leased[keys.leases(TURNS)])
+    commands: list[tuple[Value, ...]] = []
+    for name in names:
+        key, page = keys.queue(name), ("WITHSCORES", "LIMIT", 0, 1)
+        commands += ("ZCOUNT", key, "-inf", now), ("ZRANGEBYSCORE", key, "-inf", now, *page)
+    due = pairs(await client.pipeline(commands))
     return [
-        _queue(name, now, total, leased[_leases(name)], behind, *due[2 * at : 2 * at + 2])
-        for at, (name, total) in enumerate(zip(names, totals, strict=True))
+        _queue(name, now, total, leased[_leases(name)], behind, many, oldest)
+        for name, total, (many, oldest) in zip(names, totals, due, strict=True)
     ]
 
 
@@ -149,8 +145,7 @@ def _leases(name: str) -> str:
 def _queue(
     name: str, now: int, total: int, leased: int, behind: int, due: int, oldest: Sequence[bytes]
 ) -> QueueReading:
-    """Build the reading of a queue. `behind` of the leases of turns belong to the background,
-    whose own queue holds only what waits."""
+    # `behind` of the leases of turns belong to the background, whose queue holds what waits.
     running, scored = leased, leased
     if name == TURNS:
         running = leased - behind

@@ -10,7 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, server_ms
 
 HeldBy = Literal["rate_limit", "overloaded", "requests_per_minute"]
 """Reason why a call is held back: a 429, other faults in a row, or our own limit."""
@@ -21,7 +21,7 @@ not understood."""
 
 RouteChange = Literal["closed", "opened"]
 
-_TRYING_S: Final = 0.5  # between two looks at a way that another call is trying
+_TRYING_S: Final = 0.5  # between two looks at a route that another call is trying
 
 
 class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,11 +79,10 @@ class ProviderLimits:
     """A shared breaker and rate limit: call `enter` before each call to a provider, and `report`
     after those that taught something. Raises RedisAway.
 
-    A 429 closes the route at once, other faults do after some in a row. It stays closed as long
-    as the provider asked for, else for 1, 2, 4, … s with jitter. Then one call tries; each
-    success lets two more through, so that a crowd returns over several rounds, and after 32 the
-    route is fully open. A fault meanwhile closes it again.
-    """
+    A 429 closes the route at once, other faults do after some in a row. It stays closed as long as
+    the provider asked for, else for 1, 2, 4, … s with jitter. Then one call tries; each success
+    lets two more through, so that a crowd returns over several rounds, and after 32 the route is
+    fully open. A fault meanwhile closes it again."""
 
     def __init__(self, client: RedisClient, *, rng: random.Random | None = None) -> None:
         self._client = client
@@ -94,11 +93,9 @@ class ProviderLimits:
     ) -> CallAllowed | CallHeld:
         """Decide whether a call may be made now. A caller that can wait (`patience_s`) gets a
         place, and passes `placed` when it asks again."""
-        code, number, *kind = await self._client.run(
-            "fleet/limit_enter",
-            [keys.limit(name)],
-            [_ms(rules.hang_s), rules.interval_us, rules.burst, int(patience_s * 1_000_000), int(placed)],
-        )
+        rate = _ms(rules.hang_s), rules.interval_us, rules.burst
+        args = *rate, int(patience_s * 1_000_000), int(placed)
+        code, number, *kind = await self._client.run("fleet/limit_enter", [keys.limit(name)], args)
         reason: HeldBy = "rate_limit" if kind == [b"rate_limit"] else "overloaded"
         match code:
             case 0 | 1:
@@ -111,17 +108,20 @@ class ProviderLimits:
                 return CallHeld(_TRYING_S * self._rng.uniform(0.5, 1.0), reason)
 
     async def report(
-        self, name: str, rules: LimitRules, entered: CallAllowed, ending: Ending, *, retry_after_s: float | None = None
+        self,
+        name: str,
+        rules: LimitRules,
+        entered: CallAllowed,
+        ending: Ending,
+        *,
+        retry_after_s: float | None = None,
     ) -> RouteChange | None:
         """Report how a call ended; return the change for the whole fleet, if any."""
-        code = await self._client.run(
-            "fleet/limit_report",
-            [keys.limit(name)],
-            [
-                entered.at, ending, "" if retry_after_s is None else _ms(retry_after_s), rules.breaker_after,
-                _ms(rules.breaker_s), self._rng.uniform(0.5, 1.0), _ms(rules.hang_s),
-            ],
-        )  # fmt: skip
+        ended = entered.at, ending, "" if retry_after_s is None else _ms(retry_after_s)
+        jitter = self._rng.uniform(0.5, 1.0)
+        breaker = rules.breaker_after, _ms(rules.breaker_s), jitter, _ms(rules.hang_s)
+        names = [keys.limit(name)]
+        code = await self._client.run("fleet/limit_report", names, [*ended, *breaker])
         return {1: "closed", 2: "opened"}.get(code)  # type: ignore[return-value]
 
 
@@ -129,10 +129,9 @@ async def read_routes(client: RedisClient, ways: Sequence[str]) -> list[RouteRea
     """Read the state of routes in one round trip, without changing any. Raises RedisAway."""
     if not ways:
         return []
-    (seconds, micros), *states = await client.pipeline(
-        [("TIME",), *(("HMGET", keys.limit(way), "open_at", "kind", "streak") for way in ways)]
-    )
-    now = int(seconds) * 1000 + int(micros) // 1000
+    fields = "open_at", "kind", "streak"
+    time, *states = await client.pipeline([("TIME",), *(("HMGET", keys.limit(way), *fields) for way in ways)])
+    now = server_ms(time)
     return [_parse_route(way, state, now) for way, state in zip(ways, states, strict=True)]
 
 

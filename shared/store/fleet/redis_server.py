@@ -8,51 +8,51 @@ from typing import Final
 import msgspec
 
 from shared.errors import ShoalError
-from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.redis_client import RedisClient, Value, pairs
 
 _SETTINGS: Final = ("maxmemory-policy", "appendonly", "appendfsync")
 _CLOCK_READINGS: Final = 3
 
 
-class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a server; None where it does not answer (hosted ones hide CONFIG).
+class ServerHealth(msgspec.Struct, frozen=True):
+    """The facts that every scrape of the metrics reads; None where the server does not answer.
+    `clock_ahead_s` is how far its clock is ahead of ours. A limit of 0 means none. `writes_ok` is
+    False when the last write to the append-only file failed."""
 
-    `version` is the product's own, `speaks` the release of Redis that it is compatible with.
-    `clock_ahead_s` is how far its clock is ahead of ours, `ping_s` the time of its quickest
-    reply. `writes_ok` is False when the last write to the append-only file failed. `role` is
-    `master`, or `slave` for a replica.
-    """
+    used_bytes: int | None
+    limit_bytes: int | None
+    writes_ok: bool | None
+    clock_ahead_s: float
+    append_only: bool | None = None
+
+
+class ServerFacts(ServerHealth, frozen=True, kw_only=True):
+    """Facts about a server; None where it does not answer (hosted ones hide CONFIG). `version` is
+    the product's own, `speaks` the release of Redis that it is compatible with. `ping_s` is the
+    time of its quickest reply. `role` is `master`, or `slave` for a replica."""
 
     product: str
     version: str
     speaks: str
     policy: str | None
-    append_only: bool | None
     fsync: str | None
-    writes_ok: bool | None
-    used_bytes: int | None
-    limit_bytes: int | None
     clients: int | None
     clients_limit: int | None
     commands_per_s: int | None
     evicted_keys: int | None
     role: str | None
     up_s: int | None
-    clock_ahead_s: float
     ping_s: float
 
 
 async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
     """Read the facts; without `config` only commands that few servers refuse. CONFIG alone knows
-    `fsync`.
-
-    Raises RedisAway.
-    """
+    `fsync`. Raises RedisAway."""
     info = _lines(await _query(client, "INFO"))
     flat = await _query(client, "CONFIG", "GET", *_SETTINGS) if config else None
     ping_s, clock_ahead_s = await _clock(client)
     words = [word.decode() for word in flat] if isinstance(flat, list) else []
-    settings = dict(zip(words[::2], words[1::2], strict=True))
+    settings = dict(pairs(words))
     product = info.get("server_name", "redis")
     speaks = info.get("redis_version", "")
     # INFO knows whether there is an append-only file, also where CONFIG is hidden.
@@ -78,17 +78,6 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
     )
 
 
-class ServerHealth(msgspec.Struct, frozen=True):
-    """The facts that every scrape of the metrics reads, as in ServerFacts. A limit of 0 means
-    none."""
-
-    used_bytes: int | None
-    limit_bytes: int | None
-    writes_ok: bool | None
-    clock_ahead_s: float
-    append_only: bool | None = None
-
-
 async def read_health(client: RedisClient) -> ServerHealth:
     """Read how full the server is, whether it can still write, and its time. Raises RedisAway."""
     info = _lines(await _query(client, "INFO", "memory", "persistence"))
@@ -99,11 +88,9 @@ async def read_health(client: RedisClient) -> ServerHealth:
 
 
 async def read_fsync(client: RedisClient) -> str | None:
-    """Read `appendfsync`; None when the server does not answer. Raises RedisAway.
-
-    A client with a user name does not ask: where roles have users of their own, none may use
-    CONFIG, and the server's log of refusals should show intruders only.
-    """
+    """Read `appendfsync`; None when the server does not answer. Raises RedisAway. A client with a
+    user name does not ask: where roles have users of their own, none may use CONFIG, and the
+    server's log of refusals should show intruders only."""
     reply = await _query(client, "CONFIG", "GET", "appendfsync") if not client.user else None
     return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
 
@@ -124,8 +111,8 @@ async def _query(client: RedisClient, *parts: Value) -> object:
 
 
 async def _clock(client: RedisClient) -> tuple[float, float]:
-    """Measure the time of the quickest of a few replies, and how far the server's clock is
-    ahead; wrong by at most half that time."""
+    """Return the time of the quickest of a few replies, and how far the server's clock is ahead;
+    wrong by at most half that time."""
     best = (float("inf"), 0.0)
     for _ in range(_CLOCK_READINGS):
         before = time.time()

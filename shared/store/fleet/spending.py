@@ -10,7 +10,8 @@ import msgspec
 from shared.ids import account_of
 from shared.store.client.redis_client import RedisClient
 
-_MICROS: Final = 1_000_000  # a chat's money is counted in whole millionths of a dollar, which add up without error
+# A chat's money is counted in whole millionths of a dollar, which add up without error.
+_MICROS: Final = 1_000_000
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -33,9 +34,8 @@ class Spending:
         """Add to today's totals. `warn` is set for the first call of a day that reaches
         `warn_tokens` or `warn_usd` (0: never). Raises RedisAway; then it may or may not have
         been added."""
-        day, tokens, micros, warn = await self._client.run(
-            "fleet/spend", [], [account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)]
-        )
+        args = account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)
+        day, tokens, micros, warn = await self._client.run("fleet/spend", [], args)
         return Spent(day, tokens, micros / _MICROS, bool(warn))
 
     async def read(self, session: str) -> Spent:

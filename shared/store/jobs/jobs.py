@@ -1,8 +1,6 @@
 """Plain jobs for the workers' `jobs` queue, in arq's own format, for callers that run without arq.
-
-Source of the format: `arq.jobs.serialize_job` and `deserialize_result` of arq 0.28; a test
-compares them.
-"""
+Source of the format: `arq.jobs.serialize_job` and `deserialize_result` of arq 0.28; a test compares
+them. Callers queue background jobs by name, so that none is queued a second time."""
 
 from __future__ import annotations
 
@@ -12,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from shared.ids import folder_name
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 
@@ -19,6 +18,8 @@ JOB_PREFIX: Final = "arq:job:"
 RESULT_PREFIX: Final = "arq:result:"
 QUEUE: Final = "jobs"
 EXPIRES_MS: Final = 60_000
+KEEP_MS: Final = 7 * 86_400_000
+"""Time for which a job waits for a worker, or for its model, before it is dropped."""
 
 
 class JobResult(msgspec.Struct, frozen=True):
@@ -36,18 +37,12 @@ class Jobs:
 
     async def enqueue(self, function: str, *args: str, id: str | None = None, keep_ms: int = EXPIRES_MS) -> str:
         """Queue a call, due at once, and return its id. A job whose `id` is queued or runs already
-        is not queued again.
-
-        A job that no worker claimed within `keep_ms` fails when one does. Raises RedisAway,
-        Refused.
-        """
-        id = id or secrets.token_hex(16)
-        record = msgspec.msgpack.encode(
-            {"t": None, "f": function, "a": args, "k": {}, "et": time.time_ns() // 1_000_000}
-        )
-        await self._client.run(
-            "jobs/enqueue", [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"], [id, record, keep_ms]
-        )
+        is not queued again. A job that no worker claimed within `keep_ms` fails when one does.
+        Raises RedisAway, Refused."""
+        id, now_ms = id or secrets.token_hex(16), time.time_ns() // 1_000_000
+        job: dict[str, Any] = {"t": None, "f": function, "a": args, "k": {}, "et": now_ms}
+        names = [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"]
+        await self._client.run("jobs/enqueue", names, [id, msgspec.msgpack.encode(job), keep_ms])
         return id
 
     async def result(self, id: str) -> JobResult | None:
@@ -60,3 +55,40 @@ class Jobs:
         await self._client.pipeline(
             [("ZREM", keys.queue(QUEUE), id), ("DEL", f"{JOB_PREFIX}{id}", f"{RESULT_PREFIX}{id}")]
         )
+
+
+class MemoryJobs:
+    """Queues the jobs of `worker.jobs` that keep memory. A job that waits or runs is not queued
+    again; the sweep finds what it may have missed. Every method raises RedisAway and Refused."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+
+    async def consolidate(self, session: str) -> None:
+        """Consolidate a conversation that has become long, except its newest entries."""
+        await self._queue("consolidate", session)
+
+    async def idle(self, session: str) -> None:
+        """Consolidate an idle conversation, except its last few entries."""
+        # The same id as `consolidate`: the two never run at the same time.
+        await self._queue("idle", session, "consolidate")
+
+    async def archive(self, session: str) -> None:
+        """Consolidate what `/new` ended; it may run together with `consolidate`."""
+        await self._queue("archive", session)
+
+    async def rework(self, scope: str) -> None:
+        """Rewrite a MEMORY.md."""
+        await self._queue("rework", scope)
+
+    async def _queue(self, function: str, subject: str, name: str = "") -> None:
+        await self._jobs.enqueue(function, subject, id=f"{name or function}:{subject}", keep_ms=KEEP_MS)
+
+
+async def forget_media(client: RedisClient, session: str) -> None:
+    """Queue the deletion of every file that a session has by now, sent or in its workspace; a
+    worker does it, because it has the volumes. Raises RedisAway, Refused."""
+    # The job names only the folder: the session itself may not be mentioned once it is gone.
+    folder = folder_name(session)
+    id = f"media:{folder}:{secrets.token_hex(4)}"
+    await Jobs(client).enqueue("forget_media", folder, id=id, keep_ms=KEEP_MS)

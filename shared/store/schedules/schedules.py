@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from shared.crash_points import crash_point
-from shared.errors import BadRecord, LeaseLost, Refused
+from shared.errors import LeaseLost, Refused
 from shared.ids import split_session
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.schedule import Schedule, ScheduleStatus, decode_schedule
 from shared.settings import CronSettings
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient, Value
-from shared.store.schedules.agenda import Agenda
-from shared.store.schedules.agenda import AgendaEntry as Member
+from shared.store.client.redis_client import RedisClient, pairs
+from shared.store.schedules.agenda import Agenda, AgendaEntry
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, fair_key
 from shared.store.turns.queue import Claim
 
@@ -29,8 +28,7 @@ PAUSED_DAYS: Final = 30
 
 class DueSchedule(msgspec.Struct, frozen=True):
     """A due schedule, as it was read. `tick` is the planned time in ms; `due` is when it came to
-    be run, which differs if it was put off. `schedule` is None when this version cannot read the
-    record."""
+    be run, which differs if it was put off. `schedule` is None for an unreadable record."""
 
     member: str
     due: int
@@ -43,8 +41,7 @@ class DueSchedule(msgspec.Struct, frozen=True):
 
 
 class DueSchedules(msgspec.Struct, frozen=True):
-    """The schedules due at `now_ms`, the server's time, and ms until the next one (None = there
-    is no other)."""
+    """The schedules due at `now_ms`, the server's time, and ms until the next one (None: none)."""
 
     now_ms: int
     due: tuple[DueSchedule, ...]
@@ -53,8 +50,8 @@ class DueSchedules(msgspec.Struct, frozen=True):
 
 class NextTick(msgspec.Struct, frozen=True, kw_only=True):
     """The move of a schedule after a tick: to the tick `to` (None = it is over), due at
-    `due_ms`. `missed` counts ticks that are skipped. With `skip_busy` a tick whose predecessor
-    still waits for its answer is skipped, too; otherwise it is put off."""
+    `due_ms`. `missed` counts skipped ticks. With `skip_busy` a tick whose predecessor still
+    waits for its answer is skipped, too; otherwise it is put off."""
 
     to: int | None
     due_ms: int = 0
@@ -87,7 +84,8 @@ class ScheduleOver(Refused):
     """A schedule that the same call created before, and that is over."""
 
     def __init__(self, id: str) -> None:
-        super().__init__("made_before", f"schedule {id!r} was made by this call before, and is over", 0)
+        over = f"schedule {id!r} was made by this call before, and is over"
+        super().__init__("made_before", over, 0)
 
 
 class Schedules:
@@ -95,7 +93,10 @@ class Schedules:
     lost its lease."""
 
     def __init__(
-        self, client: RedisClient, settings: CronSettings | None = None, limits: InboxLimits | None = None
+        self,
+        client: RedisClient,
+        settings: CronSettings | None = None,
+        limits: InboxLimits | None = None,
     ) -> None:
         self._client = client
         self._settings = settings or CronSettings()
@@ -106,38 +107,38 @@ class Schedules:
         self, schedule: Schedule, first_ms: int, *, claim: Claim | None = None, once: bool = True
     ) -> CreatedSchedule:
         """Add a schedule with the first tick `first_ms`. The same id again returns the existing
-        one. With `once`, a schedule that is over is not created again.
-
-        Raises TooManySchedules, ScheduleOver, LeaseLost, and Refused when the store is full.
-        """
+        one. With `once`, a schedule that is over is not created again. Raises TooManySchedules,
+        ScheduleOver, LeaseLost, and Refused when the store is full."""
         session, settings = schedule.session, self._settings
+        record = encode(schedule), first_ms, settings.per_chat, settings.in_all
+        known = f"{schedule.chat_id}/cron-{schedule.id}" if once else ""
+        seen = keys.seen(schedule.channel), self._limits.seen_days, known
         code, *rest = await self._client.run(
             "schedules/add",
             [keys.SCHEDULES, keys.schedules(session), keys.leases(TURNS)],
-            [
-                schedule.id, session, *_fence(claim), encode(schedule), first_ms, settings.per_chat, settings.in_all,
-                keys.seen(schedule.channel), self._limits.seen_days,
-                f"{schedule.chat_id}/cron-{schedule.id}" if once else "",
-            ],
-        )  # fmt: skip
+            [schedule.id, session, *_fence(claim), *record, *seen],
+        )
         match code:
             case -1:
                 raise LeaseLost("the turn that wanted to plan something is not ours any more")
             case -2:
-                raise TooManySchedules(f"this chat has {settings.per_chat} schedules already; remove one first")
+                many = f"this chat has {settings.per_chat} schedules already; remove one first"
+                raise TooManySchedules(many)
             case -3:
-                raise TooManySchedules("there are too many schedules here just now; only an operator can make room")
+                many = "there are too many schedules here just now; only an operator can make room"
+                raise TooManySchedules(many)
             case 2:
                 raise ScheduleOver(schedule.id)
-        record, tick = rest
-        return CreatedSchedule(decode_schedule(record), int(tick), code == 1)
+        stored, tick = rest
+        return CreatedSchedule(decode_schedule(stored), int(tick), code == 1)
 
     async def remove(self, session: str, id: str, *, claim: Claim | None = None) -> bool:
         """Remove a schedule; return whether it existed. Raises LeaseLost."""
         # Fields with a colon describe schedules; they must not be removed alone.
         if ":" in id:
-            return False  # what is no schedule's, but noted of one
-        done = await self._client.run("schedules/remove", [keys.leases(TURNS)], [id, session, *_fence(claim)])
+            return False
+        args = id, session, *_fence(claim)
+        done = await self._client.run("schedules/remove", [keys.leases(TURNS)], args)
         if done == -1:
             raise LeaseLost("the turn that wanted to remove a schedule is not ours any more")
         return bool(done == 1)
@@ -146,10 +147,10 @@ class Schedules:
         """Return the schedules of a chat, the next one first. Records that this version cannot
         read are left out."""
         flat = await self._client.command("HGETALL", keys.schedules(session))
-        fields = {name.decode(): value for name, value in zip(flat[::2], flat[1::2], strict=True)}
+        fields = {name.decode(): value for name, value in pairs(flat)}
         found = []
         for id, record in fields.items():
-            if ":" in id or (schedule := _decode_or_none(record)) is None:
+            if ":" in id or (schedule := decode_schedule.or_none(record)) is None:
                 continue
             last = fields.get(f"{id}:last")
             found.append(
@@ -176,33 +177,32 @@ class Schedules:
                     yield session
 
     async def pause(self, session: str) -> int:
-        """Pause the schedules of an unreachable chat. Return how many; 0 when they were paused
-        already."""
-        done: int = await self._client.run(
-            "schedules/pause", [keys.SCHEDULES, keys.schedules(session)], [session, PAUSED_DAYS * DAY_MS]
-        )
-        return done
+        """Pause the schedules of an unreachable chat. Return how many; 0: they were paused."""
+        return await self._pause(session, PAUSED_DAYS * DAY_MS)
 
     async def resume(self, session: str) -> int:
         """Resume the schedules of a chat; ticks that passed meanwhile count as missed. Return
         how many; 0 when they were not paused."""
-        done: int = await self._client.run("schedules/pause", [keys.SCHEDULES, keys.schedules(session)], [session, ""])
+        return await self._pause(session, "")
+
+    async def _pause(self, session: str, for_ms: int | str) -> int:
+        names = [keys.SCHEDULES, keys.schedules(session)]
+        done: int = await self._client.run("schedules/pause", names, [session, for_ms])
         return done
 
     async def due(self, *, now_ms: int | None = None) -> DueSchedules:
         """Read the due schedules; without `now_ms` by the server's clock."""
-        now, next_in, *rows = await self._client.run(
-            "schedules/due", [keys.SCHEDULES], [BATCH, "" if now_ms is None else now_ms]
-        )
+        args = BATCH, "" if now_ms is None else now_ms
+        now, next_in, *rows = await self._client.run("schedules/due", [keys.SCHEDULES], args)
         found = tuple(
-            DueSchedule(member.decode(), int(float(at)), int(tick), _decode_or_none(record))
+            DueSchedule(member.decode(), int(float(at)), int(tick), decode_schedule.or_none(record))
             for member, at, tick, record in rows
         )
         return DueSchedules(int(now), found, int(next_in) if int(next_in) >= 0 else None)
 
     async def put_off(self, due: DueSchedule, by_ms: int) -> bool:
         """Put a due schedule off by `by_ms`. Returns False when it has got another time since."""
-        return await self._times.put_off(Member(due.member, due.due), by_ms)
+        return await self._times.put_off(AgendaEntry(due.member, due.due), by_ms)
 
     async def fire(
         self,
@@ -215,27 +215,23 @@ class Schedules:
     ) -> int:
         """Run a tick, if it is still the one that was read. In one step `message` enters its chat,
         once, and the schedule moves on; without a message it only moves on. Return FIRED or another
-        outcome.
-
-        Raises Refused when the store is full; the tick stays due.
-        """
-        session, limits = schedule.session, self._limits
-        args: list[Value] = [
-            schedule.id, session, due.tick, due.due, "" if move.to is None else move.to, move.due_ms, move.missed,
-            encode(message) if message else b"", SCHEMA_VERSION, f"{schedule.chat_id}/{schedule.id}:{due.tick}",
-            keys.seen(schedule.channel), limits.seen_days, keys.turn(session), limits.sessions_cap,
-            self._settings.waiting, limits.session_days * DAY_MS, schedule.chat_id, int(move.skip_busy), PUT_OFF_MS,
-            "" if now_ms is None else now_ms, fair_key(message) if message else "",
-        ]  # fmt: skip
+        outcome. Raises Refused when the store is full; the tick stays due."""
+        session, limits, chat_id = schedule.session, self._limits, schedule.chat_id
+        chat = [kind(session) for kind in (keys.schedules, keys.inbox, keys.session)]
+        listed = keys.chats(schedule.channel, schedule.owner)
+        tick = schedule.id, session, due.tick, due.due
+        after = "" if move.to is None else move.to, move.due_ms, move.missed
+        record = encode(message) if message else b"", SCHEMA_VERSION
+        known = f"{chat_id}/{schedule.id}:{due.tick}", keys.seen(schedule.channel), limits.seen_days
+        caps = keys.turn(session), limits.sessions_cap, self._settings.waiting, limits.session_ms
+        busy = chat_id, int(move.skip_busy), PUT_OFF_MS, "" if now_ms is None else now_ms
+        fair = fair_key(message) if message else ""
         crash_point("before_fire")
         code, _ = await self._client.run(
             "schedules/fire",
-            [
-                keys.SCHEDULES, keys.schedules(session), keys.inbox(session), keys.session(session), keys.queue(TURNS),
-                keys.wake(TURNS), keys.chats(schedule.channel, schedule.owner),
-            ],
-            args,
-        )  # fmt: skip
+            [keys.SCHEDULES, *chat, keys.queue(TURNS), keys.wake(TURNS), listed],
+            [*tick, *after, *record, *known, *caps, *busy, fair],
+        )
         crash_point("after_fire")
         return int(code)
 
@@ -243,15 +239,9 @@ class Schedules:
 def rebound(schedules: Iterable[Schedule], session: str) -> Sequence[Schedule]:
     """Copy schedules for another chat."""
     channel, chat = split_session(session)
-    return [msgspec.structs.replace(one, channel=channel, chat_id=chat, thread=None) for one in schedules]
+    chat_of = {"channel": channel, "chat_id": chat, "thread": None}
+    return [msgspec.structs.replace(one, **chat_of) for one in schedules]
 
 
 def _fence(claim: Claim | None) -> tuple[str, str]:
-    return (claim.member, claim.lease_id) if claim else ("", "")
-
-
-def _decode_or_none(record: Any) -> Schedule | None:
-    try:
-        return decode_schedule(record)
-    except BadRecord:
-        return None
+    return claim.fence if claim else ("", "")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final, Literal, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK
-from shared.errors import BadInput, BadRecord, Refused, ShoalError
+from shared.errors import BadInput, Refused, ShoalError
 from shared.ids import session_id, split_session
 from shared.messages.codec import RECORD_LIMIT_BYTES, encode
 from shared.messages.inbound import RESERVED_CHANNELS
@@ -18,7 +18,7 @@ from shared.messages.schedule import AtPlan, Schedule
 from shared.messages.transcript import TranscriptEntry, decode_transcript
 from shared.settings import Settings
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, Value
 from shared.store.schedules.schedules import Schedules, rebound
 from shared.store.schedules.times import check_plan, check_timezone
 from shared.store.sessions.memory import MemoryLimits
@@ -32,8 +32,7 @@ FILE_LIMIT_BYTES: Final = 256 * 1024 * 1024
 HOUR_MS: Final = 3_600_000
 SCHEDULE_LIMIT_BYTES: Final = 32 * 1024
 _SCHEDULE: Final = re.compile(r"[0-9a-z]{1,32}")
-
-T = TypeVar("T")
+_KEYS: Final = (keys.session, keys.inbox, keys.history, keys.archive)
 
 
 class RestoreConflict(ShoalError):
@@ -53,13 +52,9 @@ class Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class SessionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is kept of a session. `memory_md` and `history_md` (oldest entry first) are
-    its memory.
-
-    The others are None in a file of a memory alone: the `conversation`; `archive`, earlier
-    entries that are not in memory yet; and the `log` of the chat as people saw it, which is for
-    reading and is not restored. `schedules` are those of the chat. `unreadable` counts records
-    that a newer version wrote and that are missing here.
-    """
+    its memory. The others are None in a file of a memory alone: the `conversation`; `archive`,
+    earlier entries that are not in memory yet; and the `log` of the chat as people saw it, which is
+    not restored. `unreadable` counts records of a newer version, which are missing here."""
 
     kind: Literal["shoal session"]
     version: Annotated[int, msgspec.Meta(ge=1)]
@@ -80,11 +75,11 @@ class _FileHead(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-class _StoredSession(msgspec.Struct, frozen=True):
+class _StoredSession(NamedTuple):
     """A session as `sessions/read.lua` returns it; `marks` are counter, generation, mark,
     archive's mark."""
 
-    marks: tuple[str, str, str, str]
+    marks: tuple[str, ...]
     waiting: int
     scope: str
     memory: str
@@ -108,16 +103,15 @@ def write_file(file: SessionFile) -> bytes:
 def read_file(data: bytes) -> SessionFile:
     """Parse a document and check every record of it. Raises BadInput."""
     if len(data) > FILE_LIMIT_BYTES:
-        raise BadInput("too_big", f"the file has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
+        big = f"the file has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read"
+        raise BadInput("too_big", big)
     try:
         head = msgspec.json.decode(data, type=_FileHead)
         if head.kind != "shoal session":
             raise BadInput("bad_file", "this is no file that `shoal session export` wrote")
         if head.version > VERSION:
-            raise BadInput(
-                "newer_file",
-                f"the file has version {head.version}, this release reads up to {VERSION}; use the one that wrote it",
-            )
+            newer = f"the file has version {head.version}, this release reads up to {VERSION}"
+            raise BadInput("newer_file", f"{newer}; use the one that wrote it")
         return msgspec.json.decode(data, type=SessionFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise BadInput("bad_file", f"the file cannot be read: {exc}") from None
@@ -148,105 +142,95 @@ class SessionBackup:
         )
         if memory_only:
             return file
-        conversation = list(_readable(read.history, decode_transcript))
-        archive = list(_readable(read.archive, decode_transcript))
-        log = [
+        conversation = tuple(filter(None, map(decode_transcript.or_none, read.history)))
+        archive = tuple(filter(None, map(decode_transcript.or_none, read.archive)))
+        log = tuple(
             Numbered(int(id.split(b"-")[0]), line)
             for id, fields in read.log
-            for line in _readable([fields[1]], decode_line)
-        ]
+            if (line := decode_line.or_none(fields[1])) is not None
+        )
         stored = len(read.history) + len(read.archive) + len(read.log)
         return msgspec.structs.replace(
             file,
-            conversation=tuple(conversation),
-            archive=tuple(archive),
-            log=tuple(log),
+            conversation=conversation,
+            archive=archive,
+            log=log,
             schedules=tuple(one.schedule for one in await self._schedules.of_session(session)),
             unreadable=stored - len(conversation) - len(archive) - len(log),
         )
 
     async def restore(self, file: SessionFile, session: str, *, replace: bool = False) -> None:
         """Replace the memory of `session` by that of the file and, if it has one, the conversation,
-        too; all or nothing.
-
-        Schedules of the file that still have a tick to come are added to those of the session.
-
-        Raises BadInput for a file that does not fit, RestoreConflict unless `replace`,
-        SessionChanged, and Refused (`busy`) while messages wait for their answers.
-        """
+        too; all or nothing. Schedules that still have a tick to come are added to those of the
+        session. Raises BadInput for a file that does not fit, RestoreConflict unless `replace`,
+        SessionChanged, and Refused (`busy`) while messages wait for their answers."""
         if split_session(session)[0] in RESERVED_CHANNELS:
-            raise BadInput("reserved_channel", f"session {session!r} is Shoal's own; restore into one of a person")
+            own = f"session {session!r} is Shoal's own; restore into one of a person"
+            raise BadInput("reserved_channel", own)
         # Every check comes before the first write.
         entries, archive = self._checked(file)
         planned = self._planned(file, session)
         there = {one.schedule.id for one in await self._schedules.of_session(session)}
         if len(there.union(one.id for one, _ in planned)) > self._cron.per_chat:
-            raise BadInput("too_many", f"with those there it would have more than {self._cron.per_chat} schedules")
-        talk = file.conversation is not None
+            many = f"with those there it would have more than {self._cron.per_chat} schedules"
+            raise BadInput("too_many", many)
         read = await self._read_session(session, whole=False)
         scope = self._scope(session, read)
-        memory = self._memory
+        memory = keys.memory(scope), keys.memlog(scope), keys.IDLE, keys.REWORK
+        idle_ms, rework_ms = int(self._memory.idle_s * 1000), int(self._memory.rework_h * HOUR_MS)
+        kept = session, scope, self._keep_ms, self._keep_memory_ms, idle_ms, rework_ms
+        counts = len(file.history_md), int(file.conversation is not None), len(entries), len(archive)
+        lists: list[Value] = [*file.history_md, *entries, *archive]
         done = await self._client.run(
             "sessions/restore",
-            [
-                keys.session(session), keys.inbox(session), keys.history(session), keys.archive(session),
-                keys.memory(scope), keys.memlog(scope), keys.IDLE, keys.REWORK,
-            ],
-            [
-                int(replace), *read.marks, read.version, session, scope, self._keep_ms, self._keep_memory_ms,
-                int(memory.idle_s * 1000), int(memory.rework_h * HOUR_MS), file.memory_md, len(file.history_md),
-                int(talk), len(entries), len(archive), *file.history_md, *entries, *archive,
-            ],
-        )  # fmt: skip
+            [*(kind(session) for kind in _KEYS), *memory],
+            [int(replace), *read.marks, read.version, *kept, file.memory_md, *counts, *lists],
+        )
+        name = f"session {session!r}"
         if done == 0:
-            raise RestoreConflict(f"session {session!r} has a memory or a conversation; --force replaces it")
+            raise RestoreConflict(f"{name} has a memory or a conversation; --force replaces it")
         if done == -1:
-            raise SessionChanged(f"session {session!r} has changed at this moment; nothing was written, try again")
+            now = "has changed at this moment; nothing was written, try again"
+            raise SessionChanged(f"{name} {now}")
         if done == -2:
-            raise Refused("busy", f"messages of session {session!r} wait for their answers; try again later", 10)
+            waiting = f"messages of {name} wait for their answers; try again later"
+            raise Refused("busy", waiting, 10)
         # After the restore, each once by its id: a repeated call adds none twice.
         for schedule, first_ms in planned:
             await self._schedules.add(schedule, first_ms, once=False)
 
     async def _read_session(self, session: str, *, whole: bool) -> _StoredSession:
-        answer = await self._client.run(
-            "sessions/read",
-            [
-                keys.session(session), keys.inbox(session), keys.history(session), keys.archive(session),
-                keys.outbox(session),
-            ],
-            [session, int(whole)],
-        )  # fmt: skip
-        n, gen, mark, archive_mark, waiting, scope, memory, version, *lists = answer
-        return _StoredSession(
-            (n.decode(), gen.decode(), mark.decode(), archive_mark.decode()),
-            waiting, scope.decode(), memory.decode(errors="replace"), version.decode(), *lists,
-        )  # fmt: skip
+        names = [kind(session) for kind in (*_KEYS, keys.outbox)]
+        answer = await self._client.run("sessions/read", names, [session, int(whole)])
+        *marks, waiting, scope, memory, version = answer[:8]
+        counters = tuple(mark.decode() for mark in marks)
+        stored = scope.decode(), memory.decode(errors="replace"), version.decode()
+        return _StoredSession(counters, waiting, *stored, *answer[8:])
 
     def _scope(self, session: str, read: _StoredSession) -> str:
-        """Return the memory scope: as at the last message, or, before the first one, as that one
-        will have it."""
+        """Return the memory scope: that of the last message, or the one the first will have."""
         if not read.is_new or self._memory.scope == "chat":
             return read.scope
         if self._memory.scope == "shared":
             return SHARED_SCOPE
         raise BadInput(
             "no_person",
-            f"nobody has written in {session!r} yet, and with memory.scope 'user' its memory is that of its person; "
-            "restore it after their first message",
+            f"nobody has written in {session!r} yet, and with memory.scope 'user' its memory is "
+            "that of its person; restore it after their first message",
         )
 
     def _planned(self, file: SessionFile, session: str) -> list[tuple[Schedule, int]]:
-        """Return the schedules that still have a tick to come, with it. Raises BadInput for an
-        invalid one."""
+        """Return the schedules with a tick to come, and that tick. Raises BadInput."""
         now_ms = SYSTEM_CLOCK.now_ms()
         for one in file.schedules:
             if not _SCHEDULE.fullmatch(one.id):
-                raise BadInput("bad_file", f"{one.id!r} is no id of a schedule; use lower-case letters and digits")
+                wrong = f"{one.id!r} is no id of a schedule; use lower-case letters and digits"
+                raise BadInput("bad_file", wrong)
             check_timezone(one.timezone)
             _within(f"schedule {one.id!r}", len(one.text.encode()), SCHEDULE_LIMIT_BYTES)
         if len(file.schedules) > self._cron.per_chat:
-            raise BadInput("too_many", f"a chat has at most {self._cron.per_chat} schedules; raise cron.per_chat")
+            many = f"a chat has at most {self._cron.per_chat} schedules; raise cron.per_chat"
+            raise BadInput("too_many", many)
         return [
             (one, check_plan(one.plan, now_ms=now_ms, min_every_s=self._cron.min_every_s))
             for one in rebound(file.schedules, session)
@@ -254,24 +238,24 @@ class SessionBackup:
         ]
 
     def _checked(self, file: SessionFile) -> tuple[list[bytes], list[bytes]]:
-        """Return the records of a file, checked against the limits that hold for a worker.
-        Raises BadInput."""
-        memory = self._memory
+        """Return the records of a file, checked against a worker's limits. Raises BadInput."""
+        memory, log_bytes = self._memory, sum(len(one.encode()) for one in file.history_md)
         _within("MEMORY.md", len(file.memory_md.encode()), memory.file_bytes, "memory.file_bytes")
-        _within("HISTORY.md", sum(len(one.encode()) for one in file.history_md), memory.log_bytes, "memory.log_bytes")
+        _within("HISTORY.md", log_bytes, memory.log_bytes, "memory.log_bytes")
         if not all(one.strip() for one in file.history_md):
             raise BadInput("bad_file", "history_md has an empty entry; take it out")
-        conversation, archive = _records(file.conversation, "conversation"), _records(file.archive, "archive")
+        conversation = _records(file.conversation, "conversation")
+        archive = _records(file.archive, "archive")
         _within("the conversation", sum(map(len, conversation)), HISTORY_CAP_BYTES)
         return conversation, archive
 
 
 def session_name(name: str) -> str:
-    """Parse `channel:chat` as a person writes it, percent-encoded or not, into a session. Raises
-    BadInput."""
+    """Parse `channel:chat`, percent-encoded or not, into a session. Raises BadInput."""
     channel, chat = split_session(name)
     if not channel or not chat:
-        raise BadInput("bad_session", f"{name!r} is no session; write channel:chat, such as web:owner/terminal")
+        wrong = f"{name!r} is no session; write channel:chat, such as web:owner/terminal"
+        raise BadInput("bad_session", wrong)
     return session_id(channel, chat)
 
 
@@ -290,12 +274,5 @@ def _records(entries: Iterable[TranscriptEntry] | None, where: str) -> list[byte
 def _within(what: str, size_bytes: int, limit_bytes: int, setting: str = "") -> None:
     if size_bytes > limit_bytes:
         advice = f"; raise {setting}" if setting else ""
-        raise BadInput("too_big", f"{what} has {size_bytes:,} bytes; at most {limit_bytes:,} are kept{advice}")
-
-
-def _readable(records: Iterable[bytes], decode: Callable[[bytes], T]) -> Iterable[T]:
-    for record in records:
-        try:
-            yield decode(record)
-        except BadRecord:
-            continue
+        big = f"{what} has {size_bytes:,} bytes; at most {limit_bytes:,} are kept{advice}"
+        raise BadInput("too_big", big)

@@ -1,9 +1,10 @@
-"""Forgetting: the memory of a session, or everything that exists about it."""
+"""Forgetting: the memory of a session, or everything about it; and the end of ephemeral sessions,
+which belong to one request over HTTP."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from shared.clock import SYSTEM_CLOCK
@@ -14,8 +15,8 @@ from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.background_jobs import forget_media
-from shared.store.jobs.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX
+from shared.store.jobs.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX, forget_media
+from shared.store.schedules.agenda import Agenda
 from shared.store.sessions.session import InboxChanged, Sessions
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import TURNS, Inbox
@@ -29,19 +30,15 @@ FORGOTTEN_NOTICE: Final = (
     "The messages that you see above I do not read any more."
 )
 
-OWN_KEYS: Final = (
-    keys.session, keys.inbox, keys.ledger, keys.history, keys.archive, keys.outbox, keys.schedules, keys.out,
-    keys.delivered_text,
-)  # fmt: skip
+_CONVERSATION: Final = (keys.session, keys.inbox, keys.ledger, keys.history, keys.archive)
+_EPHEMERAL: Final = (*_CONVERSATION, keys.outbox, keys.schedules)
+OWN_KEYS: Final = (*_EPHEMERAL, keys.out, keys.delivered_text)
 """Keys that belong to one session alone, apart from those of its memory and its days."""
 
 
 async def forget(client: RedisClient, session: str) -> None:
     """Do what `/forget` does in the chat, in an operator's name and also for a shared memory, and
-    notify the chat.
-
-    Raises Refused when messages keep coming faster than that, RedisAway.
-    """
+    notify the chat. Raises Refused when messages keep coming faster than that, RedisAway."""
     channel, chat_id = split_session(session)
     command = InboundMessage(
         channel=channel,
@@ -67,33 +64,18 @@ async def forget(client: RedisClient, session: str) -> None:
             continue
         await forget_media(client, session)
         return
-    raise Refused("busy", f"session {session!r} changes faster than it can be forgotten; try again", 1)
+    fast = f"session {session!r} changes faster than it can be forgotten; try again"
+    raise Refused("busy", fast, 1)
 
 
 async def erase(client: RedisClient, session: str) -> int:
     """Delete everything about a session: memory, conversation, waiting messages, the log, the files
     that were sent, dead letters, what was spent, and the ids of its messages, so that one that is
-    delivered again counts as new. Return how many keys and records were deleted.
-
-    The session ends at once; the rest follows, and may be repeated when it was interrupted.
-    Raises RedisAway.
-    """
+    delivered again counts as new. Return how many keys and records were deleted. The session ends
+    at once; the rest follows, and may be repeated when it was interrupted. Raises RedisAway."""
     state = await Sessions(client).state(session)
-    own = f"chat:{session}"
-    scopes = dict.fromkeys((own, state.scope))
     # First the session itself, atomically: from here on nothing can be written for it.
-    gone: int = await client.run(
-        "sessions/erase",
-        [
-            keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.live(session), keys.IDLE, keys.REWORK,
-            *(key(session) for key in OWN_KEYS),
-            *(key(scope) for scope in scopes for key in (keys.memory, keys.memlog)),
-        ],
-        [
-            session, keys.turn(session), state.scope, keys.CONTROL, state.turn,
-            encode_live(TurnEvent(state.turn, "stopped")),
-        ],
-    )  # fmt: skip
+    gone = await _erase_session(client, session, OWN_KEYS, state.scope, state.turn)
     gone += await _erase_jobs(client, session)
     await forget_media(client, session)
     gone += await _erase_days(client, session)
@@ -102,9 +84,40 @@ async def erase(client: RedisClient, session: str) -> int:
     return gone + await _erase_seen(client, session)
 
 
+class EphemeralSessions:
+    """Ends ephemeral sessions. Their data in Redis is deleted at once; a worker that reads
+    `agenda` deletes their files. Every method raises RedisAway."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self.agenda = Agenda(client, keys.EPHEMERAL)
+
+    async def end(self, session: str) -> None:
+        """Delete a session. A running turn is told to stop and can write nothing more."""
+        # Due in any case: if this process dies now, a worker deletes the rest.
+        await self._client.command("ZADD", keys.EPHEMERAL, 0, session)
+        await self.erase(session)
+
+    async def erase(self, session: str) -> None:
+        """Delete a session that was read from the agenda."""
+        await _erase_session(self._client, session, _EPHEMERAL, f"chat:{session}", 0)
+
+
+async def _erase_session(client: RedisClient, session: str, own: Iterable[keys.Keys], scope: str, turn: int) -> int:
+    chat = keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.live(session)
+    scopes = dict.fromkeys((f"chat:{session}", scope))
+    memory = (kind(one) for one in scopes for kind in (keys.memory, keys.memlog))
+    stopped = turn, encode_live(TurnEvent(turn, "stopped"))
+    gone: int = await client.run(
+        "sessions/erase",
+        [*chat, keys.IDLE, keys.REWORK, *(kind(session) for kind in own), *memory],
+        [session, keys.turn(session), scope, keys.CONTROL, *stopped],
+    )
+    return gone
+
+
 async def _erase_jobs(client: RedisClient, session: str) -> int:
-    """Delete jobs, which are named `what:session` or `what:scope`. A running one loses its
-    lease."""
+    """Delete jobs, named `what:session` or `what:scope`. A running one loses its lease."""
     gone, queue = 0, keys.queue(QUEUE)
     async for flat in client.scan("ZSCAN", queue, match=f"*:{_glob(session)}", count=SCAN_COUNT):
         for member in flat[::2]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -20,12 +20,9 @@ SCAN_COUNT: Final = 2000
 BATCH: Final = 200
 _PREFIX: Final = keys.session("")
 
-T = TypeVar("T")
-
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A session in a list. `idle_s` is the time since its last message or answer; None when
-    unknown."""
+    """A session in a list. `idle_s` is the time since its last message or answer, if known."""
 
     session: str
     channel: str
@@ -54,11 +51,8 @@ async def list_sessions(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> SessionPage:
     """Return the `limit` latest sessions whose name contains `match`, or whose hash in the logs
-    begins with it.
-
-    `on_progress` is called now and then with the number of scanned keys and of all keys. Raises
-    RedisAway.
-    """
+    begins with it. `on_progress` is called now and then with the number of scanned keys and of all
+    keys. Raises RedisAway."""
     names, whole = await session_names(client, match=match, on_progress=on_progress)
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
     left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])
@@ -73,20 +67,26 @@ async def list_sessions(
 
 
 async def session_names(
-    client: RedisClient, *, match: str = "", on_progress: Callable[[int, int], None] = lambda done, total: None
+    client: RedisClient,
+    *,
+    match: str = "",
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[str], bool]:
     """Return the name of every matching session, in arbitrary order, and whether all keys were
     scanned. See `list_sessions`."""
-    total = int(await client.command("DBSIZE"))
+    total, done = int(await client.command("DBSIZE")), 0
     names: dict[str, None] = {}
-    cursor, done = b"0", 0
-    while True:
-        cursor, found = await client.command("SCAN", cursor, "MATCH", f"{_PREFIX}*", "COUNT", SCAN_COUNT)
-        names.update((name, None) for name in map(_name, found) if _fits(name, match))
+    async for found in client.scan("SCAN", match=f"{_PREFIX}*", count=SCAN_COUNT):
+        if done >= SCAN_KEYS:
+            return list(names), False
+        for key in found:
+            name = key.decode(errors="replace").removeprefix(_PREFIX)
+            if match in name or match in unquote(name) or log_id(name).startswith(match):
+                names[name] = None
         done += SCAN_COUNT
-        on_progress(total if cursor == b"0" else min(done, total), total)  # a page may hold more than was asked for
-        if cursor == b"0" or done >= SCAN_KEYS:
-            return list(names), cursor == b"0"
+        on_progress(min(done, total), total)
+    on_progress(total, total)
+    return list(names), True
 
 
 async def row_of(client: RedisClient, session: str, *, limits: InboxLimits | None = None) -> SessionRow:
@@ -94,14 +94,6 @@ async def row_of(client: RedisClient, session: str, *, limits: InboxLimits | Non
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
     left_ms, *replies = await client.pipeline([("PTTL", keys.session(session)), *_questions(session)])
     return _row(session, left_ms, keep_ms, replies)
-
-
-def _name(key: bytes) -> str:
-    return key.decode(errors="replace").removeprefix(_PREFIX)
-
-
-def _fits(name: str, match: str) -> bool:
-    return match in name or match in unquote(name) or log_id(name).startswith(match)
 
 
 def _questions(name: str) -> list[tuple[Value, ...]]:
@@ -132,12 +124,8 @@ async def _ask_all(
 ) -> list[list[Any]]:
     """Return the replies to the commands about each name, asked in batches."""
     answers: list[list[Any]] = []
-    for batch in _batches(names):
-        asked = [questions(name) for name in batch]
+    for at in range(0, len(names), BATCH):
+        asked = [questions(name) for name in names[at : at + BATCH]]
         replies = iter(await client.pipeline([question for one in asked for question in one]))
         answers.extend([next(replies) for _ in one] for one in asked)
     return answers
-
-
-def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (items[at : at + BATCH] for at in range(0, len(items), BATCH))

@@ -15,8 +15,7 @@ from shared.store.turns.inbox import DAY_MS, TURNS
 from shared.store.turns.queue import Claim
 
 Source = Literal["history", "archive"]
-"""List from which entries are consolidated: the running conversation, or those that `/new`
-ended."""
+"""List from which entries are consolidated: the running conversation, or what `/new` ended."""
 
 _MARKS: dict[Source, str] = {"history": "mark", "archive": "archive_mark"}
 _LISTS = {"history": keys.history, "archive": keys.archive}
@@ -27,8 +26,7 @@ class MemoryChanged(ShoalError):
 
 
 class MemoryText(msgspec.Struct, frozen=True):
-    """A MEMORY.md as it was read. A write must name its `version`; `"0"` stands for one that was
-    never written."""
+    """A MEMORY.md as it was read. A write must name its `version`, `"0"` for an unwritten one."""
 
     text: str = ""
     version: str = "0"
@@ -36,11 +34,9 @@ class MemoryText(msgspec.Struct, frozen=True):
 
 class Unconsolidated(msgspec.Struct, frozen=True):
     """A conversation as it was read: raw entries, oldest first, the mark of the first one, and the
-    memory scope it feeds.
-
-    `mark` counts the entries that ever left the conversation at its head, so that it identifies
-    the first one. `total` counts all entries, of which at most a limit were read.
-    """
+    memory scope it feeds. `mark` counts the entries that ever left the conversation at its head, so
+    that it identifies the first one. `total` counts all entries, of which at most a limit were
+    read."""
 
     source: Source
     entries: tuple[bytes, ...]
@@ -65,11 +61,8 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 class MemoryStore:
     """MEMORY.md and HISTORY.md of every scope. All writes compare and swap; nothing is overwritten
-    unseen.
-
-    `idle` has the sessions with entries to consolidate, `rework` the scopes whose MEMORY.md is
-    due to be rewritten.
-    """
+    unseen. `idle` has the sessions with entries to consolidate, `rework` the scopes whose MEMORY.md
+    is due to be rewritten."""
 
     def __init__(self, client: RedisClient, limits: MemoryLimits | None = None) -> None:
         self._client = client
@@ -85,18 +78,17 @@ class MemoryStore:
         """Replace MEMORY.md if it still has `version`; return its new version. A turn passes its
         claim and can write only while it holds the lease. Raises MemoryChanged, LeaseLost,
         RedisAway."""
+        fence = claim.fence if claim else ("", "")
         answer = await self._client.run(
             "sessions/remember",
             [keys.memory(scope), keys.leases(TURNS)],
-            [
-                version, text, self._limits.keep_days * DAY_MS,
-                claim.member if claim else "", claim.lease_id if claim else "",
-            ],
-        )  # fmt: skip
+            [version, text, self._limits.keep_days * DAY_MS, *fence],
+        )
         if answer[0] == -1:
             raise LeaseLost("the turn that wanted to write MEMORY.md is not ours any more")
         if answer[0] == 0:
-            raise MemoryChanged(f"MEMORY.md is not at version {version!r} any more; read it again")
+            changed = f"MEMORY.md is not at version {version!r} any more"
+            raise MemoryChanged(f"{changed}; read it again")
         written: bytes = answer[1]
         return written.decode()
 
@@ -112,22 +104,21 @@ class MemoryStore:
         RedisAway."""
         # The mark first: were it read last, entries that left in between would give these a mark
         # that is not theirs.
+        listed = _LISTS[source](session)
         (mark, scope), entries, total = await self._client.pipeline(
             [
                 ("HMGET", keys.session(session), _MARKS[source], "scope"),
-                ("LRANGE", _LISTS[source](session), 0, limit - 1),
-                ("LLEN", _LISTS[source](session)),
+                ("LRANGE", listed, 0, limit - 1),
+                ("LLEN", listed),
             ]
         )
-        return Unconsolidated(
-            source, tuple(entries), int(mark or 0), scope.decode() if scope else f"chat:{session}", total
-        )
+        scope = scope.decode() if scope else f"chat:{session}"
+        return Unconsolidated(source, tuple(entries), int(mark or 0), scope, total)
 
     async def count_unconsolidated(self, session: str) -> UnconsolidatedCounts:
         """Count the entries of a session that are not in memory yet. Raises RedisAway."""
-        return UnconsolidatedCounts(
-            *await self._client.pipeline([("LLEN", keys.history(session)), ("LLEN", keys.archive(session))])
-        )
+        commands = [("LLEN", keys.history(session)), ("LLEN", keys.archive(session))]
+        return UnconsolidatedCounts(*await self._client.pipeline(commands))
 
     async def consolidate(
         self,
@@ -145,23 +136,19 @@ class MemoryStore:
 
         Return False when these entries are gone already: consolidated by another worker or by an
         earlier call whose reply was lost, archived by `/new`, or forgotten. With `rework_ms`,
-        MEMORY.md is due to be rewritten after that time. Raises MemoryChanged, RedisAway.
-        """
+        MEMORY.md is due to be rewritten after that time. Raises MemoryChanged, RedisAway."""
         if not 0 < take <= len(read.entries):
-            raise ValueError(f"take is {take!r}; it must be from 1 to the {len(read.entries)} entries that were read")
-        limits = self._limits
+            most = f"it must be from 1 to the {len(read.entries)} entries that were read"
+            raise ValueError(f"take is {take!r}; {most}")
+        scope, limits = read.scope, self._limits
+        conversation = keys.session(session), _LISTS[read.source](session)
+        new_memory = (memory.version, memory.text) if memory else ("", "")
+        kept = limits.log_bytes, limits.keep_days * DAY_MS, rework_ms
         done = await self._client.run(
             "sessions/consolidate",
-            [
-                keys.session(session), _LISTS[read.source](session), keys.memory(read.scope), keys.memlog(read.scope),
-                keys.REWORK,
-            ],
-            [
-                _MARKS[read.source], read.mark, take, memory.version if memory else "", memory.text if memory else "",
-                entry, limits.log_bytes, limits.keep_days * DAY_MS, rework_ms, read.scope,
-                read.entries[0],
-            ],
-        )  # fmt: skip
+            [*conversation, keys.memory(scope), keys.memlog(scope), keys.REWORK],
+            [_MARKS[read.source], read.mark, take, *new_memory, entry, *kept, scope, read.entries[0]],
+        )
         if done == -1:
             raise MemoryChanged("MEMORY.md was changed in between; read it again")
         return bool(done == 1)

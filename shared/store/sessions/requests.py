@@ -17,12 +17,10 @@ UNACCEPTED_MS: Final = 10 * 60_000
 """Life of a request whose message was not accepted yet."""
 
 UNASKED_MS: Final = 2 * 3_600_000
-"""Life of the session of a request without a key, in case its gateway dies: nobody can ask for
-its answer."""
+"""Life of the session of a request without a key, whose answer nobody can ask for."""
 
 ANSWER_LIMIT_BYTES: Final = 256 * 1024
-"""Largest stored answer. A longer one is read again from the log of its chat, which lives as
-long."""
+"""Largest stored answer; a longer one is read again from the log of its chat."""
 
 
 class KeyReused(ShoalError):
@@ -53,10 +51,11 @@ class Requests:
     async def begin(self, principal: str, *, key: str | None, session: str | None, asked: str) -> ApiRequest:
         """Find the request with this key, or register a new one. Without a `session` it gets one of
         its own, named by its ticket. `asked` is a hash of everything that the answer depends on.
-
-        Raises KeyReused, and Refused when the store is full.
-        """
-        kept = "" if key is None else keys.request_answer(_hash(principal, key))
+        Raises KeyReused, and Refused when the store is full."""
+        kept = ""
+        if key is not None:
+            digest = hashlib.sha256(f"{principal}\0{key}".encode()).hexdigest()[:32]
+            kept = keys.request_answer(digest)
         # The script appends the ticket, which only it knows when the key is new.
         passing = session_id(API, f"{principal}/{MARK}")
         begun, ticket, at_ms, after, answer = await self._client.run(
@@ -65,7 +64,8 @@ class Requests:
             [asked, secrets.token_hex(16), passing, UNACCEPTED_MS],
         )
         if begun < 0:
-            raise KeyReused(f"something else was asked under the key {key!r}; use a new one for a new request")
+            other = f"something else was asked under the key {key!r}"
+            raise KeyReused(f"{other}; use a new one for a new request")
         name = ticket.decode()
         return ApiRequest(
             key=kept,
@@ -90,22 +90,21 @@ class Requests:
 
     async def read_answer(self, asked: ApiRequest) -> bytes | None:
         """Read the stored answer, perhaps of another gateway; None while there is none."""
-        stored: bytes | None = await self._client.command("HGET", asked.key, "answer") if asked.key else None
+        if not asked.key:
+            return None
+        stored: bytes | None = await self._client.command("HGET", asked.key, "answer")
         return stored
 
     async def store_answer(self, asked: ApiRequest, answer: bytes) -> bool:
-        """Store the answer for a day. Returns False when that is not possible, and the answer
-        must be read from the log again."""
-        if not asked.key or len(answer) > ANSWER_LIMIT_BYTES:
-            return False
-        done: int = await self._client.run("sessions/request_end", [asked.key], [asked.ticket, answer, KEEP_MS])
-        return done == 1
+        """Store the answer for a day. False: it must be read from the log again."""
+        return len(answer) <= ANSWER_LIMIT_BYTES and await self._finish(asked, answer)
 
     async def release(self, asked: ApiRequest) -> None:
         """Free the key of a request that came to nothing, so that it can be used again."""
-        if asked.key:
-            await self._client.run("sessions/request_end", [asked.key], [asked.ticket, b"", KEEP_MS])
+        await self._finish(asked, b"")
 
-
-def _hash(principal: str, key: str) -> str:
-    return hashlib.sha256(f"{principal}\0{key}".encode()).hexdigest()[:32]
+    async def _finish(self, asked: ApiRequest, answer: bytes) -> bool:
+        if not asked.key:
+            return False
+        args = asked.ticket, answer, KEEP_MS
+        return bool(await self._client.run("sessions/request_end", [asked.key], args) == 1)

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from shared.errors import BadRecord, ShoalError
+from shared.errors import ShoalError
 from shared.log import logger
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage, decode_inbound
@@ -17,17 +17,20 @@ from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.turns.approvals import APPROVAL_OUTCOMES, ApprovalOutcome, parse_question, resolution_args
-from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, check_message
+from shared.store.turns.inbox import TURNS, InboxLimits, check_message
 
 ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
-"""Size of the archive: conversations that `/new` ended and that are not consolidated yet. Beyond
-it the oldest entries are dropped, and counted."""
+"""Size of the archive (what `/new` ended and is not consolidated yet). Beyond it the oldest entries
+are dropped, and counted."""
+
+_FIELDS: Final = ("n", "gen", "preset", "scope", "tries", "away", "busy", "taken")
+_CHAT_KEYS: Final = (keys.ledger, keys.history, keys.archive, keys.outbox, keys.live)
 
 log = logger("sessions")
 
 Change = Literal["", "new", "forget", "stop", "preset", "busy", "unschedule", "cancel", "yes", "no"]
 """Change that a command makes: none, end the conversation, end it without keeping it, end the
-turn, choose a model, choose what happens to messages while a turn runs, remove a schedule, end
+turn, choose a model or the policy for messages while a turn runs, remove a schedule, end
 subagents, answer the question that the turn waits for."""
 
 
@@ -40,16 +43,15 @@ class ApprovalRejected(ShoalError):
 
 
 class InboxChanged(ShoalError):
-    """Messages came or were answered since the state was read: read it again and build a new
-    answer."""
+    """The inbox changed since the state was read: read it again and build a new answer."""
 
 
 class SessionState(msgspec.Struct, frozen=True, kw_only=True):
-    """State of a session. `waiting` are the ids of the messages without an answer. The first
-    one's turn is `turn` (0 = none waits); it is running if `running`, and `joined` of the other
-    messages belong to it. `counter` is the number of the newest message, `entries` the length of
-    the conversation. `model_unavailable_since` is when its turn first found the model
-    unavailable (ms, 0 = it did not)."""
+    """State of a session. `waiting` are the ids of the messages without an answer ("" for one that
+    cannot be read). The first one's turn is `turn` (0 = none waits); it is running if `running`,
+    and `joined` of the other messages belong to it. `counter` is the number of the newest message,
+    `entries` the length of the conversation. `model_unavailable_since` is when its turn first found
+    the model unavailable (ms, 0 = it did not)."""
 
     counter: int = 0
     waiting: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     model_unavailable_since: int = 0
     subagents: int = 0
-    """Number of its subagents that have not ended."""
+    """Subagents that have not ended."""
 
     open_question: ApprovalEntry | None = None
     """The question that its turn waits for."""
@@ -93,13 +95,10 @@ class Sessions:
 
     async def state(self, session: str, *, scope: str = "") -> SessionState:
         """Read the state of a session. `scope` is its memory scope, `""` for the one at the last
-        message.
-
-        Raises RedisAway.
-        """
+        message. Raises RedisAway."""
         fields, waiting, lease, entries, subagents, newest = await self._client.pipeline(
             [
-                ("HMGET", keys.session(session), "n", "gen", "preset", "scope", "tries", "away", "busy", "taken"),
+                ("HMGET", keys.session(session), *_FIELDS),
                 ("XRANGE", keys.inbox(session), "-", "+"),
                 ("HGET", keys.leases(TURNS), keys.turn(session)),
                 ("LLEN", keys.history(session)),
@@ -110,10 +109,12 @@ class Sessions:
         counter, generation, preset, known_scope, attempt, away, busy, joined_field = fields
         # The head of the inbox is the turn that runs or comes next.
         turn = int(waiting[0][0].split(b"-")[0]) if waiting else 0
-        of, *joined = map(int, (joined_field or b"0").split())  # what an older release leaves behind is of another turn
+        # An older release may leave the field of another turn behind.
+        of, *joined = map(int, (joined_field or b"0").split())
+        records = (decode_inbound.or_none(fields[3]) for _, fields in waiting)
         return SessionState(
             counter=int(counter or 0),
-            waiting=tuple(_id(fields[3]) for _, fields in waiting),  # "" for a record that nobody can read
+            waiting=tuple(record.id if record else "" for record in records),
             turn=turn,
             running=lease is not None,
             generation=int(generation or 0),
@@ -152,53 +153,44 @@ class Sessions:
     ) -> CommandAnswered:
         """Answer the command in `message`, once, and make its change in the same step.
 
-        `new` and `forget` end the running turn and drop waiting messages, `stop` ends the turn
-        at the head: their answer must fit `state`. `yes` and `no` answer `state.open_question`,
-        in the name of the sender. The same `message.id` again changes nothing. Raises BadInput,
-        TooBig, InboxChanged, ApprovalRejected, RedisAway.
-        """
+        `new` and `forget` end the running turn and drop waiting messages, `stop` ends the turn at
+        the head: their answer must fit `state`. `yes` and `no` answer `state.open_question`, in the
+        name of the sender. The same `message.id` again changes nothing. Raises BadInput, TooBig,
+        InboxChanged, ApprovalRejected, RedisAway."""
         check_message(message)
         session, limits = message.session, self._limits
         settles: list[Value] = []
-        if change in ("yes", "no") and state.open_question is not None:
+        if change in ("yes", "no") and (question := state.open_question) is not None:
             settles = resolution_args(
-                state.open_question.id,
-                state.open_question,
+                question.id,
+                question,
                 yes=change == "yes",
                 sender=message.sender_id,
-                digest=state.open_question.digest,
+                digest=question.digest,
                 now_ms=answer.at,
             )
+        turn = keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS)
+        chat = [kind(session) for kind in _CHAT_KEYS]
+        listed = keys.chats(message.channel, principal)
+        memory = keys.memory(state.scope), keys.memlog(state.scope), keys.IDLE, keys.REWORK
+        seen = "approve" if settles else change, state.counter, len(state.waiting)
+        known = f"{message.chat_id}/{message.id}", keys.seen(message.channel), limits.seen_days
+        kept = limits.session_ms, limits.log_ms
+        lines = encode(log_line) if log_line is not None else b"", encode(answer)
+        stopped = keys.turn(session), keys.CONTROL, encode_live(TurnEvent(state.turn, "stopped"))
+        chosen = message.chat_id, preset, state.scope, state.turn, ARCHIVE_CAP_BYTES, busy
         status, seq, dropped = await self._client.run(
             "sessions/command",
-            [
-                keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.ledger(session),
-                keys.history(session), keys.archive(session), keys.outbox(session), keys.live(session),
-                keys.chats(message.channel, principal) if principal is not None else "",
-                keys.memory(state.scope), keys.memlog(state.scope), keys.IDLE, keys.REWORK,
-                keys.wake(TURNS),
-            ],
-            [
-                "approve" if settles else change, state.counter, len(state.waiting), f"{message.chat_id}/{message.id}",
-                keys.seen(message.channel), limits.seen_days, limits.session_days * DAY_MS, limits.log_days * DAY_MS,
-                encode(log_line) if log_line is not None else b"", encode(answer), keys.turn(session), keys.CONTROL,
-                encode_live(TurnEvent(state.turn, "stopped")), message.chat_id, preset, state.scope,
-                state.turn, ARCHIVE_CAP_BYTES, busy, schedule, child, *settles,
-            ],
+            [*turn, *chat, listed, *memory, keys.wake(TURNS)],
+            [*seen, *known, *kept, *lines, *stopped, *chosen, schedule, child, *settles],
             retry_for_s=retry_for_s,
-        )  # fmt: skip
+        )
         if status == -1:
-            raise InboxChanged(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
+            inbox = f"the inbox of {keys.turn(session)!r}"
+            raise InboxChanged(f"{inbox} has changed; read its state again")
         if status < -10:
             raise ApprovalRejected(APPROVAL_OUTCOMES[status + 10])
         if dropped:
             HISTORY_DROPPED.inc(dropped)
             log.warning("archive dropped", entries=dropped)
         return CommandAnswered(seq, duplicate=status == 0)
-
-
-def _id(record: bytes) -> str:
-    try:
-        return decode_inbound(record).id
-    except BadRecord:
-        return ""

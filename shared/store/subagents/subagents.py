@@ -9,16 +9,16 @@ from typing import Final, Literal
 import msgspec
 
 from shared.crash_points import crash_point
-from shared.errors import BadRecord, LeaseLost, ToolFailed, TurnLimited
+from shared.errors import LeaseLost, ToolFailed
 from shared.messages.codec import SCHEMA_VERSION, encode
 from shared.messages.effects import Effect
 from shared.messages.subagent import Outcome, SubagentTask, decode_task, fitted, report
 from shared.messages.transcript import LedgerEntry
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, server_ms
 from shared.store.jobs.jobs import QUEUE as JOBS
-from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
-from shared.store.turns.queue import Claim
+from shared.store.turns.inbox import TURNS, InboxLimits
+from shared.store.turns.queue import Claim, ledger_full
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES
 
 State = Literal["queued", "running", "ok", "failed", "timeout", "cancelled", "poison"]
@@ -28,7 +28,7 @@ over, or the subagent had ended before."""
 
 OPEN: Final = ("queued", "running")
 _REPORT_OUTCOMES: Final[tuple[ReportOutcome, ...]] = ("known", "reported", "kept", "dropped")
-_FIELDS: Final = ("m", "state", "spawned", "began", "ended", "rounds", "tokens", "result")
+_FIELDS: Final = ("state", "spawned", "began", "ended", "rounds", "tokens", "result")
 
 
 class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +79,8 @@ class Subagents:
     async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
-        """Store one step of a running subagent; see `Turns.append_step`. Raises ToolFailed for
-        an effect, which subagents cannot have."""
+        """Store one step of a running subagent; see `Turns.append_step`. An effect, which subagents
+        cannot have, raises ToolFailed."""
         if effect is not None:
             raise ToolFailed("a subagent can only answer; say in your result what should be done")
         # The same script as for turns; a subagent's record plays the part of the session.
@@ -88,21 +88,21 @@ class Subagents:
         done = await self._client.run(
             "turns/ledger",
             [keys.leases(JOBS), keys.child(id), keys.ledger(id), keys.queue(JOBS), keys.wake(JOBS)],
-            [claim.member, claim.lease_id, step, encode(entry), LEDGER_CAP_BYTES, ""],
+            [*claim.fence, step, encode(entry), LEDGER_CAP_BYTES, ""],
             retry_for_s=retry_for_s,
         )
         if done == -1:
-            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+            raise claim.lost()
         if done == -2:
-            raise TurnLimited("ledger", f"it wrote more than {LEDGER_CAP_BYTES // 1024 // 1024} MB of results")
+            raise ledger_full("it", LEDGER_CAP_BYTES)
 
     async def save_progress(self, claim: Claim, *, rounds: int, tokens: int) -> None:
         """Store the progress of a running subagent: its rounds so far, and `tokens` more. Raises
         LeaseLost, RedisAway."""
-        id = claim.member.removeprefix(keys.SUB_PREFIX)
-        names = [keys.leases(JOBS), keys.child(id)]
-        if await self._client.run("subagents/save_note", names, [claim.member, claim.lease_id, rounds, tokens]) != 1:
-            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+        names = [keys.leases(JOBS), keys.attempts(claim.member)]
+        args = *claim.fence, rounds, tokens
+        if await self._client.run("subagents/save_note", names, args) != 1:
+            raise claim.lost()
 
     async def finish(
         self,
@@ -115,25 +115,21 @@ class Subagents:
         retry_for_s: float = 0.0,
     ) -> ReportOutcome:
         """End a subagent, once, and report to its session in the same step. Without a claim it ends
-        in an operator's name.
-
-        Raises LeaseLost when another worker has it or it is gone, RedisAway.
-        """
+        in an operator's name. Raises LeaseLost when another worker has it or it is gone,
+        RedisAway."""
         session = task.session
+        child = keys.leases(JOBS), keys.child(task.id)
+        chat = keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.wake(TURNS)
+        stored = outcome, fitted(result).encode("utf-8", "replace")
+        message = encode(report(task, outcome, result, now_ms=now_ms))
+        lease = claim.lease_id if claim else ""
         crash_point("before_child_end")
         done: int = await self._client.run(
             "subagents/end",
-            [
-                keys.leases(JOBS), keys.child(task.id), keys.session(session), keys.inbox(session), keys.queue(TURNS),
-                keys.wake(TURNS),
-            ],
-            [
-                task.id, claim.lease_id if claim else "", outcome, fitted(result).encode("utf-8", "replace"),
-                encode(report(task, outcome, result, now_ms=now_ms)), SCHEMA_VERSION,
-                self._limits.session_days * DAY_MS,
-            ],
+            [*child, *chat],
+            [task.id, lease, *stored, message, SCHEMA_VERSION, self._limits.session_ms],
             retry_for_s=retry_for_s,
-        )  # fmt: skip
+        )
         crash_point("after_child_end")
         if done < 0:
             raise LeaseLost(f"the subagent {task.id!r} is somebody else's, or gone")
@@ -142,8 +138,8 @@ class Subagents:
     async def cancel(self, session: str, id: str = "", *, turn: int | None = None) -> int:
         """End subagents of a session without a report: all, one, or those of one turn. Return
         how many there were. Raises RedisAway."""
-        of_turn = "" if turn is None else turn
-        ended: int = await self._client.run("subagents/cancel", [], [session, of_turn, id])
+        args = session, "" if turn is None else turn, id
+        ended: int = await self._client.run("subagents/cancel", [], args)
         return ended
 
     async def detach(self, id: str) -> bool:
@@ -153,7 +149,8 @@ class Subagents:
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None:
         """Read a subagent that a turn waits for; None when it is gone. Raises RedisAway."""
-        state, wait, result = await self._client.command("HMGET", keys.child(id), "state", "wait", "result")
+        fields = "state", "wait", "result"
+        state, wait, result = await self._client.command("HMGET", keys.child(id), *fields)
         if state is None:
             return None
         text = (result or b"").decode(errors="replace")
@@ -179,41 +176,31 @@ class Subagents:
     async def of_session(self, session: str) -> list[SubagentInfo]:
         """Return the subagents of a session that run, wait, or ended within the last hour, the
         oldest first."""
-        return await self._read_infos(await self._client.command("ZRANGE", keys.children(session), 0, 500))
+        ids = await self._client.command("ZRANGE", keys.children(session), 0, 500)
+        return await self._read_infos(ids)
 
     async def all(self, *, limit: int = 1000) -> list[SubagentInfo]:
         """Return the subagents of the fleet that have not ended, the oldest first."""
-        return await self._read_infos(await self._client.command("ZRANGE", keys.SUBAGENTS, 0, limit - 1))
+        ids = await self._client.command("ZRANGE", keys.SUBAGENTS, 0, limit - 1)
+        return await self._read_infos(ids)
 
     async def _read_infos(self, ids: Sequence[str | bytes]) -> list[SubagentInfo]:
         if not ids:
             return []
-        names = [id if isinstance(id, str) else id.decode() for id in ids]
+        children = [keys.child(id if isinstance(id, str) else id.decode()) for id in ids]
         # The server's time, because all times of the record are the server's.
-        time, *rows = await self._client.pipeline(
-            [("TIME",), *(("HMGET", keys.child(name), *_FIELDS) for name in names)]
-        )
-        now = int(time[0]) * 1000 + int(time[1]) // 1000
-        found = [child for row in rows if (child := _child(row, now)) is not None]
+        time, *rows = await self._client.pipeline([("TIME",), *(("HMGET", child, "m", *_FIELDS) for child in children)])
+        found = [child for row in rows if (child := _child(row, server_ms(time))) is not None]
         return sorted(found, key=lambda child: child.spawned)
 
 
 def _child(row: Sequence[bytes | None], now: int) -> SubagentInfo | None:
-    record, state, spawned, began, ended, rounds, tokens, result = row
-    if record is None or state is None:
+    record, *values = row
+    task = decode_task.or_none(record) if record is not None else None
+    # A field that is missing has its default.
+    known = {
+        name: value.decode(errors="replace") for name, value in zip(_FIELDS, values, strict=True) if value is not None
+    }
+    if task is None or "state" not in known:
         return None
-    try:
-        task = decode_task(record)
-    except BadRecord:
-        return None
-    return SubagentInfo(
-        task=task,
-        state=msgspec.convert(state.decode(), State),
-        spawned=int(spawned or 0),
-        began=int(began or 0),
-        ended=int(ended or 0),
-        rounds=int(rounds or 0),
-        tokens=int(tokens or 0),
-        result=(result or b"").decode(errors="replace"),
-        now=now,
-    )
+    return msgspec.convert({"spawned": 0, **known, "task": task, "now": now}, SubagentInfo, strict=False)

@@ -11,7 +11,7 @@ from shared.ids import KEEP_MS
 from shared.store import keys
 from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
+from shared.store.turns.inbox import TURNS, InboxLimits
 
 AT_ONCE: Final = 64
 """Turns in one call; the server does nothing else meanwhile."""
@@ -37,9 +37,8 @@ class CommitBatcher:
 
     def __init__(self, client: RedisClient, limits: InboxLimits, history_bytes: int) -> None:
         self._client = client
-        self._of_all: list[Value] = [
-            limits.session_days * DAY_MS, limits.log_days * DAY_MS, limits.idle_ms, KEEP_MS, KEEP_MS, 0, history_bytes,
-        ]  # fmt: skip
+        kept = limits.session_ms, limits.log_ms, limits.idle_ms
+        self._of_all: list[Value] = [*kept, KEEP_MS, KEEP_MS, 0, history_bytes]
         self._waiting: list[_End] = []
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -58,8 +57,7 @@ class CommitBatcher:
         batch: list[_End] = []
         size = 0
         for end in waiting:
-            # A batch ends before it would exceed a limit, so one large turn never delays the small
-            # ones much.
+            # A batch ends before it exceeds a limit: one large turn never delays small ones much.
             more = sum(map(len, end.brought))
             if batch and (size + more > AT_ONCE_BYTES or len(batch) == AT_ONCE):
                 self._start(batch)
@@ -78,9 +76,10 @@ class CommitBatcher:
         answers: Sequence[list[int] | Exception]
         try:
             values = chain(*(end.args for end in batch), *(end.brought for end in batch))
+            args = [len(batch), *self._of_all, *values]
             answers = [
                 ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
-                for answer in await self._client.run("turns/commit", _KEYS, [len(batch), *self._of_all, *values])
+                for answer in await self._client.run("turns/commit", _KEYS, args)
             ]
         # The connection closes: those who wait must not wait for ever.
         except asyncio.CancelledError:

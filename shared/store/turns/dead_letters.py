@@ -1,9 +1,6 @@
-"""Messages that were given up, and lines that a platform did not take: kept 30 days, put back or
-dropped.
-
-The scripts write them (`commit.lua`, and `dead_letter_lines` in `lib/core.lua`): about 10,000 at
-most; what is older than 30 days goes when one comes.
-"""
+"""Messages that were given up, and lines that a platform did not take, to put back or drop. The
+scripts write them (`commit.lua`, and `dead_letter_lines` in `lib/core.lua`): about 10,000 at most;
+what is older than 30 days goes when one comes."""
 
 from __future__ import annotations
 
@@ -19,24 +16,21 @@ from shared.ids import split_session
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.outbound import UserLine
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
-from shared.store.turns.inbox import DAY_MS, Accepted, Inbox, InboxLimits
+from shared.store.client.redis_client import RedisClient, pairs
+from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 
 PAGE: Final = 50
 LOGGED_CHANNELS: Final = frozenset({"web"})
-"""Channels that show a person's own messages from the chat's log, and list the person's chats."""
+"""Channels that show a person's own messages from the log, and list the person's chats."""
 
 _STREAM_ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
 class DeadLetterEntry(msgspec.Struct, frozen=True):
     """A dead letter without its record. `id` is its place in the stream, `turn` its number in the
-    session.
-
-    `reference` is the code that the apology showed; a letter without one uses its id. With
+    session. `reference` is the code that the apology showed; a letter without one uses its id. With
     `undelivered` it is a line for the chat, `turn` is the line's number, `why` the platform's
-    reason, and `unsure` counts how often it may have been delivered all the same.
-    """
+    reason, and `unsure` counts how often it may have been delivered all the same."""
 
     id: str
     reference: str
@@ -80,13 +74,11 @@ class DeadLetters:
         return found
 
     async def newest(self, *, before: str = "", limit: int = PAGE) -> list[DeadLetterEntry]:
-        """Return up to `limit` letters, newest first; with `before` only those older than that
-        id."""
+        """Return up to `limit` letters, newest first; with `before` only older ones than that."""
         return await self._read("XREVRANGE", f"({before}" if before else "+", "-", limit)
 
     async def all(self) -> AsyncIterator[DeadLetterEntry]:
-        """Yield every letter that exists now, oldest first. Letters that come meanwhile are left
-        out."""
+        """Yield every letter that exists now, oldest first; later ones are left out."""
         last = await self.newest(limit=1)
         page = await self._read("XRANGE", "-", last[0].id, PAGE) if last else []
         while page:
@@ -114,18 +106,17 @@ class DeadLetters:
         rows = await self._client.command("XRANGE", keys.DEAD, letter.id, letter.id)
         if not rows:
             return None
-        fields: list[bytes] = rows[0][1]
-        return dict(zip(fields[::2], fields[1::2], strict=True)).get(b"m", b"")
+        record: bytes = dict(pairs(rows[0][1])).get(b"m", b"")
+        return record
 
     async def replay(self, letter: DeadLetterEntry) -> Accepted | None:
         """Put the message back as a new one at the tail of its session, then drop the letter; None
         when it is gone. An undelivered line goes to the end of the chat's outbox, in the same step.
 
         The new id is derived from the reference, so a repeated replay that died before the drop
-        makes no second turn (within the days for which ids are stored). Raises BadRecord when
-        the record cannot be read, BadInput for what only Shoal itself may send, Refused when the
-        inbox is full, RedisAway.
-        """
+        makes no second turn (within the days for which ids are stored). Raises BadRecord when the
+        record cannot be read, BadInput for what only Shoal itself may send, Refused when the inbox
+        is full, RedisAway."""
         if letter.undelivered:
             return await self._deliver_again(letter)
         record = await self.read_record(letter)
@@ -151,7 +142,7 @@ class DeadLetters:
         seq = await self._client.run(
             "delivery/replay",
             [keys.DEAD, keys.session(session), keys.outbox(session), keys.live(session)],
-            [letter.id, limits.log_days * DAY_MS, limits.session_days * DAY_MS],
+            [letter.id, limits.log_ms, limits.session_ms],
         )
         return Accepted(turn=0, ahead=0, seq=seq, duplicate=False) if seq else None
 
@@ -161,8 +152,7 @@ class DeadLetters:
 
     @staticmethod
     def message_of(letter: DeadLetterEntry, record: bytes) -> InboundMessage:
-        """Decode the message of a letter. Raises BadRecord, also for a message of another
-        session."""
+        """Decode the message of a letter. Raises BadRecord, also for one of another session."""
         message = decode_inbound(record)
         if message.session != letter.session:
             raise BadRecord("record_misplaced", "its record is a message of another session")
@@ -180,5 +170,5 @@ def _letter(row: list[Any]) -> DeadLetterEntry:
         why, reference = reason, id
     undelivered = member.startswith(keys.OUT_PREFIX)
     session = member.removeprefix(keys.OUT_PREFIX if undelivered else keys.TURN_PREFIX)
-    platform_reason, unsure = row[5].decode(errors="replace"), int(row[6])
-    return DeadLetterEntry(id, reference, why, session, int(n), row[4], undelivered, platform_reason, unsure)
+    by_platform = undelivered, row[5].decode(errors="replace"), int(row[6])
+    return DeadLetterEntry(id, reference, why, session, int(n), row[4], *by_platform)

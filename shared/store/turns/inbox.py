@@ -25,13 +25,13 @@ TURNS: Final = "turns"
 SHARED_SCOPE: Final = "shared"
 ECHO_CHARS: Final = 20
 """A shorter text may well be written by two people."""
+
 BOT_LOOP: Final = "bot_loop"
 OVERLOADED: Final = "overloaded"
-"""The whole fleet is overloaded, or the store is full: the same message may be sent again."""
+"""The fleet is overloaded, or the store is full: the same message may be sent again."""
 
 JOINS: Final = "joins"
-"""Metadata: with "1" a message joins others of its kind that wait right after it, at the start
-of its turn."""
+"""Metadata: with "1" a message and those of its kind right after it begin one turn together."""
 
 REJECTED: Final = (
     "I am still busy, so I have not read this message. Please send it again when I have answered "
@@ -42,11 +42,8 @@ MemoryScope = Literal["chat", "user", "shared"]
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """Result of an accepted message: its number in the session, how many wait before it, its line
-    in the log.
-
-    `rejected`: it is not answered, and its chat was told so; its number is 0 then.
-    """
+    """An accepted message: its number in the session, how many wait before it, its line in the log.
+    `rejected`: it is not answered, and its chat was told so; its number is 0 then."""
 
     turn: int
     ahead: int
@@ -76,20 +73,29 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, settings: Settings) -> InboxLimits:
         """Build the limits from the settings."""
+        inbox = settings.inbox
         return cls(
-            cap=settings.inbox.cap,
-            sessions_cap=settings.inbox.sessions_cap,
-            sender_per_minute=settings.inbox.sender_per_minute,
+            cap=inbox.cap,
+            sessions_cap=inbox.sessions_cap,
+            sender_per_minute=inbox.sender_per_minute,
             sender_by_channel=senders_by_channel(settings.channels),
-            bot_turns=settings.inbox.bot_turns,
-            bot_window_ms=int(settings.inbox.bot_window_s * 1000),
+            bot_turns=inbox.bot_turns,
+            bot_window_ms=int(inbox.bot_window_s * 1000),
             log_days=settings.web.log_days,
             memory_scope=settings.memory.scope,
             idle_ms=int(settings.memory.idle_s * 1000),
-            busy=settings.inbox.busy,
+            busy=inbox.busy,
             busy_by_channel=busy_by_channel(settings.channels),
-            merge_ms=int(settings.inbox.merge_s * 1000),
+            merge_ms=int(inbox.merge_s * 1000),
         )
+
+    @property
+    def session_ms(self) -> int:
+        return self.session_days * DAY_MS
+
+    @property
+    def log_ms(self) -> int:
+        return self.log_days * DAY_MS
 
     def of_sender(self, channel: str) -> int:
         """Return how many messages a minute one sender may write in this channel."""
@@ -97,16 +103,13 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def keep_ms(self, session: str) -> int:
         """Return how long a session is kept after its last message."""
-        return KEEP_MS if is_ephemeral(session) else self.session_days * DAY_MS
+        return KEEP_MS if is_ephemeral(session) else self.session_ms
 
 
 def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
-    """Return the memory scope that a message gives its chat; `""` for the chat's own.
-
-    Where several people talk (metadata `group`), a person's own memory is not used, because the
-    others would read it. A sender from outside (metadata `outside`) brings none and leaves the
-    chat's as it is: `"="`.
-    """
+    """Return the memory scope that a message gives its chat; `""` for the chat's own. Where several
+    people talk (metadata `group`), a person's own memory is not used, because the others would read
+    it. A sender from outside (metadata `outside`) leaves the chat's: `"="`."""
     if policy == "shared":
         return SHARED_SCOPE
     if policy == "user" and message.metadata.get("outside") == "1":
@@ -117,10 +120,10 @@ def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
 
 
 def check_message(message: InboundMessage) -> None:
-    """Check channel and size. Raises BadInput for a channel that only Shoal itself writes,
-    TooBig for a text over the limit."""
+    """Raise BadInput for a channel that only Shoal itself writes, TooBig for a text over the limit."""
     if message.channel in RESERVED_CHANNELS:
-        raise BadInput("reserved_channel", f"channel {message.channel!r} is Shoal's own; use a channel of yours")
+        own = f"channel {message.channel!r} is Shoal's own; use a channel of yours"
+        raise BadInput("reserved_channel", own)
     size = len(message.content.encode())
     if size > TEXT_LIMIT_BYTES:
         raise TooBig(size, TEXT_LIMIT_BYTES)
@@ -142,8 +145,7 @@ class Inbox:
         internal: bool = False,
         retry_for_s: float = 0.0,
     ) -> Accepted:
-        """Store a message and make its session due. The same `message.id` again gets the first
-        answer again.
+        """Store a message, make its session due. The same `message.id` gets the first answer again.
 
         `log_line` becomes a line of the chat's log; with `principal` the chat is listed among that
         person's chats. An `internal` message is Shoal's own or an operator's: limits of senders and
@@ -152,13 +154,12 @@ class Inbox:
         the channel decides what happens to a message.
 
         Raises BadInput (reserved channel), TooBig, Refused (`sender_limit`, `bot_loop`,
-        `inbox_full`, `overloaded`), RedisAway.
-        """
+        `inbox_full`, `overloaded`), RedisAway."""
         return await self._ask(message, log_line, principal, internal=internal, retry_for_s=retry_for_s)
 
     async def admit(self, message: InboundMessage, *, retry_for_s: float = 0.0) -> None:
-        """Count a message that is answered without a turn. Raises as `ingest`, except for the
-        limits of inbox and queue; a message that is known already passes."""
+        """Count a message that is answered without a turn; one that is known already passes. Raises
+        as `ingest`, except for the limits of inbox and queue."""
         await self._ask(message, None, None, only_count=True, retry_for_s=retry_for_s)
 
     async def notify_refusal(self, message: InboundMessage, refused: Refused | TooBig) -> bool:
@@ -166,18 +167,11 @@ class Inbox:
         sender and in one chat, and once a pause that bots are paused. Return whether it was
         written now. Raises RedisAway, Refused (the store is full)."""
         session, limits = message.session, self._limits
-        line = OutboundMessage(
-            content=_notice(refused), turn=0, kind="notice", at=message.timestamp, traceparent=message.traceparent
-        )
-        written: int = await self._client.run(
-            "turns/slow_down",
-            [
-                keys.session(session), keys.outbox(session), keys.live(session),
-                keys.brake(f"told:{_sender(message)}"), keys.brake(f"told:chat:{session}"),
-            ],
-            [encode(line), limits.session_days * DAY_MS, limits.log_days * DAY_MS, int(refused.code == BOT_LOOP)],
-        )  # fmt: skip
-        return bool(written)
+        log = keys.session(session), keys.outbox(session), keys.live(session)
+        brakes = keys.brake(f"told:{_sender(message)}"), keys.brake(f"told:chat:{session}")
+        line = encode(_log_notice(message, _notice(refused)))
+        args = line, limits.session_ms, limits.log_ms, int(refused.code == BOT_LOOP)
+        return bool(await self._client.run("turns/slow_down", [*log, *brakes], args))
 
     async def _ask(
         self,
@@ -190,31 +184,31 @@ class Inbox:
         retry_for_s: float,
     ) -> Accepted:
         check_message(message)
-        session, limits = message.session, self._limits
+        session, channel, limits = message.session, message.channel, self._limits
+        queue = keys.inbox(session), keys.session(session), keys.queue(TURNS), keys.wake(TURNS)
+        log = keys.outbox(session), keys.live(session), keys.chats(channel, principal)
+        id = f"{message.chat_id}/{message.id}", keys.seen(channel), limits.seen_days
+        caps = limits.cap, limits.sessions_cap, limits.keep_ms(session), limits.log_ms
+        line = encode(show) if show is not None else b"", message.chat_id, _title(message.content)
+        writer = "" if internal else "bot" if message.metadata.get("bot") == "1" else "person"
+        bots = limits.bot_turns, limits.bot_window_ms, writer, _echo(message.content)
+        policy = "" if internal else limits.busy_by_channel.get(channel, limits.busy)
+        busy = policy, int(message.metadata.get(JOINS) == "1"), limits.merge_ms, keys.CONTROL
+        rejection = encode(_log_notice(message, REJECTED, (message.id,)))
         # Tests kill the process on both sides of the call: a sender that repeats gets the first
         # answer.
         crash_point("before_ingest")
         status, turn, ahead, seq = await self._client.run(
             "turns/ingest",
+            [*queue, *log, keys.brake(_sender(message)), keys.leases(TURNS)],
             [
-                keys.inbox(session), keys.session(session), keys.queue(TURNS), keys.wake(TURNS),
-                keys.outbox(session), keys.live(session),
-                keys.chats(message.channel, principal) if principal is not None else "",
-                keys.brake(_sender(message)), keys.leases(TURNS),
-            ],
-            [
-                encode(message), SCHEMA_VERSION, f"{message.chat_id}/{message.id}", keys.seen(message.channel),
-                limits.seen_days, keys.turn(session), limits.cap, limits.sessions_cap, limits.keep_ms(session),
-                limits.log_days * DAY_MS, encode(show) if show is not None else b"", message.chat_id,
-                _title(message.content), scope_of(limits.memory_scope, message), int(only_count),
-                limits.of_sender(message.channel), limits.bot_turns, limits.bot_window_ms,
-                "" if internal else _writer(message), _echo(message.content),
-                "" if internal else limits.busy_by_channel.get(message.channel, limits.busy),
-                int(message.metadata.get(JOINS) == "1"), limits.merge_ms, keys.CONTROL, encode(_rejection(message)),
+                *(encode(message), SCHEMA_VERSION, *id, keys.turn(session)),
+                *(*caps, *line, scope_of(limits.memory_scope, message), int(only_count)),
+                *(limits.of_sender(channel), *bots, *busy, rejection),
                 fair_key(message, internal=internal),
             ],
             retry_for_s=retry_for_s,
-        )  # fmt: skip
+        )
         crash_point("after_ingest")
         if status < 0:
             raise self._refusal(status, message.channel, wait_ms=turn)
@@ -224,31 +218,29 @@ class Inbox:
         limits = self._limits
         match status:
             case -1:
-                waiting = f"{limits.cap} messages already wait in this chat; please wait for answers first"
-                return Refused("inbox_full", waiting, 10)
+                waiting = f"{limits.cap} messages already wait in this chat"
+                return Refused("inbox_full", f"{waiting}; please wait for answers first", 10)
             case -2:
-                return Refused(OVERLOADED, "too many chats are waiting just now; please try again in a minute", 60)
+                waiting = "too many chats are waiting just now; please try again in a minute"
+                return Refused(OVERLOADED, waiting, 60)
             case -3:
-                often = f"more than {limits.of_sender(channel)} messages in a minute; please slow down"
-                return Refused("sender_limit", often, max(1.0, wait_ms / 1000))
+                often = f"more than {limits.of_sender(channel)} messages in a minute"
+                return Refused("sender_limit", f"{often}; please slow down", max(1.0, wait_ms / 1000))
             case _:
-                within = f"{limits.bot_turns} messages of bots within {limits.bot_window_ms / 60_000:g} minutes"
-                paused = f"{within} and no person between them; bots are not answered here until a person writes"
+                minutes = f"{limits.bot_window_ms / 60_000:g} minutes"
+                paused = (
+                    f"{limits.bot_turns} messages of bots within {minutes} and no person between them; "
+                    "bots are not answered here until a person writes"
+                )
                 return Refused(BOT_LOOP, paused, limits.bot_window_ms / 1000)
 
     async def stop(self, session: str, turn: int | None = None) -> int | None:
         """Ask for the end of `turn`, or of the turn at the head of `session`; return its number.
-
-        None when nothing runs or waits, or when `turn` is over already: a late stop never hits
-        the next turn.
-        """
-        stopped: int = await self._client.run(
-            "turns/stop",
-            [
-                keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS),
-            ],
-            [keys.turn(session), keys.CONTROL, "" if turn is None else turn],
-        )  # fmt: skip
+        None when nothing runs or waits, or `turn` is over: a late stop never hits the next turn."""
+        chat = keys.session(session), keys.inbox(session)
+        queue = keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS)
+        args = keys.turn(session), keys.CONTROL, "" if turn is None else turn
+        stopped: int = await self._client.run("turns/stop", [*chat, *queue], args)
         return stopped or None
 
 
@@ -258,21 +250,17 @@ def _sender(message: InboundMessage) -> str:
 
 
 def fair_key(message: InboundMessage, *, internal: bool = False) -> str:
-    """Return the fair key of a message's turn: a person's hash, BACKGROUND for nobody's, or `""`
-    for its chat's own."""
+    """Return the fair key of a turn: a person's hash, BACKGROUND, or `""` for its chat's own."""
     if is_background(message):
         return keys.BACKGROUND
     return "" if internal or message.metadata.get("group") == "1" else _sender(message)[:16]
 
 
-def _writer(message: InboundMessage) -> str:
-    return "bot" if message.metadata.get("bot") == "1" else "person"
-
-
 def _echo(content: str) -> str:
-    """Return the hash by which our own text is recognised when it comes back; `""` if it is too
-    short."""
-    return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest() if len(content) >= ECHO_CHARS else ""
+    """Return the hash by which our own text is recognised when it comes back; `""` if too short."""
+    if len(content) < ECHO_CHARS:
+        return ""
+    return hashlib.sha1(content.encode(), usedforsecurity=False).hexdigest()
 
 
 def _notice(refused: Refused | TooBig) -> str:
@@ -282,11 +270,11 @@ def _notice(refused: Refused | TooBig) -> str:
     return f"{text}. What came too much was not read." if refused.code != BOT_LOOP else f"{text}."
 
 
-def _rejection(message: InboundMessage) -> OutboundMessage:
+def _log_notice(message: InboundMessage, text: str, in_reply_to: tuple[str, ...] = ()) -> OutboundMessage:
     return OutboundMessage(
-        content=REJECTED,
+        content=text,
         turn=0,
-        in_reply_to=(message.id,),
+        in_reply_to=in_reply_to,
         kind="notice",
         at=message.timestamp,
         traceparent=message.traceparent,

@@ -8,28 +8,28 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from shared.errors import LeaseLost
+from shared.errors import LeaseLost, TurnLimited
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.codec import SCHEMA_VERSION, traceparent_of
 from shared.store import keys
 from shared.store.client.connection import ReplyError
-from shared.store.client.redis_client import RedisClient, Value, unknown_script
+from shared.store.client.redis_client import RedisClient, Value, pairs, unknown_script
 from shared.store.client.scripts import load, sha
 from shared.store.jobs.jobs import QUEUE as JOBS
+
+ACQUIRE: Final = "turns/acquire"
 
 log = logger("queue")
 
 
 class TurnWork(msgspec.Struct, frozen=True):
-    """Everything a turn needs to run: the raw message, its number, earlier attempts, its ledger and
-    the history (raw).
+    """Everything a turn needs to run; the message, its ledger and the history are raw records.
 
-    `attempt` counts every claim of the message from 1; `errors` and `crashes` count only what
-    went wrong. `model_unavailable_ms` is how long ago this message first found its model
-    unavailable, 0 if it did not. `memory` is the MEMORY.md of `scope`; `preset` is the model
-    chosen for the chat, `""` for the usual one.
-    """
+    `attempt` counts every claim of the message from 1; `errors` and `crashes` count only what went
+    wrong. `model_unavailable_ms` is how long ago this message first found its model unavailable, 0
+    if it did not. `memory` is the MEMORY.md of `scope`; `preset` is the model chosen for the chat,
+    `""` for the usual one."""
 
     n: int
     record: bytes
@@ -77,8 +77,8 @@ class SubagentWork(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """An acquired lease and the work it covers. `lease_id` is the fence: owner nonce and token,
-    which every guarded write checks."""
+    """An acquired lease and the work it covers. Every guarded write checks `fence`: the member and
+    the lease's id, which is owner nonce and token."""
 
     member: str
     owner: str
@@ -94,6 +94,14 @@ class Claim(msgspec.Struct, frozen=True):
     @property
     def lease_id(self) -> str:
         return f"{self.owner}:{self.token}"
+
+    @property
+    def fence(self) -> tuple[str, str]:
+        return self.member, self.lease_id
+
+    def lost(self) -> LeaseLost:
+        """Build the error for a write without the lease."""
+        return LeaseLost(f"the lease on {self.member!r} is lost")
 
     @property
     def traceparent(self) -> str | None:
@@ -119,9 +127,7 @@ UNCAPPED: Final = SubagentCaps(0, 0)
 
 class LeaseQueue:
     """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues.
-
-    `person_share` is the part of the running turns that one person may have while others wait.
-    """
+    `person_share` is the part of the running turns that one person may have while others wait."""
 
     def __init__(
         self,
@@ -153,13 +159,10 @@ class LeaseQueue:
         """Lease up to `count` due members, at most `subagents` of them subagents; subagents beyond
         that stay due. For turns up to `most`, while seven times as many stay for other workers.
         With `grace`, entries whose owner may still live are skipped. Fewer than `count` are
-        returned only when no more could be leased.
-
-        An entry whose keys are broken (of another type, say) is logged and tried again after a
-        minute.
-        """
+        returned only when no more could be leased. An entry whose keys are broken (of another type,
+        say) is logged and tried again after a minute."""
         call = self._call(count, most, grace, subagents)
-        return self._claims(await self._client.run("turns/acquire", self._keys, call))
+        return self._claims(await self._client.run(ACQUIRE, self._keys, call))
 
     async def acquire_next(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
@@ -173,7 +176,7 @@ class LeaseQueue:
         woken, answer = await self._blocking.commands(
             [
                 ["BLPOP", *lists, self._own_wake, self.wait_s],
-                ["EVALSHA", sha(load("turns/acquire")), len(self._keys), *self._keys, *call],
+                ["EVALSHA", sha(load(ACQUIRE)), len(self._keys), *self._keys, *call],
             ]
         )
         if unknown_script(answer):
@@ -188,10 +191,10 @@ class LeaseQueue:
         await self._client.pipeline([("LPUSH", self._own_wake, "1"), ("PEXPIRE", self._own_wake, 1000)])
 
     def _call(self, count: int, most: int | None, grace: bool, subagents: int | None) -> list[Value]:
-        return [
-            self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION, self._window, *self._subagents,
-            self._share, count if subagents is None else subagents, most or count,
-        ]  # fmt: skip
+        if subagents is None:
+            subagents = count
+        lease = self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION
+        return [*lease, self._window, *self._subagents, self._share, subagents, most or count]
 
     def _claims(self, answer: list[list[Any]]) -> list[Claim]:
         # A row without a token reports an entry with broken keys: log it, and go on with the
@@ -201,62 +204,45 @@ class LeaseQueue:
             if row[1]:
                 claims.append(self._claim(row))
             else:
-                member = row[0].decode()
-                log.error(
-                    "entry broken",
-                    session=log_id(member.removeprefix(keys.TURN_PREFIX)),
-                    error=row[2].decode(errors="replace")[:200],
-                )
+                session = log_id(row[0].decode().removeprefix(keys.TURN_PREFIX))
+                log.error("entry broken", session=session, error=row[2].decode(errors="replace")[:200])
         return claims
 
     def _claim(self, row: list[Any]) -> Claim:
-        member, token, waited_ms, lost, *rest = row
-        turn, child, job_crashes = None, None, 0
-        if member.startswith(keys.SUB_PREFIX.encode()):
-            child = _child_work(*rest)
+        name, token, waited_ms, lost, *rest = row
+        member, turn, child, job_crashes = name.decode(), None, None, 0
+        if member.startswith(keys.SUB_PREFIX):
+            child = _child_work(rest)
         elif len(rest) == 1:
             job_crashes = int(rest[0])
         elif rest:
-            turn = _turn_work(*rest)
-        return Claim(
-            member.decode(), self.owner, token.decode(), int(waited_ms), lost == b"1", turn, job_crashes, child
-        )
+            turn = _turn_work(rest)
+        lease = self.owner, token.decode(), int(waited_ms), lost == b"1"
+        return Claim(member, *lease, turn, job_crashes, child)
 
     async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
         """Renew the leases. For each the result is None = lost, else the number of the turn that
         was told to stop (0 = none)."""
-        pairs = [part for claim in claims for part in (claim.member, claim.token)]
-        args: list[str | int] = [self.owner, int(self.lease_s * 1000), *pairs]
+        held = [part for claim in claims for part in (claim.member, claim.token)]
+        args: list[str | int] = [self.owner, int(self.lease_s * 1000), *held]
         answer = await self._client.run("turns/renew", self._keys[:2], args, retry_for_s=retry_for_s)
         return [None if stop < 0 else stop for stop in answer]
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
         `crashes`, or `away` (the model is unavailable: stored once, with the time). For a plain job
-        only crashes count, and a job of memory rests for a minute after one.
-
-        Raises LeaseLost when it is not ours any more.
-        """
-        done = await self._client.run(
-            "turns/release",
-            [*self._keys, keys.attempts(claim.member)],
-            [claim.member, claim.lease_id, int(delay_s * 1000), count],
-            retry_for_s=retry_for_s,
-        )
-        if done != 1:
-            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+        only crashes count, and a job of memory rests for a minute after one. Raises LeaseLost."""
+        names = [*self._keys, keys.attempts(claim.member)]
+        args = *claim.fence, int(delay_s * 1000), count
+        if await self._client.run("turns/release", names, args, retry_for_s=retry_for_s) != 1:
+            raise claim.lost()
 
     async def mark_isolated(self, claim: Claim) -> None:
         """Record that this work runs isolated, in a process of its own: if the worker dies, the
-        work is not blamed in full.
-
-        Raises LeaseLost.
-        """
-        done = await self._client.run(
-            "turns/isolate", [self._keys[1], keys.attempts(claim.member)], [claim.member, claim.lease_id]
-        )
-        if done != 1:
-            raise LeaseLost(f"the lease on {claim.member!r} is lost")
+        work is not blamed in full. Raises LeaseLost."""
+        names = [self._keys[1], keys.attempts(claim.member)]
+        if await self._client.run("turns/isolate", names, claim.fence) != 1:
+            raise claim.lost()
 
     async def release_unknown(self, running: Iterable[Claim]) -> int:
         """Release leases that carry our nonce but that we do not run, because the reply to an
@@ -282,31 +268,45 @@ async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[
     found: dict[str, str] = {}
     # HSCAN may return an entry twice, which the dict absorbs.
     async for flat in client.scan("HSCAN", leases):
-        for member, lease in zip(flat[::2], flat[1::2], strict=True):
+        for member, lease in pairs(flat):
             whose, _, token = lease.decode().partition(":")
             if whose == owner:
                 found[member.decode()] = token
     return list(found.items())
 
 
-def _turn_work(
-    n: bytes, record: bytes, attempt: int, history: list[bytes], scope: bytes, memory: bytes, memory_version: bytes,
-    preset: bytes, stop: bytes, marks: bytes, next_due: bytes,
-    earlier: tuple[bytes, bytes, int, list[bytes], list[bytes]] = (b"0", b"0", 0, [], []),
-) -> TurnWork:  # fmt: skip
-    errors, crashes, away_ms, ledger, joined = earlier
+def ledger_full(who: str, cap_bytes: int) -> TurnLimited:
+    """Build the error for a ledger that has reached its size."""
+    return TurnLimited("ledger", f"{who} wrote more than {cap_bytes // 1024 // 1024} MB of results")
+
+
+def _turn_work(row: list[Any]) -> TurnWork:
+    # The last part is missing at the first attempt.
+    n, record, attempt, history, scope, memory, version, preset, stop, marks, next_due, *more = row
+    errors, crashes, away_ms, ledger, joined = more[0] if more else (0, 0, 0, (), ())
     return TurnWork(
-        int(n), record, int(errors), int(crashes), int(stop), attempt, away_ms, tuple(ledger), tuple(history),
-        scope.decode(), memory.decode(errors="replace"), memory_version.decode(), preset.decode(),
-        tuple((int(joined[at]), joined[at + 1]) for at in range(0, len(joined), 2)) if joined else (),
-        b"a" in marks, b"s" in marks, b"b" in marks, next_due.decode(),
-    )  # fmt: skip
-
-
-def _child_work(
-    record: bytes, errors: bytes, crashes: bytes, attempt: int, away_ms: int, ledger: list[bytes], preset: bytes,
-    age_ms: int, rounds: bytes,
-) -> SubagentWork:  # fmt: skip
-    return SubagentWork(
-        record, int(errors), int(crashes), attempt, away_ms, tuple(ledger), preset.decode(), age_ms, int(rounds)
+        n=int(n),
+        record=record,
+        errors=int(errors),
+        crashes=int(crashes),
+        stop=int(stop),
+        attempt=attempt,
+        model_unavailable_ms=away_ms,
+        ledger=tuple(ledger),
+        history=tuple(history),
+        scope=scope.decode(),
+        memory=memory.decode(errors="replace"),
+        memory_version=version.decode(),
+        preset=preset.decode(),
+        joined=tuple((int(number), message) for number, message in pairs(joined)),
+        joins_at_start=b"a" in marks,
+        steers=b"s" in marks,
+        background=b"b" in marks,
+        next_due=next_due.decode(),
     )
+
+
+def _child_work(row: list[Any]) -> SubagentWork:
+    record, errors, crashes, attempt, away_ms, ledger, preset, age_ms, rounds = row
+    counts = int(errors), int(crashes), attempt, away_ms
+    return SubagentWork(record, *counts, tuple(ledger), preset.decode(), age_ms, int(rounds))

@@ -15,7 +15,7 @@ import pytest
 from gateway.platform.protocol import HookAnswer, HookRequest
 from gateway.platform.webhooks import WebhookHandler, WebhookServer
 from shared.errors import RedisAway, Refused, SettingsError
-from shared.settings import HooksSettings
+from shared.settings.sections.gateways import HooksSettings
 from tests.helpers.wait import eventually
 
 

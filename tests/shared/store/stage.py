@@ -15,9 +15,9 @@ from shared.ids import nonce
 from shared.settings.sections.chats import POLICIES
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.known_messages import Withdrawals
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
-from shared.store.turns.withdrawals import Withdrawals
 from tests.shared.store.world import CHATS, INBOX_CAP, Chat, Dumps, World, contents
 
 T = TypeVar("T")

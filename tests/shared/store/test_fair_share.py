@@ -21,8 +21,8 @@ from shared.store.fleet.presence import Presence, read_queue
 from shared.store.sessions import erase
 from shared.store.sessions.session import Sessions
 from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.known_messages import Withdrawals
 from shared.store.turns.queue import Claim, LeaseQueue
-from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import message
 from tests.helpers.sharing import Slots, person, tick, where
 

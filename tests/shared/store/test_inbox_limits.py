@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shared.settings import InboxSettings, MemorySettings, Settings, WebSettings
+from shared.settings import MemorySettings, Settings, WebSettings
+from shared.settings.sections.chats import InboxSettings
 from shared.store.turns.inbox import InboxLimits
 
 

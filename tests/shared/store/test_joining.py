@@ -20,9 +20,9 @@ from shared.store.delivery.outbox import Outbox
 from shared.store.sessions.session import Sessions
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.known_messages import Withdrawals
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import DeadLetter, JoinedMessages, Turns
-from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import message, reply
 
 SESSION = "web:owner/a"

@@ -17,7 +17,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.fleet.spending import Spending
-from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import (
     ANSWER_LIMIT_BYTES,
     UNACCEPTED_MS,

@@ -12,9 +12,9 @@ from shared.store.delivery.deliveries import OUTBOX_CAP
 from shared.store.sessions.erase import erase
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
+from shared.store.turns.known_messages import Withdrawals
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
-from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import reply, say
 from tests.helpers.children import Parent
 from tests.helpers.platform_chat import PlatformChat, gateway, lease_one

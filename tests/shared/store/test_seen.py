@@ -8,8 +8,8 @@ from shared.messages.inbound import InboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.erase import erase
-from shared.store.turns.dedupe import SeenMessages
 from shared.store.turns.inbox import DAY_MS, Inbox
+from shared.store.turns.known_messages import SeenMessages
 from tests.helpers.build import message
 from tests.helpers.clock import HandClock
 from tests.helpers.schedules import server_ms

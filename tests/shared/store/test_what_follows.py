@@ -9,9 +9,9 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.session import Sessions
 from shared.store.turns.inbox import Inbox, InboxLimits
+from shared.store.turns.known_messages import Withdrawals
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
-from shared.store.turns.withdrawals import Withdrawals
 from tests.helpers.build import reply
 from tests.helpers.sharing import person, tick, where
 

@@ -9,7 +9,7 @@ from shared.messages.outbound import UserLine, decode_line
 from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.withdrawals import WithdrawalOutcome
+from shared.store.turns.known_messages import WithdrawalOutcome
 
 INBOX_CAP: Final = 3
 CHATS: Final = ("web:owner/a", "web:owner/b")

@@ -16,7 +16,7 @@ import pytest
 from shared.errors import SettingsError
 from shared.metrics import REGISTRY
 from shared.settings import Secret
-from shared.settings.sections.tracing import TracingSettings
+from shared.settings.sections.processes import TracingSettings
 from shared.tracing import continued, fresh, is_on, process, span
 from shared.tracing.export import BATCH_SPANS, QUEUE_SPANS, TEXT_CHARS, Exporter, endpoint_of
 from shared.tracing.spans import CHAT, FIRST, RECEIVE, TURN
@@ -264,7 +264,7 @@ async def test_certificates_are_checked(tmp_path: Path) -> None:
 
 SCRIPT = """
 import asyncio, sys
-from shared.settings.sections.tracing import TracingSettings
+from shared.settings.sections.processes import TracingSettings
 from shared.tracing import process, span
 from shared.tracing.spans import TURN
 import gateway.app, worker.process.worker_process, gateway.process.traces

@@ -11,7 +11,8 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.schedule import BACKGROUND
 from shared.messages.subagent import SENDER
 from shared.redaction import REDACTOR
-from shared.settings import ApprovalSettings, Settings, ToolsSettings
+from shared.settings import Settings, ToolsSettings
+from shared.settings.sections.tool_use import ApprovalSettings
 from tests.helpers.build import message
 from tests.helpers.scripted_model import call
 from worker.agent.tools.tool import Safety

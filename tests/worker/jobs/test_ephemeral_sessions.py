@@ -13,7 +13,7 @@ from shared.messages.inbound import InboundMessage
 from shared.settings import MediaSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Inbox
 from worker.guards.workspace import Workspaces

@@ -20,8 +20,7 @@ from shared.log import add_work
 from shared.settings import MemorySettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.background_jobs import MemoryJobs
-from shared.store.jobs.jobs import Jobs
+from shared.store.jobs.jobs import Jobs, MemoryJobs
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, UnconsolidatedCounts
 from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.clock import HandClock

@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from shared.log import configure
 from shared.settings import McpServerSettings, Secret
-from shared.settings.sections.log import LogSettings
+from shared.settings.sections.processes import LogSettings
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
 from tests.worker.mcp.peers import LONG_S, alive, noted, peer, supervisors, working

@@ -7,7 +7,11 @@ from pathlib import Path
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
-from shared.settings import DataSettings, MetricsSettings, RedisSettings, RedisUrl, Settings, WorkspaceSettings
+from shared.settings import RedisUrl, Settings
+from shared.settings.sections.gateways import MetricsSettings
+from shared.settings.sections.processes import DataSettings
+from shared.settings.sections.redis_access import RedisSettings
+from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from shared.store.turns.inbox import Inbox

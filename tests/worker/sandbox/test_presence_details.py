@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from console.main import cli
 from shared.settings import Settings
-from shared.settings.sections.tools import ToolsSettings, WorkspaceSettings
+from shared.settings.sections.tool_use import ToolsSettings, WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, announce
 from worker.sandbox.command import Sandbox, SandboxBroken

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shared.settings import Settings
-from shared.settings.sections.tools import ToolsSettings, WorkspaceSettings
+from shared.settings.sections.tool_use import ToolsSettings, WorkspaceSettings
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Finished, Sandbox, SandboxBroken, SandboxCommand
 from worker.sandbox.probe import SandboxFinder, SandboxOff, choose_sandbox

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from shared.messages.codec import encode
 from shared.messages.transcript import ToolEntry
-from shared.settings import AgentSettings, BudgetSettings, ModelSettings, Secret, Settings, WorkspaceSettings
+from shared.settings import AgentSettings, BudgetSettings, ModelSettings, Secret, Settings
+from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import MemoryStore

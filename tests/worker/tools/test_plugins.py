@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SettingsError, ToolFailed
-from shared.settings.sections.agent import PluginSettings
+from shared.settings.sections.agents import PluginSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say

@@ -26,8 +26,8 @@ from shared.settings import (
     PresetSettings,
     Secret,
     Settings,
-    WorkspaceSettings,
 )
+from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import MemoryStore

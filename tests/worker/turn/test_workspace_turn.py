@@ -11,7 +11,7 @@ import pytest
 
 from shared.messages.codec import encode
 from shared.settings import AgentSettings, ModelSettings, Secret, Settings
-from shared.settings.sections.tools import WorkspaceSettings
+from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.memory import MemoryStore
 from shared.store.turns.queue import Claim, TurnWork

@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from shared.log import logger
-from shared.settings import RunnerSettings
+from shared.settings.sections.processes import RunnerSettings
 from worker.guards.openat import remove_tree
 from worker.sandbox import landlock
 from worker.sandbox.command import SandboxCommand

@@ -21,12 +21,11 @@ from shared.ids import API, ephemeral_chat, log_id, session_id
 from shared.log import logger
 from shared.media.reference import read_reference
 from shared.media.store import MediaStore
-from shared.messages.answer import RequestFailed, StoredAnswer, decode_answer
 from shared.messages.codec import encode
 from shared.messages.inbound import PRESET, InboundMessage
-from shared.messages.outbound import OutboundMessage
+from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, decode_answer
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
-from shared.store.sessions.ephemeral import EphemeralSessions
+from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
 from shared.tasks import event_within

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from shared.errors import BadInput, RedisAway, Refused, TooBig
-from shared.messages.answer import RequestFailed
+from shared.messages.outbound import RequestFailed
 from shared.store.sessions.requests import KeyReused
 
 RETRY_S: Final = 1.0

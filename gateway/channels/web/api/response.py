@@ -16,7 +16,7 @@ from gateway.channels.web.api.errors import ApiError, as_api_error, encode_error
 from gateway.channels.web.api.wire import KEEP_ALIVE, CompletionEncoder, event
 from shared.clock import Clock
 from shared.log import logger
-from shared.messages.answer import StoredAnswer
+from shared.messages.outbound import StoredAnswer
 from shared.tasks import cancel_all
 
 _STREAM = {

@@ -11,7 +11,7 @@ import openai as official
 import pytest
 
 from shared.ids import KEEP_MS
-from shared.messages.answer import decode_answer
+from shared.messages.outbound import decode_answer
 from shared.settings import MediaSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient

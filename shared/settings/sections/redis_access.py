@@ -24,9 +24,8 @@ _REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The Redis that holds all state. `embedded` is the Valkey that `make up` starts.
-
-    `user` and `password` may stand in the address or here; `ca_file` has the certificates to trust
+    """The Redis that holds all state. `embedded` is the Valkey that `make up` starts. `user` and
+    `password` may stand in the address or here; `ca_file` has the certificates to trust
     (rediss://)."""
 
     url: RedisUrl = RedisUrl(EMBEDDED)

@@ -1,16 +1,17 @@
-"""Settings of the web gateway, `[web]`, and of what machines ask a process, `[metrics]`."""
+"""Settings of gateways, `[web]`, `[hooks]`, `[delivery]`, `[media]`, and `[metrics]` of any process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal
+from pathlib import Path
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from shared.settings.secret import Secret
 from shared.settings.sections.kinds import Count, Port, Text
-from shared.settings.sections.model import NAME
+from shared.settings.sections.language_models import NAME
 
 OWNER: Final = "owner"
 _METRICS_PORTS: Final = {"gateway": 9464, "worker": 9465}
@@ -18,9 +19,7 @@ _METRICS_PORTS: Final = {"gateway": 9464, "worker": 9465}
 
 class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The web gateway. `token` is principal `owner`; `tokens` names others. Replies are kept
-    `log_days` days.
-
-    `progress` shows what the agent is doing while a turn runs."""
+    `log_days` days. `progress` shows what the agent is doing while a turn runs."""
 
     host: Text = "127.0.0.1"
     port: Port = 8080
@@ -44,10 +43,46 @@ class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
         return _METRICS_PORTS[process] if self.port is None else self.port
 
 
+class HooksSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Address of the webhooks of all channels of a gateway, `/hooks/<channel>`. A call may bring
+    `body_kb` and is answered within `answer_s`; at most `calls` run at once."""
+
+    host: Text = "127.0.0.1"
+    port: Port = 8090
+    body_kb: Annotated[int, Meta(ge=16, le=64 * 1024)] = 4096
+    answer_s: Annotated[float, Meta(gt=0, le=300)] = 10.0
+    calls: Annotated[int, Meta(ge=1, le=100_000)] = 256
+
+
+class DeliverySettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Delivery of replies to chat platforms. One gateway serves at most `chats` of a channel at
+    once. A call of a platform's API may take `call_s`; after that its outcome is unknown.
+    `progress` shows what the agent is doing until its first words arrive."""
+
+    chats: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    call_s: Annotated[float, Meta(gt=0, le=300)] = 20.0
+    progress: bool = True
+
+
+class MediaSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Files that people send and get, below `dir`; a volume that gateways and workers share in a
+    cluster. By default `media` under `data.dir`. Limits: `file_mb` for one file, `per_message`
+    files in a message, `session_mb` for a session, `megapixels` for a picture. A file is kept for
+    `days`."""
+
+    dir: Path = Path(".shoal/media")
+    file_mb: Annotated[int, Meta(ge=1, le=15)] = 10
+    per_message: Annotated[int, Meta(ge=1, le=8)] = 4
+    session_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 256
+    megapixels: Annotated[int, Meta(ge=1, le=500)] = 50
+    days: Annotated[int, Meta(ge=1, le=3650)] = 30
+
+
 def web_problems(web: WebSettings) -> Iterator[str]:
     """Yield a line for each conflict between settings that are valid one by one."""
     if web.token is not None and OWNER in web.tokens:
-        yield f"web.token and web.tokens.{OWNER} are both set; they name the same person, keep one of them"
+        both = f"web.token and web.tokens.{OWNER} are both set"
+        yield f"{both}; they name the same person, keep one of them"
     holders: dict[Secret, str] = {}
     for name, token in [*([("web.token", web.token)] if web.token else []), *web.tokens.items()]:
         other = holders.setdefault(token, name)
@@ -64,7 +99,8 @@ def origins_problem(value: tuple[str, ...]) -> str | None:
         except ValueError:
             fine = False
         if not fine or origin != f"{parts.scheme}://{parts.netloc}":
-            return f"has {origin!r}; write scheme://host[:port] and nothing more, such as https://chat.example.org"
+            form = "scheme://host[:port] and nothing more, such as https://chat.example.org"
+            return f"has {origin!r}; write {form}"
     return None
 
 

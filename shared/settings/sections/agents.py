@@ -21,9 +21,8 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     length is continued up to `continuations` times. A hook may take `hook_s`.
 
     A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. At
-    most `subagents_per_session` of one session run at once, and `subagents_in_all` in the fleet
-    (0: no limit); others wait.
-    """
+    most `subagents_per_session` of one session run at once, and `subagents_in_all` in the fleet (0:
+    no limit); others wait."""
 
     max_rounds: Count = 40
     subagent_rounds: Count = 15
@@ -46,12 +45,9 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Memory beyond the conversation. `scope` chooses the MEMORY.md of a chat: its own, that of its
-    user (in chats of one person), or one for all.
-
-    A conversation of `consolidate_at` entries is consolidated down to the newest `keep`; after
-    `idle_s` without a message down to `idle_keep`. Every `rework_h` hours MEMORY.md is rewritten
-    from HISTORY.md (0: never).
-    """
+    user (in chats of one person), or one for all. A conversation of `consolidate_at` entries is
+    consolidated down to the newest `keep`; after `idle_s` without a message down to `idle_keep`.
+    Every `rework_h` hours MEMORY.md is rewritten from HISTORY.md (0: never)."""
 
     scope: Literal["chat", "user", "shared"] = "chat"
     consolidate_at: Annotated[int, Meta(ge=4, le=1000)] = 100

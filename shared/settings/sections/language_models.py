@@ -14,12 +14,11 @@ from shared.settings.sections.kinds import Count, Seconds, Text
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.IGNORECASE)
 """Form of the names of presets and of principals."""
-HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Another model that a person may choose in a chat. Missing keys are taken from `[model]`.
-
     Without its own `api_base` and `api_key` it is reached as a fallback would be."""
 
     name: Text
@@ -40,8 +39,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     trace context. `context_tokens` None, and prices missing in `prices` (USD per million tokens, in
     and out), are looked up in a built-in table. `requests_per_minute` limits the whole fleet for
     one key. After `breaker_after` faults in a row a circuit breaker stops calls to the provider for
-    up to `breaker_s`.
-    """
+    up to `breaker_s`."""
 
     name: Text = "demo"
     api_base: Text | None = None
@@ -68,7 +66,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
 def model_problems(model: ModelSettings) -> Iterator[str]:
     """Yield a line for each conflict between settings that are valid one by one."""
     if model.total_s < model.first_token_s:
-        yield "model.total_s is shorter than model.first_token_s; a model could never use its time, raise it"
+        yield ("model.total_s is shorter than model.first_token_s; a model could never use its time, raise it")
 
 
 def http_url_problem(value: str | None) -> str | None:
@@ -86,14 +84,21 @@ def http_url_problem(value: str | None) -> str | None:
 def headers_problem(value: dict[str, Secret]) -> str | None:
     """Check names and values of HTTP headers."""
     for name, text in value.items():
-        if not HEADER.fullmatch(name) or not (text.reveal().isascii() and text.reveal().isprintable()):
-            return f"has {name!r}, which no HTTP request can carry; write a plain name and a value in ASCII"
+        if not is_header(name, text.reveal()):
+            advice = "which no HTTP request can carry; write a plain name and a value in ASCII"
+            return f"has {name!r}, {advice}"
     return None
+
+
+def is_header(name: str, value: str) -> bool:
+    """Tell whether an HTTP request can carry a header."""
+    return bool(_HEADER.fullmatch(name)) and value.isascii() and value.isprintable()
 
 
 def presets_problem(value: dict[str, object]) -> str | None:
     """Check the names of presets."""
     for name in value:
         if not NAME.fullmatch(name) or name.casefold() == "default":
-            return f"has the name {name!r}; use letters, digits, dots and dashes, and not 'default', the usual model"
+            advice = "use letters, digits, dots and dashes, and not 'default', the usual model"
+            return f"has the name {name!r}; {advice}"
     return None

@@ -1,0 +1,85 @@
+"""Messages that were accepted before: known ones, edited ones, and withdrawn ones."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.ids import session_id
+from shared.messages.codec import encode
+from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import OutboundMessage
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
+
+WithdrawalOutcome = Literal["withdrawn", "unknown", "answering", "over"]
+"""Outcomes: the message gets no turn (also when it was withdrawn before); it is not known here;
+a turn has begun with it; its turn is over."""
+
+_OUTCOMES: Final[dict[int, WithdrawalOutcome]] = {
+    1: "withdrawn",
+    2: "withdrawn",
+    0: "unknown",
+    -1: "answering",
+    -2: "over",
+}
+
+
+class SeenMessages:
+    """Reads the ids that ingest stores, which are kept for some days. Methods raise RedisAway."""
+
+    def __init__(self, client: RedisClient, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._client = client
+        self._clock = clock
+        self._days = InboxLimits().seen_days
+
+    async def knows(self, message: InboundMessage) -> bool:
+        """Tell whether a message was seen before. A False may be wrong; only ingest decides for
+        certain."""
+        today = self._clock.now_ms() // DAY_MS
+        prefix, id = keys.seen(message.channel), f"{message.chat_id}/{message.id}"
+        days = range(today - self._days, today + 2)  # the server's day may be the next one already
+        found = await self._client.pipeline([("HGET", f"{prefix}{day}", id) for day in days])
+        return any(found)
+
+    async def new_form(self, message: InboundMessage, of: str) -> str:
+        """Record a new form of the message `of`; return the id of its form before this one. The
+        same call again returns the same id."""
+        return await self._ask(message, of, message.id)
+
+    async def newest_form(self, message: InboundMessage) -> str:
+        """Return the id of the newest form of a message; its own id when it was never edited."""
+        return await self._ask(message, message.id, "")
+
+    async def _ask(self, message: InboundMessage, first: str, form: str) -> str:
+        stored = keys.seen(message.channel), self._days, f"{message.chat_id}/{first}"
+        newest: bytes = await self._client.run("turns/dedupe_form", [], [*stored, first, form])
+        return newest.decode()
+
+
+class Withdrawals:
+    """Withdraws messages that wait, before a turn begins with them."""
+
+    def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
+        self._client = client
+        self._limits = limits or InboxLimits()
+
+    async def withdraw(
+        self, channel: str, chat_id: str, id: str, *, thread: str | None = None, at_ms: int = 0
+    ) -> WithdrawalOutcome:
+        """Withdraw the message `id` if no turn has begun with it; a line of the chat's log then
+        says so, with the time `at_ms`. Raises RedisAway."""
+        session = session_id(channel, chat_id if thread is None else f"{chat_id}#{thread}")
+        limits, text = self._limits, "Withdrawn."
+        line = OutboundMessage(content=text, turn=0, in_reply_to=(id,), kind="withdrawn", at=at_ms)
+        queue = keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS)
+        log = keys.outbox(session), keys.live(session), keys.ledger(session)
+        known = f"{chat_id}/{id}", keys.seen(channel), limits.seen_days, keys.turn(session)
+        # One script decides between a withdrawal and a claim, so a message is never both.
+        done, _ = await self._client.run(
+            "turns/withdraw",
+            [keys.inbox(session), keys.session(session), *queue, *log],
+            [*known, encode(line), limits.session_ms, limits.log_ms],
+        )
+        return _OUTCOMES[done]
