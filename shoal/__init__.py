@@ -1,5 +1,4 @@
-"""Shoal for other people's code: `process_direct`, and `shoal.plugin` for packages that extend
-it."""
+"""Shoal for other people's code: `process_direct`, and `shoal.plugin` for extensions."""
 
 from __future__ import annotations
 

@@ -84,8 +84,7 @@ _HOME_OF: Final = {name: home for home, names in HOMES.items() for name in names
 if not TYPE_CHECKING:  # else a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        """Load a name on first use. Raises AttributeError for one that is not part of the
-        surface."""
+        """Load a name on first use. Raises AttributeError for one that is not of the surface."""
         home = _HOME_OF.get(name)
         if home is None:
             raise AttributeError(f"module 'shoal.plugin' has no attribute {name!r}; docs/plugins.md lists what it has")

@@ -1,5 +1,4 @@
-"""One chat while this process holds its lease: its lines go out in order; while a turn runs, so do
-"is typing" and the text so far."""
+"""One chat under a lease: its lines go out in order; a running turn is shown meanwhile."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ SILENT_S: Final = 600.0
 """A turn without news for this long is not shown as typing any more."""
 
 ASIDE_S: Final = 10.0
-"""A chat without news for this long yields its slot when others wait; its next line brings it
-back."""
+"""A chat without news for this long yields its slot when others wait, until its next line."""
 
 TYPING_AFTER_S: Final = 0.5
 """A turn that is answered sooner is not announced."""
@@ -43,8 +41,7 @@ TYPING_CALL_S: Final = 5.0
 
 
 class ChatDelivery:
-    """Delivers one chat. `run` ends when the chat is quiet, given back or lost; whoever cancels it
-    gives the chat back."""
+    """Delivers one chat, until it is quiet, given back or lost. Who cancels it gives it back."""
 
     def __init__(self, lease: ChatLease, context: DeliveryContext) -> None:
         self.full = False
@@ -152,8 +149,7 @@ class ChatDelivery:
         return target, rates_of(target, self._platform.abilities, group=group)
 
     def _may_leave(self, state: DeliveryState) -> bool:
-        """Return whether nothing is to be done before the next line: no turn runs, nothing of it
-        can be shown, or other chats wait."""
+        """Return whether nothing is to be done before the next line, or other chats wait."""
         abilities = self._platform.abilities
         blind = not abilities.edit_every_s and not abilities.typing_every_s
         aside = self.full and self._context.clock.monotonic() - self._last_news_at > ASIDE_S
@@ -179,8 +175,7 @@ class ChatDelivery:
         self._stale = False
 
     def _send_typing(self, state: DeliveryState, target: PostTarget, rates: Rates) -> float:
-        """Start a task that sends "is typing" if it is due; return the seconds until the next
-        one."""
+        """Send "is typing" if it is due; return the seconds until the next one."""
         now, every_s = self._context.clock.monotonic(), self._platform.abilities.typing_every_s
         # A turn that waits for a person does not type.
         quiet = now - self._last_news_at > SILENT_S or state.running == self._question_turn

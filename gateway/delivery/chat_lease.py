@@ -43,8 +43,7 @@ class ChatLease:
 
     @contextlib.contextmanager
     def while_reporting(self) -> Iterator[None]:
-        """Keep the fence from cancelling the delivery: an outcome that is lost makes another
-        gateway send the post again."""
+        """Keep the fence away: if an outcome is lost, another gateway sends the post again."""
         self.reporting = True
         try:
             yield
@@ -62,8 +61,7 @@ class ChatLease:
 
 
 class ChatLeaseKeeper:
-    """Keeps the leases of `active`, each with the task that delivers; its owner fills and empties
-    it."""
+    """Keeps the leases of `active`, each with the task that delivers, as its owner fills it."""
 
     def __init__(
         self,
@@ -91,8 +89,7 @@ class ChatLeaseKeeper:
             self.fence_once()
 
     def fence_once(self) -> None:
-        """Cancel the delivery of every chat whose lease is not safe any more, except those that are
-        reporting an outcome."""
+        """Cancel each delivery whose lease is not safe, unless it reports an outcome."""
         for lease, (_, task) in self._active.items():
             if not lease.safe_s and not lease.reporting and not lease.ended:
                 task.cancel()
@@ -102,8 +99,7 @@ class ChatLeaseKeeper:
         await keep_renewing(self.renew_once, self._active, lease_s=self._deliveries.lease_s, clock=self._clock)
 
     async def keep_fencing(self) -> None:
-        """Check the clock until cancelled. A task of its own, for the renewing one may be waiting
-        for Redis."""
+        """Check the clock until cancelled, in a task of its own: renewing may wait for Redis."""
         while True:
             await asyncio.sleep(self._deliveries.lease_s / FENCE_PER_LEASE)
             self.fence_once()

@@ -37,8 +37,7 @@ log = logger("delivery")
 
 
 class Egress:
-    """Delivers the chats of `platform`. The owner of `fanout` runs it, and has it call `recheck`
-    after a gap."""
+    """Delivers the chats of `platform`. The owner of `fanout` has it call `recheck` after a gap."""
 
     def __init__(
         self,
@@ -83,8 +82,7 @@ class Egress:
             delivery.recheck()
 
     async def run(self) -> None:
-        """Deliver until the process drains; then finish what is under way and give every chat back,
-        within two seconds."""
+        """Deliver until the process drains; then give every chat back, within two seconds."""
         await self._context.fanout.subscribe(self._deliveries.news, lambda _: self._wake.set())
         keeping = ChatLeaseKeeper(self._deliveries, self._active, clock=self._clock)
         chores = [asyncio.create_task(keeping.keep_renewing()), asyncio.create_task(keeping.keep_fencing())]
@@ -101,8 +99,7 @@ class Egress:
             await cancel_all(chores)
 
     async def acquire_once(self) -> float:
-        """Claim chats that are due, as far as slots are free; return the seconds until the next
-        look, 0 = at once."""
+        """Claim due chats for the free slots; return the seconds until the next look."""
         room = self._chats - len(self._active)
         self._set_full(room <= 0)
         if room <= 0:

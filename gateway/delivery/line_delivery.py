@@ -33,8 +33,7 @@ from shared.tasks import event_within
 FIRST_S: Final = 1.0
 CAP_S: Final = 60.0
 UNCLEAR_CAP_S: Final = 600.0
-"""The longest waits between two tries. Where each try may show the post once more, tries are
-rarer."""
+"""The longest waits between two tries, the last where each may show the post once more."""
 
 LEAST_S: Final = 0.5
 """The shortest wait, for platforms that say "too many, again in 0 s"."""
@@ -43,12 +42,10 @@ FAULTS: Final = 5
 """A line is given up when the channel's own code has broken over it this often."""
 
 SHORT_S: Final = 1.0
-"""A wait for the rates up to this long is spent holding the chat; for a longer one the chat is
-given back."""
+"""A wait for the rates up to this long is spent holding the chat; else it is given back."""
 
 REPORT_RETRY_S: Final = 30.0
-"""Seconds in which writing an outcome is tried: if it is lost, another gateway sends the post
-again."""
+"""Seconds for writing an outcome: if it is lost, another gateway sends the post again."""
 
 Outcome = Literal["sent", "given up", "gone"]
 """`sent`: the platform has the post. `given up`: the line is a dead letter and the chat is still
@@ -104,8 +101,7 @@ class LineDelivery:
         return True
 
     async def _send_post(self, part: int, *, unclear: bool) -> Outcome:
-        """Send one post, in as many ways as can be tried at once. `unclear`: an earlier try may
-        have shown it."""
+        """Send one post, in all ways that there are. `unclear`: an earlier try may have shown it."""
         context, outgoing, as_plain = self._context, self._outgoing, False
         replaces: str | None = None
         guard: ResendGuard = self._platform.abilities.resend_guard
@@ -168,14 +164,12 @@ class LineDelivery:
         return id
 
     def _back_off(self, cap_s: float) -> float:
-        """Return a wait that doubles with each try, drawn from its upper half: a wait near 0 would
-        only repeat the failure."""
+        """Return a wait that doubles with each try, drawn from its upper half."""
         ceiling = min(cap_s, FIRST_S * 2.0 ** min(self._state.tries, 16))
         return random.uniform(ceiling / 2, ceiling)
 
     async def _announce(self, part: int, rates: Sequence[RateKey], *, guard: ResendGuard) -> bool:
-        """Record the send intent and wait for the rate limiter if needed. False: we no longer hold
-        the chat."""
+        """Record the send intent; wait for the rates if needed. False: the chat is not ours."""
         context, lease = self._context, self._lease
         while True:
             asked_at = context.clock.monotonic()

@@ -41,8 +41,7 @@ async def render_off_loop(text: str, work: Callable[[], T]) -> T:
 
 
 class LineParts(msgspec.Struct, frozen=True):
-    """The posts of a line: a piece or a file each. The last piece has the buttons, or the last file
-    if there is no piece."""
+    """The posts of a line: a piece or a file each. The last piece, else file, has the buttons."""
 
     pieces: tuple[Piece, ...]
     files: tuple[MediaRef, ...]
@@ -150,8 +149,7 @@ def _parse_reference(text: str) -> MediaRef | None:
 
 
 def replied_to(line: LogLine) -> str | None:
-    """Return the platform's id of the message that a line answers; None when a schedule or a
-    subagent caused it."""
+    """Return the platform's id of the person's message that a line answers."""
     if not isinstance(line, OutboundMessage):
         return None
     id = line.reply_to or (line.in_reply_to[0] if line.in_reply_to else "")

@@ -1,5 +1,4 @@
-"""Calls of a chat platform's API: the budgets that they take from, and one try each, with a time
-limit and counted."""
+"""Calls of a chat platform's API: the budgets that they take from, and one limited try each."""
 
 from __future__ import annotations
 
@@ -88,8 +87,7 @@ def rates_of(target: PostTarget, abilities: Abilities, *, group: bool) -> Rates:
 
 
 def spare(keys: Iterable[RateKey]) -> list[RateKey]:
-    """Return the budgets, once each, for calls that may be left out: half of every burst stays
-    reserved for replies."""
+    """Return the budgets, once each, for calls that leave half of a burst to replies."""
     found = {key.name: key for key in keys}
     return [msgspec.structs.replace(key, reserve=key.burst // 2) for key in found.values()]
 

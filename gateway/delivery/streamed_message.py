@@ -79,8 +79,7 @@ class StreamedMessage:
         return max(0.0, max(begin_at, self._next_at) - now)
 
     async def update(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
-        """Show the turn's text so far. Raises RedisAway, and LeaseLost when the lease is in
-        doubt."""
+        """Show the turn's text so far. Raises RedisAway, and LeaseLost when it is in doubt."""
         turn, version = turn_text.turn, turn_text.version
         piece = await render_off_loop(turn_text.text, lambda: turn_text.preview(self._platform.render))
         if turn_text.turn != turn:
@@ -209,13 +208,11 @@ class StreamedMessage:
             self._finished_turn = max(self._finished_turn, line.turn)
 
     def is_cut_by(self, line: LogLine) -> bool:
-        """Return whether a command has ended the turn, so that no reply will replace the
-        message."""
+        """Return whether a command has ended the turn: no reply will replace the message."""
         return isinstance(line, OutboundMessage) and line.kind == "command" and line.turn >= self._turn > 0
 
     async def mark_stopped(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
-        """Write into the message that its turn was stopped; one try, and on failure it stays as it
-        is."""
+        """Write into the message that its turn was stopped: one try."""
         text = turn_text.text.strip() if turn_text.turn == self._turn else ""
         pieces = await render_off_loop(text, lambda: self._platform.render(f"{text}\n\n{STOPPED}".strip()))
         post = self._build_post(target, pieces[0], self._turn)
@@ -225,6 +222,5 @@ class StreamedMessage:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the message, which is a reply by now or was deleted. More text of the turn gets a
-        new one."""
+        """Drop the message: it is a reply by now, or deleted. More text gets a new one."""
         self._turn, self._id, self._shown, self._plain = 0, "", None, False

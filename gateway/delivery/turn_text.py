@@ -16,8 +16,7 @@ PROGRESS_CHARS: Final = 80
 
 
 class TurnText:
-    """The newest turn of a chat of which an event came. A new attempt replaces the one before as
-    soon as it has text."""
+    """The newest turn of which an event came. A new attempt counts as soon as it has text."""
 
     def __init__(self, *, progress: bool) -> None:
         self.turn = 0

@@ -54,49 +54,38 @@ class ChatLog(Protocol):
 class LogReader(Protocol):
     """A reader of one chat. `seq` is the number of the last line it got; the log itself may skip
     numbers, for its oldest lines are trimmed. `stale`: lines may have been missed; one that begins
-    stale reads the log first."""
+    stale reads the log first. `reading` is the follower's own. `waiting` is true while something is
+    due, so that a silence is suspicious."""
 
     seq: int
     stale: bool
     reading: asyncio.Task[None] | None
-    """The follower's own."""
 
     @property
-    def waiting(self) -> bool:
-        """True while something is due, so that a silence is suspicious."""
-        ...
+    def waiting(self) -> bool: ...
 
-    def on_event(self, event: LiveEvent) -> None:
-        """Take in a live event."""
-        ...
+    def on_event(self, event: LiveEvent) -> None: ...
 
     def on_line(self, numbered: NumberedLine) -> bool:
         """Take in the next line. False: not now; it comes again with `read_line`."""
-        ...
 
     def on_reading(self) -> None:
         """Prepare: the log is about to be read."""
-        ...
 
     async def read_line(self, numbered: NumberedLine) -> None:
         """Take in a line of the log, and its number as `seq`, unless that is known by then."""
-        ...
 
     def on_log_lost(self) -> None:
         """Forget the lines: the store lost some that this reader has, and all are read again."""
-        ...
 
     def on_caught_up(self, position: LogPosition) -> None:
         """Take in the position that was true before the lines were read."""
-        ...
 
     def on_away(self) -> None:
         """Take in that the log cannot be read now; it is tried again."""
-        ...
 
     def fail(self) -> None:
         """End after an internal error."""
-        ...
 
 
 class FollowedChat:
@@ -143,8 +132,7 @@ class ChatFollower:
                 await self.tick()
 
     def follow(self, session: str, reader: LogReader) -> Awaitable[None]:
-        """Hand a chat to a reader, until it is unfollowed. No line is missed that comes after the
-        result was awaited."""
+        """Hand a chat to a reader. Once the result was awaited, no line is missed."""
         chat = self._chats.get(session)
         if chat is None:
             # Subscribed before the log is read: no line can fall between the two.
@@ -170,8 +158,7 @@ class ChatFollower:
             self._recheck_chat(chat)
 
     async def tick(self) -> None:
-        """Drop chats without readers, retry failed reads, and check chats that are silent for too
-        long."""
+        """Drop chats without readers, retry failed reads, check chats that are silent too long."""
         now = self._clock.monotonic()
         for session, chat in list(self._chats.items()):
             if not chat.readers:

@@ -17,10 +17,10 @@ from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.http.responses import read_static_files
 from gateway.channels.web.http.server import WebServer, bind
 from gateway.channels.web.markdown import MarkdownRenderer
-from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, FrameLimits
+from gateway.channels.web.socket.frame_handler import NAME, FrameLimits, PageServices
 from gateway.channels.web.socket.frames import LineRenderer
-from gateway.channels.web.socket.page_reader import NewsEncoder, Subscriber
-from gateway.channels.web.socket.socket import RESTARTING, MakeHandler, PageSocket, SocketLimits
+from gateway.channels.web.socket.page_reader import NewsEncoder
+from gateway.channels.web.socket.socket import RESTARTING, PageSocket, SocketLimits
 from gateway.ingress.ingest import Ingress
 from shared.chatlog.follower import ChatFollower
 from shared.log import logger
@@ -45,8 +45,7 @@ def make(settings: Settings, client: RedisClient) -> WebChannel:
 
 
 class WebChannel:
-    """Serves web chats on one address. It keeps no state that matters: logs and messages are in
-    Redis."""
+    """Serves web chats on one address. What matters is in Redis: logs and messages."""
 
     name = NAME
 
@@ -66,7 +65,7 @@ class WebChannel:
         self._principals = principals
         self._socket_limits = socket_limits or SocketLimits()
         media = media or MediaSettings()
-        self._answer_limits = answer_limits or FrameLimits(files=media.per_message)
+        self._frame_limits = answer_limits or FrameLimits(files=media.per_message)
         self._client = client
         self._store = MediaStore(media)
         self._media = MediaRouter(self._store, principals, allowed_origins=settings.allowed_origins)
@@ -75,21 +74,39 @@ class WebChannel:
         self._api: ApiRouter | None = None
         self._outbox = Outbox(client)
         self._markdown = MarkdownRenderer()
-        self._encoder = NewsEncoder(LineRenderer(self._markdown), progress=settings.progress)
         self._follower = self._make_follower()
         self._sockets: dict[PageSocket, asyncio.Task[None]] = {}
         self._address = ""
 
     async def listen(self, sink: Ingress, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
-        followers = {"page": self._follower, "api": self._make_follower()}
-        api = self._api = self._make_api(sink, followers["api"])
+        followers, origins = {"page": self._follower, "api": self._make_follower()}, self._settings.allowed_origins
+        page = PageServices(
+            sink=sink,
+            principals=self._principals,
+            outbox=self._outbox,
+            follower=self._follower,
+            encoder=NewsEncoder(LineRenderer(self._markdown), progress=self._settings.progress),
+            media=self._media,
+            limits=self._frame_limits,
+        )
+        services = ApiServices(
+            sink=sink,
+            principals=self._principals,
+            follower=followers["api"],
+            requests=Requests(self._client),
+            sessions=EphemeralSessions(self._client),
+            media=self._store,
+            closing=asyncio.Event(),
+            limits=self._api_limits,
+        )
+        api = self._api = ApiRouter(services, self._presets, allowed_origins=origins)
         app = make_app(
             read_static_files(),
-            partial(self._serve, partial(self._make_handler, sink)),
+            partial(self._serve, page),
             self._media,
             api=api.routes(),
-            allowed_origins=self._settings.allowed_origins,
+            allowed_origins=origins,
             draining=draining.is_set,
         )
         self._address = address_of(listener)
@@ -120,33 +137,8 @@ class WebChannel:
     def _make_follower(self) -> ChatFollower:
         return ChatFollower(self._outbox, lambda on_gap: Fanout(self._client, on_gap=on_gap))
 
-    def _make_api(self, sink: Ingress, follower: ChatFollower) -> ApiRouter:
-        services = ApiServices(
-            sink=sink,
-            principals=self._principals,
-            follower=follower,
-            requests=Requests(self._client),
-            sessions=EphemeralSessions(self._client),
-            media=self._store,
-            closing=asyncio.Event(),
-            limits=self._api_limits,
-        )
-        return ApiRouter(services, self._presets, allowed_origins=self._settings.allowed_origins)
-
-    def _make_handler(self, sink: Ingress, subscriber: Subscriber, principal: str) -> FrameHandler:
-        return FrameHandler(
-            subscriber,
-            principal,
-            sink=sink,
-            outbox=self._outbox,
-            follower=self._follower,
-            encoder=self._encoder,
-            media=self._media,
-            limits=self._answer_limits,
-        )
-
-    async def _serve(self, answers: MakeHandler, websocket: WebSocket) -> None:
-        socket = PageSocket(websocket, principals=self._principals, make_handler=answers, limits=self._socket_limits)
+    async def _serve(self, services: PageServices, websocket: WebSocket) -> None:
+        socket = PageSocket(websocket, services, self._socket_limits)
         task = asyncio.current_task()
         assert task is not None
         self._sockets[socket] = task
@@ -156,8 +148,7 @@ class WebChannel:
             del self._sockets[socket]
 
     async def _watch_tokens(self) -> None:
-        """Check the tokens of sockets that only receive: they send nothing that would be
-        checked."""
+        # For sockets that only receive: they send nothing that would be checked.
         seen = self._principals.refresh()
         while True:
             await asyncio.sleep(TOKENS_EVERY_S)
@@ -168,8 +159,7 @@ class WebChannel:
                     socket.recheck()
 
     async def _close_sockets(self) -> None:
-        """Answer what clients have sent, then close their sockets: they reconnect to another
-        gateway."""
+        # What clients have sent is answered first; then they reconnect to another gateway.
         for socket in self._sockets:
             socket.end(RESTARTING, "restarting; come back")
         if self._sockets:

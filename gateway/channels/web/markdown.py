@@ -114,8 +114,7 @@ def _preformatted(text: str) -> str:
 
 
 class MarkdownRenderer:
-    """Renders replies, and caches 4 MB of them: several sockets show the same reply, and again
-    later."""
+    """Renders replies, and caches 4 MB of them: several sockets show the same, and again later."""
 
     def __init__(self) -> None:
         self._loop_parser = _MarkdownParser()
@@ -133,8 +132,7 @@ class MarkdownRenderer:
         return self._cached(text) or self._add_to_cache(text, self._loop_parser.html(text))
 
     async def html_soon(self, text: str) -> str:
-        """Return `text` as safe HTML, rendered in a thread; texts are rendered one after
-        another."""
+        """Return `text` as safe HTML, rendered in a thread, one text after another."""
         known = self._cached(text)
         if known is not None:
             return known

@@ -106,15 +106,11 @@ class Completion:
 
     @property
     def again(self) -> bool:
-        """True if the same request may be sent again: with a key it is the same message, and
-        without a session nothing remains of this one."""
+        """True if the same request may be sent again: it has a key, or leaves nothing behind."""
         return self._key is not None or self.request.name is None
 
     async def begin(self, traceparent: str | None = None) -> None:
-        """Make the message durable, in the trace of its request, or load the answer that exists.
-
-        Raises ApiError, BadInput, Refused, RedisAway, KeyReused.
-        """
+        """Make the message durable, or load the answer. Raises what `as_api_error` knows."""
         services, name, principal = self._services, self.request.name, self._login.principal
         session = None if name is None else session_id(API, f"{principal}/{name}")
         begun = await services.requests.begin(principal, key=self._key, session=session, asked=self.request.hash)
@@ -260,8 +256,7 @@ def _is_sent(line: OutboundMessage) -> bool:
 
 
 def text_sent(line: OutboundMessage) -> str:
-    """Return a text that the agent sent, with its buttons and the names of its files, which this
-    API cannot transfer."""
+    """Return a text that the agent sent, with its buttons and the names of its files."""
     marks = [f"[file: {_file_name(one)}]" for one in line.media] + [f"[{label}]" for label in line.buttons]
     return "\n".join(filter(None, [line.content, " ".join(marks)]))
 

@@ -18,24 +18,16 @@ USED: Final[Mapping[str, Any]] = {
 }
 
 WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
-    "temperature": float | None,
-    "top_p": float | None,
-    "frequency_penalty": float | None,
-    "presence_penalty": float | None,
-    "max_tokens": int | None,
-    "max_completion_tokens": int | None,
-    "seed": int | None,
-    "store": bool | None,
-    "metadata": dict[str, Any] | None,
-    "service_tier": str | None,
-    "reasoning_effort": str | None,
-    "verbosity": str | None,
-    "safety_identifier": str | None,
-    "prompt_cache_key": str | None,
-    "prompt_cache_retention": str | None,
-    "prompt_cache_options": dict[str, Any] | None,
-    "parallel_tool_calls": bool | None,
-    "prediction": dict[str, Any] | None,
+    name: kind
+    for kind, names in (
+        (float | None, "temperature top_p frequency_penalty presence_penalty"),
+        (int | None, "max_tokens max_completion_tokens seed"),
+        (bool | None, "store parallel_tool_calls"),
+        (str | None, "service_tier reasoning_effort verbosity safety_identifier prompt_cache_key"),
+        (str | None, "prompt_cache_retention"),
+        (dict[str, Any] | None, "metadata prompt_cache_options prediction"),
+    )
+    for name in names.split()
 }
 """Accepted and ignored: the settings of the model and its agent decide."""
 
@@ -55,8 +47,7 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "moderation": (),
     "web_search_options": (),
 }
-"""Refused, because a client that sets them relies on the effect; only null and these values
-pass."""
+"""Refused, since a client that sets them relies on the effect; only null and these values pass."""
 
 _INSTEAD: Final = {
     "tools": "; the agent has tools of its own",
@@ -68,8 +59,7 @@ _INSTEAD: Final = {
 
 
 def check_parameters(body: Mapping[str, Any]) -> None:
-    """Check all parameters. Raises ApiError for the first that is unknown, of a wrong type, or not
-    supported."""
+    """Check all parameters. Raises ApiError for the first that cannot be taken."""
     for name, value in body.items():
         if name in FIXED:
             _check_fixed(name, value)

@@ -48,8 +48,7 @@ class SentFile(msgspec.Struct, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The message to answer, its files, and the conversation before it. System texts are part of
-    that, as messages of the user."""
+    """The message to answer, its files, and the texts before it; system texts are of the user."""
 
     text: str
     files: tuple[SentFile, ...] = ()
@@ -88,8 +87,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) -> CompletionRequest:
-    """Parse a body. `header` is the value of X-Shoal-Session, `models` maps models to presets.
-    Raises ApiError."""
+    """Parse a body; `header` is X-Shoal-Session, `models` maps to presets. Raises ApiError."""
     body_fields = _parse_object(body)
     check_parameters(body_fields)
     model = body_fields["model"]
@@ -133,8 +131,7 @@ def _parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _session_name(name: str | None, where: str) -> str | None:
-    """Check a session's name. It is written to keys and logs as it is, where `#` and `/` separate
-    names."""
+    """Check a session's name. Keys and logs have it as it is; `#` and `/` separate names."""
     if name is None:
         return None
     if not name or name != name.strip() or not name.isprintable() or set("/#") & set(name) or name.startswith(MARK):
@@ -147,15 +144,13 @@ def _session_name(name: str | None, where: str) -> str | None:
 
 
 def _request_hash(body_fields: Mapping[str, Any], name: str | None) -> str:
-    """Hash every field but those of the answer's form. The session's name counts the same in the
-    header and in `user`."""
+    """Hash every field but those of the answer's form; the name counts the same wherever it is."""
     kept = {key: value for key, value in body_fields.items() if key not in (*_FORM_FIELDS, "user")}
     return hashlib.sha256(msgspec.json.encode([name, kept], order="deterministic")).hexdigest()
 
 
 def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Prompt:
-    """Parse the messages: the last one of the user is answered, those before are its history if
-    `with_history`. Raises ApiError."""
+    """Parse the messages: the user's last one is answered, others are history. Raises ApiError."""
     if len(raw) > MESSAGES_LIMIT:
         raise bad_parameter("messages", f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken")
     parsed = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(raw)]
@@ -233,8 +228,7 @@ def _parse_file(part: Mapping[str, Any], where: str, number: int) -> SentFile:
 
 
 async def store_files(store: MediaStore, session: str, files: Sequence[SentFile], *, limit: int) -> tuple[str, ...]:
-    """Store files for a session and return their references. Equal files have equal references, so
-    a repeated request stores nothing twice. Raises ApiError."""
+    """Store files; return references, the same for a repeated request. Raises ApiError."""
     if len(files) > limit:
         raise bad_parameter(
             "messages", f"the message has {len(files)} files; at most {limit} are taken", code="bad_media"

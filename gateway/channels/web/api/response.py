@@ -1,5 +1,4 @@
-"""The HTTP response of an answer that may take minutes: whole or as a stream, given up when its
-client disconnects."""
+"""The HTTP response of an answer that may take minutes: given up when its client disconnects."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ class StreamBuffer:
 
 
 class CompletionResponse(Response):
-    """The answer of a completion that was begun. Closes it when the response ends, for any reason,
-    and then calls `ended`."""
+    """The answer of a completion that was begun; closes it at the end, then calls `ended`."""
 
     def __init__(self, completion: Completion, *, alive_s: float, clock: Clock, ended: Callable[[], None]) -> None:
         super().__init__()

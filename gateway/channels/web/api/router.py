@@ -38,8 +38,7 @@ log = logger("api")
 
 
 class BodyReader:
-    """Reads bodies. At most BIG_AT_ONCE that are not known to be small are read at the same
-    time."""
+    """Reads bodies; at most BIG_AT_ONCE at a time that are not known to be small."""
 
     def __init__(self, *, limit_bytes: int, within_s: float) -> None:
         self._limit_bytes = limit_bytes
@@ -47,8 +46,7 @@ class BodyReader:
         self._big = asyncio.Semaphore(BIG_AT_ONCE)
 
     async def read_body(self, request: Request) -> bytes:
-        """Read the body of a request. Raises ApiError: 413, 415, 408, and 400 for a client that
-        disconnected."""
+        """Read a body. Raises ApiError: 413, 415, 408, and 400 for a client that disconnected."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
             raise ApiError(415, "send JSON, with Content-Type: application/json and no Content-Encoding")
@@ -182,8 +180,7 @@ class ApiRouter:
         self._empty.clear()
 
     async def close(self) -> None:
-        """Refuse new requests. Open ones get FINISH_S seconds, then an error that sends them to
-        another gateway."""
+        """Refuse new requests. Open ones get FINISH_S seconds, then go to another gateway."""
         self._draining = True
         await self._until_empty(FINISH_S)
         self._services.closing.set()

@@ -30,8 +30,7 @@ def _model(name: str) -> dict[str, Any]:
 
 
 class CompletionEncoder(msgspec.Struct, frozen=True):
-    """Encodes one answer, whole or in pieces. `created` is when it was begun, in s; `model` is the
-    name in the request."""
+    """Encodes one answer, whole or in pieces. `created` is in s; `model` as requests name it."""
 
     id: str
     created: int

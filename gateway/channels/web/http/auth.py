@@ -149,8 +149,7 @@ class TokenBucket:
         self._at = now
 
     def try_acquire(self, now: float) -> float:
-        """Take a token at `now` (monotonic seconds). Return 0.0 for success, else the seconds until
-        the next token."""
+        """Take a token at `now` (monotonic s). Return 0.0, or the seconds until the next token."""
         self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
         self._at = now
         if self._left < 1:

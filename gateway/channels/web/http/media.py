@@ -45,8 +45,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "private, no-store",
 }
-"""Stricter than the headers of every response: an uploaded file must never run as a page of
-ours."""
+"""Stricter than those of every response: an uploaded file must never run as a page of ours."""
 
 _CHAT: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -101,8 +100,7 @@ class MediaRouter:
         return self._store.file_bytes
 
     async def upload(self, request: Request) -> Response:
-        """Handle `POST /media/{chat}`: the body is the file, `Shoal-File-Name` its name,
-        percent-encoded."""
+        """Handle `POST /media/{chat}`: the body is the file; its name is in a header."""
         login = self._login(request)
         if isinstance(login, Response):
             return login

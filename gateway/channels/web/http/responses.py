@@ -36,8 +36,7 @@ def read_static_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
 
 
 def file_response(page: StaticFile, request: Request) -> Response:
-    """Return the file, or 304 when the browser has it. Browsers ask each time, so that files of two
-    releases never mix."""
+    """Return the file, or 304. Browsers ask each time: files of two releases never mix."""
     headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
     known = request.headers.get("if-none-match", "")
     if known.strip() == "*" or page.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):

@@ -17,8 +17,7 @@ PING_S: Final = 20.0
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises SettingsError, which names the setting, when the address
-    cannot be used."""
+    """Return a listening socket. Raises SettingsError when the address cannot be used."""
     made = listener(host, port, section="web")
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # Inherited by every connection. The kernel drops one whose client reads nothing for this long; close() alone

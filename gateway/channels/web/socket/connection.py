@@ -16,19 +16,14 @@ _TEXT: Final = 0x81
 
 
 class ConnectionListener(Protocol):
-    """The receiver of a connection's events. No method may raise."""
+    """The receiver of a connection's texts (None stands for bytes), of the news that it may be
+    written to again, and of its end: what is written then does not arrive. No method may raise."""
 
-    def on_text(self, text: str | None) -> None:
-        """Take in a text of the client; None stands for bytes."""
-        ...
+    def on_text(self, text: str | None) -> None: ...
 
-    def on_writable(self) -> None:
-        """Resume writing: the connection is not full any more."""
-        ...
+    def on_writable(self) -> None: ...
 
-    def on_closed(self) -> None:
-        """End: nothing more comes, and what is written does not arrive."""
-        ...
+    def on_closed(self) -> None: ...
 
 
 class PageConnection(WebSocketsSansIOProtocol):
@@ -46,8 +41,7 @@ class PageConnection(WebSocketsSansIOProtocol):
     _listener: ConnectionListener | None = None
 
     def attach(self, listener: ConnectionListener) -> None:
-        """Hand everything that was read, and all that comes, to `listener`. For an app that has
-        accepted the connection."""
+        """Hand everything that was read, and all that comes, to `listener`; for an accepted socket."""
         self._listener = listener
         while not self.queue.empty():
             message = self.queue.get_nowait()
@@ -155,8 +149,7 @@ class SendQueue:
     """Frames for one connection, in order. They wait while the connection is full. `give_up` is
     called once, when too many wait or the connection stays full for `stuck_s`."""
 
-    # An idle page costs only this: no task, no event and no queue.
-    __slots__ = ("_bytes", "_closed", "_connection", "_give_up", "_progress", "_stuck", "_stuck_s", "_waiting")
+    # An idle page costs no task, no event and no queue.
 
     def __init__(self, connection: FrameWriter, *, stuck_s: float, give_up: Callable[[], None]) -> None:
         self._connection = connection

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.socket.frames import ServerFrame, encode_frame
 from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader, Subscriber
@@ -42,48 +42,34 @@ class FrameLimits(msgspec.Struct, frozen=True, kw_only=True):
     files: int = 4
 
 
+class PageServices(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of this process that all sockets of the page use."""
+
+    sink: Ingress
+    principals: Principals
+    outbox: Outbox
+    follower: ChatFollower
+    encoder: NewsEncoder
+    media: MediaRouter
+    limits: FrameLimits
+    clock: Clock = SYSTEM_CLOCK
+
+
 class FrameHandler:
     """Handles the frames of one logged-in client. The principal is part of every chat's name, so a
     client cannot name a chat of another principal."""
 
-    def __init__(
-        self,
-        subscriber: Subscriber,
-        principal: str,
-        *,
-        sink: Ingress,
-        outbox: Outbox,
-        follower: ChatFollower,
-        encoder: NewsEncoder,
-        media: MediaRouter,
-        limits: FrameLimits,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, subscriber: Subscriber, principal: str, services: PageServices) -> None:
         self._subscriber = subscriber
         self._principal = principal
-        self._sink = sink
-        self._outbox = outbox
-        self._follower = follower
-        self._encoder = encoder
-        self._media = media
-        self._limits = limits
-        self._clock = clock
+        self._services = services
+        self._sink, self._outbox, self._follower = services.sink, services.outbox, services.follower
+        self._limits, self._clock = services.limits, services.clock
         self._readers: dict[str, PageReader] = {}
         self._closed = False
 
-    @property
-    def commands(self) -> Sequence[web.CommandRow]:
-        """Commands that a client may send instead of a message."""
-        return self._sink.commands
-
-    @property
-    def file_limits(self) -> tuple[int, int]:
-        """Limits of a message: the number of its files, and the bytes of one."""
-        return self._limits.files, self._media.file_bytes
-
     async def handle(self, frame: web.ClientFrame, came_at: float) -> None:
-        """Handle a frame that came at `came_at` (monotonic seconds). Raises BadInput, Refused,
-        RedisAway."""
+        """Handle a frame of time `came_at` (monotonic). Raises BadInput, Refused, RedisAway."""
         match frame:
             case web.SendFrame():
                 await self._handle_message(frame, came_at)
@@ -117,7 +103,7 @@ class FrameHandler:
 
     async def _handle_message(self, frame: web.SendFrame, came_at: float) -> None:
         session, now_ms = self._session(frame.chat), self._clock.now_ms()
-        media = await self._media.check_references(session, frame.media, limit=self._limits.files)
+        media = await self._services.media.check_references(session, frame.media, limit=self._limits.files)
         message = InboundMessage(
             channel=NAME,
             chat_id=self._chat_id(frame.chat),
@@ -175,7 +161,7 @@ class FrameHandler:
             chars += len(line.text if isinstance(line, UserLine) else line.content)
             if len(kept) == HISTORY_LINES or (kept and chars > HISTORY_CHARS):
                 break
-            kept.append(await self._encoder.lines.render_soon(chat, numbered))
+            kept.append(await self._services.encoder.lines.render_soon(chat, numbered))
         self._send(web.HistoryFrame(chat, kept[::-1], more=len(kept) < len(found)))
 
     def _subscribe(self, chat: str, after: int, *, announce: bool) -> None:
@@ -188,7 +174,7 @@ class FrameHandler:
             self._follower.unfollow(eldest, self._readers.pop(eldest))
         elif old is not None:
             self._follower.unfollow(session, old)
-        reader = PageReader(self._subscriber, self._encoder, session, chat, after, announce=announce)
+        reader = PageReader(self._subscriber, self._services.encoder, session, chat, after, announce=announce)
         self._readers[session] = reader
         self._follower.follow(session, reader)
 

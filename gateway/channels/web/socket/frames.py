@@ -1,5 +1,4 @@
-"""Frames of the socket: parsed from clients, rendered from the lines of a log, written to
-clients."""
+"""Frames of the socket: parsed from clients, rendered from lines of a log, written to clients."""
 
 from __future__ import annotations
 

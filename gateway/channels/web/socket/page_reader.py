@@ -17,23 +17,16 @@ AWAY: Final = "Shoal cannot read this chat just now; it appears as soon as the s
 
 
 class Subscriber(Protocol):
-    """A socket as its chats see it."""
+    """A socket as its chats see it. A live frame may be dropped while many wait; `drain` returns
+    when few wait; `fail` ends the socket after an internal error."""
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame, in order."""
-        ...
+    def send(self, frame: bytes) -> None: ...
 
-    def send_live(self, frame: bytes) -> None:
-        """Send a frame, or drop it while many wait."""
-        ...
+    def send_live(self, frame: bytes) -> None: ...
 
-    async def drain(self) -> None:
-        """Return when few frames wait to be sent."""
-        ...
+    async def drain(self) -> None: ...
 
-    def fail(self) -> None:
-        """End the socket after an internal error."""
-        ...
+    def fail(self) -> None: ...
 
 
 class NewsEncoder:

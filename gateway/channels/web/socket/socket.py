@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.channels.web.http.auth import Login, Principals, TokenBucket
+from gateway.channels.web.http.auth import Login, TokenBucket
 from gateway.channels.web.socket.connection import SendQueue, connection_of
-from gateway.channels.web.socket.frame_handler import NAME, FrameHandler
+from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, PageServices
 from gateway.channels.web.socket.frames import decode_frame, decode_ids, encode_frame
-from gateway.channels.web.socket.page_reader import Subscriber
-from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger
 from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, SendFrame, WelcomeFrame
@@ -35,9 +32,6 @@ FLOOD: Final = 1000
 """This many refused frames in a row end the connection: refusing costs more than sending."""
 
 RETRY_S: Final = 2.0
-
-MakeHandler = Callable[[Subscriber, str], FrameHandler]
-"""Makes the handler of a client, given its socket and principal."""
 
 log = logger("web")
 
@@ -61,21 +55,12 @@ class PageSocket:
     come and handled one after another, by a task that lives only while frames wait.
     """
 
-    def __init__(
-        self,
-        socket: WebSocket,
-        *,
-        principals: Principals,
-        make_handler: MakeHandler,
-        limits: SocketLimits,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, socket: WebSocket, services: PageServices, limits: SocketLimits) -> None:
         self._socket = socket
         self._connection = connection_of(socket.scope)
-        self._principals = principals
-        self._make_handler = make_handler
+        self._services = services
+        self._principals, self._clock = services.principals, services.clock
         self._limits = limits
-        self._clock = clock
         self._login: Login | None = None
         self._handler: FrameHandler | None = None
         self._outgoing = SendQueue(self._connection, stuck_s=limits.stuck_s, give_up=self._too_slow)
@@ -83,11 +68,11 @@ class PageSocket:
         self._waiting_chars = 0
         self._refused_in_row = 0
         self._worker: asyncio.Task[None] | None = None
-        now = clock.monotonic()
+        now = self._clock.monotonic()
         self._frames = TokenBucket(burst=limits.frames_burst, per_s=limits.frames_per_s, now=now)
         self._messages = TokenBucket(burst=limits.messages_burst, per_s=limits.messages_per_s, now=now)
         loop = asyncio.get_running_loop()
-        self._hello_timer: asyncio.TimerHandle | None = loop.call_later(limits.hello_s, self._on_hello_timeout)
+        self._hello_timer = loop.call_later(limits.hello_s, self._on_hello_timeout)
         self._ended: asyncio.Future[tuple[int | None, str]] = loop.create_future()
 
     async def serve(self) -> None:
@@ -108,15 +93,14 @@ class PageSocket:
         finally:
             self._unsubscribe()
             self._outgoing.drop()
-            self._stop_hello_timer()
+            self._hello_timer.cancel()
             if self._worker is not None:
                 await cancel_all([self._worker])
         if code is not None:
             await self._close_connection(code, reason)
 
     def end(self, code: int | None, reason: str) -> None:
-        """Close the connection with this code; None when the client has disconnected. Only the
-        first call counts."""
+        """Close with this code, None when the client has disconnected; the first call counts."""
         if not self._ended.done():
             self._ended.set_result((code, reason))
 
@@ -144,7 +128,7 @@ class PageSocket:
             return
         try:
             if text is None:
-                self._send_error(BadInput("bad_frame", "a frame must be text, not bytes"), None, None)
+                self._send_error(BadInput("bad_frame", "a frame must be text, not bytes"))
                 if self._login is None:
                     self.end(NOT_ALLOWED, "no hello")
             elif self._login is None:
@@ -163,13 +147,8 @@ class PageSocket:
         self.end(None, "gone")
 
     def _on_hello_timeout(self) -> None:
-        self._send_error(BadInput("bad_frame", f"no hello came within {self._limits.hello_s:g} s"), None, None)
+        self._send_error(BadInput("bad_frame", f"no hello came within {self._limits.hello_s:g} s"))
         self.end(NOT_ALLOWED, "no hello")
-
-    def _stop_hello_timer(self) -> None:
-        if self._hello_timer is not None:
-            self._hello_timer.cancel()
-            self._hello_timer = None
 
     def _check_hello(self, raw: str) -> None:
         try:
@@ -178,7 +157,7 @@ class PageSocket:
             frame = decode_frame(raw)
         except BadInput as exc:
             # One try without a token: an unknown client must not keep this process busy.
-            self._send_error(exc, None, None)
+            self._send_error(exc)
             self.end(NOT_ALLOWED, "no hello")
             return
         login = self._principals.login(frame.token) if isinstance(frame, HelloFrame) else None
@@ -187,11 +166,11 @@ class PageSocket:
             self._reject_login("the first frame must be hello, with a token that is valid here")
             return
         self._login = login
-        self._stop_hello_timer()
-        self._handler = self._make_handler(self, login.principal)
-        self.send(
-            encode_frame(WelcomeFrame(login.principal, VERSION, self._handler.commands, *self._handler.file_limits))
-        )
+        self._hello_timer.cancel()
+        services = self._services
+        self._handler = FrameHandler(self, login.principal, services)
+        files, file_bytes = services.limits.files, services.media.file_bytes
+        self.send(encode_frame(WelcomeFrame(login.principal, VERSION, services.sink.commands, files, file_bytes)))
 
     def _queue_frame(self, raw: str) -> None:
         if not self.recheck():
@@ -246,21 +225,18 @@ class PageSocket:
         finally:
             self._worker = None
 
-    def _send_error(self, error: BadInput | Refused | RedisAway, id: str | None, chat: str | None) -> None:
-        retry_s: float | None = None
-        match error:
-            case BadInput(code=code, message=message):
-                pass
-            case Refused(code=code, message=message, retry_after_s=retry_s):
-                pass
-            case RedisAway():
-                code, message, retry_s = "unavailable", "the store is away; please try again in a moment", RETRY_S
+    def _send_error(
+        self, error: BadInput | Refused | RedisAway, id: str | None = None, chat: str | None = None
+    ) -> None:
+        if isinstance(error, RedisAway):
+            error = Refused("unavailable", "the store is away; please try again in a moment", RETRY_S)
+        code, retry_s = error.code, error.retry_after_s if isinstance(error, Refused) else None
         if id is not None and code not in ("too_late", "not_found"):
             MESSAGES_REFUSED.labels(NAME, code).inc()
-        self.send(encode_frame(ErrorFrame(code, message, id, chat, retry_s)))
+        self.send(encode_frame(ErrorFrame(code, error.message, id, chat, retry_s)))
 
     def _reject_login(self, message: str) -> None:
-        self._send_error(NotAllowed("not_allowed", message), None, None)
+        self._send_error(NotAllowed("not_allowed", message))
         self.end(NOT_ALLOWED, "not allowed")
 
     def _too_slow(self) -> None:
