@@ -16,7 +16,7 @@ from gateway.upkeep import Announcer, RedisWatch
 from shared import log
 from shared.errors import SettingsError
 from shared.process.fleet_gauges import FleetGauges
-from shared.process.health import HealthServer
+from shared.process.listening import HealthServer
 from shared.process.service import EXIT_SETTINGS, freeze_heap
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client.redis_client import RedisClient

@@ -23,13 +23,13 @@ KINDS: Final[dict[Group, str]] = {
     "shoal.channels": "channel",
 }
 REASON_CHARS: Final = 200
+EntryPoints = Callable[[str], Iterable[EntryPoint]]
 
 log = logger("plugins")
 
 
 class LoadedPlugin(msgspec.Struct, frozen=True):
-    """One plugin: its entry point's name, its package, and the object that the entry point
-    created."""
+    """One plugin: its entry point's name, its package, and the object that the entry created."""
 
     group: Group
     name: str
@@ -40,8 +40,9 @@ class LoadedPlugin(msgspec.Struct, frozen=True):
     def refused(self, why: str) -> SettingsError:
         """Build the error that ends the start because of this plugin. `why` continues a sentence
         that begins with the plugin's name."""
+        package = f"the package '{self.package} {self.version}'"
         return SettingsError(
-            f"the {KINDS[self.group]} {self.name!r} of the package '{self.package} {self.version}' {why}; "
+            f"the {KINDS[self.group]} {self.name!r} of {package} {why}; "
             f"mend or remove the package, or add {self.name!r} to plugins.off"
         )
 
@@ -56,7 +57,7 @@ def load_plugins(
     *,
     off: Collection[str] = (),
     reserved: Collection[str] = (),
-    found: Callable[[str], Iterable[EntryPoint]] | None = None,
+    found: EntryPoints | None = None,
 ) -> list[LoadedPlugin]:
     """Create the plugins of the installed packages, sorted by name, so that every process has them
     in the same order.
@@ -84,11 +85,12 @@ def found_plugins(
     *,
     off: Collection[str] = (),
     reserved: Collection[str] = (),
-    found: Callable[[str], Iterable[EntryPoint]] | None = None,
+    found: EntryPoints | None = None,
 ) -> Iterator[LoadedPlugin]:
     """Find plugins without importing them: `made` loads the entry point."""
     packages: dict[str, str] = {}
-    for entry in sorted(found(group) if found else entry_points(group=group), key=lambda entry: entry.name):
+    entries = found(group) if found else entry_points(group=group)
+    for entry in sorted(entries, key=lambda entry: entry.name):
         # Before anything of the package is imported: a broken plugin can be switched off.
         if entry.name in off:
             continue

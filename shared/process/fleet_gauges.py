@@ -6,22 +6,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from shared import metrics
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
-from shared.metrics import (
-    OUTBOX_OLDEST_SECONDS,
-    OUTBOX_WAITING,
-    PROCESSES,
-    QUEUE_DUE,
-    QUEUE_OLDEST_DUE_SECONDS,
-    QUEUE_RUNNING,
-    REDIS_CLOCK_AHEAD_SECONDS,
-    REDIS_LOSS_WINDOW_SECONDS,
-    REDIS_MEMORY_BYTES,
-    REDIS_MEMORY_LIMIT_BYTES,
-    REDIS_UP,
-    REDIS_WRITES_OK,
-)
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import read_outboxes
@@ -42,8 +29,7 @@ class FleetGauges:
     def __init__(self, client: RedisClient, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
         self._clock = clock
-        self._read_at = float("-inf")
-        self._fsync_at = float("-inf")
+        self._read_at = self._fsync_at = -math.inf
         self._fsync: str | None = ""  # None: it is not told
 
     async def refresh(self) -> None:
@@ -55,30 +41,29 @@ class FleetGauges:
         self._read_at = now
         try:
             await self._fill_gauges()
+            metrics.REDIS_UP.set(1)
         except RedisAway:
-            REDIS_UP.set(0)
-        else:
-            REDIS_UP.set(1)
+            metrics.REDIS_UP.set(0)
 
     async def _fill_gauges(self) -> None:
         for name in QUEUES:
             reading = await read_queue(self._client, name)
-            QUEUE_DUE.labels(name).set(reading.due)
-            QUEUE_RUNNING.labels(name).set(reading.running)
-            QUEUE_OLDEST_DUE_SECONDS.labels(name).set(reading.oldest_due_s)
+            metrics.QUEUE_DUE.labels(name).set(reading.due)
+            metrics.QUEUE_RUNNING.labels(name).set(reading.running)
+            metrics.QUEUE_OLDEST_DUE_SECONDS.labels(name).set(reading.oldest_due_s)
         for outbox in await read_outboxes(self._client):
-            OUTBOX_WAITING.labels(outbox.channel).set(outbox.waiting)
-            OUTBOX_OLDEST_SECONDS.labels(outbox.channel).set(outbox.oldest_s)
+            metrics.OUTBOX_WAITING.labels(outbox.channel).set(outbox.waiting)
+            metrics.OUTBOX_OLDEST_SECONDS.labels(outbox.channel).set(outbox.oldest_s)
         alive = [one.kind for one in await list_processes(self._client)]
         for kind in KINDS:
-            PROCESSES.labels(kind).set(alive.count(kind))
+            metrics.PROCESSES.labels(kind).set(alive.count(kind))
         pulse = await read_health(self._client)
-        REDIS_MEMORY_BYTES.set(_nan_if_unknown(pulse.used_bytes))
-        REDIS_MEMORY_LIMIT_BYTES.set(_nan_if_unknown(pulse.limit_bytes))
-        REDIS_WRITES_OK.set(_nan_if_unknown(pulse.writes_ok))
-        REDIS_CLOCK_AHEAD_SECONDS.set(pulse.clock_ahead_s)
+        metrics.REDIS_MEMORY_BYTES.set(_nan_if_unknown(pulse.used_bytes))
+        metrics.REDIS_MEMORY_LIMIT_BYTES.set(_nan_if_unknown(pulse.limit_bytes))
+        metrics.REDIS_WRITES_OK.set(_nan_if_unknown(pulse.writes_ok))
+        metrics.REDIS_CLOCK_AHEAD_SECONDS.set(pulse.clock_ahead_s)
         window_s = math.inf if pulse.append_only is False else LOSS_WINDOW_S.get(await self._fsync_now() or "")
-        REDIS_LOSS_WINDOW_SECONDS.set(_nan_if_unknown(window_s))
+        metrics.REDIS_LOSS_WINDOW_SECONDS.set(_nan_if_unknown(window_s))
 
     async def _fsync_now(self) -> str | None:
         """Read `appendfsync` once a minute, and never again when the server did not answer."""

@@ -1,17 +1,21 @@
-"""Listening sockets, and servers that leave signals to the process. The only file that imports
-uvicorn."""
+"""Listening sockets, servers that leave signals to the process, and HTTP endpoints for machines:
+/metrics, /healthz (does it answer), /readyz (should it get work)."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
 
 import uvicorn
 
 from shared.errors import SettingsError
+from shared.metrics import render
+
+_TEXT: Final = "text/plain; charset=utf-8"
 
 
 class PortInUse(SettingsError):
@@ -27,7 +31,8 @@ def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> sock
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as exc:
-        raise SettingsError(f"{section}.host is {host!r}, which is no address here: {exc}; write 127.0.0.1") from None
+        problem = f"{section}.host is {host!r}, which is no address here: {exc}"
+        raise SettingsError(f"{problem}; write 127.0.0.1") from None
     family, kind, protocol, _, address = found[0]
     # With its protocol named: asyncio turns Nagle's algorithm off only then, and answers would wait
     # 40 ms.
@@ -40,7 +45,8 @@ def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> sock
         made.close()
         where = f"{section}.port {port} on {host!r}"
         if exc.errno == errno.EADDRINUSE:
-            raise PortInUse(f"{where} is taken; stop what uses it, or set another one (0 = any free)") from None
+            hint = "stop what uses it, or set another one (0 = any free)"
+            raise PortInUse(f"{where} is taken; {hint}") from None
         raise SettingsError(f"{where} cannot be used: {exc.strerror}; set another one") from None
     made.setblocking(False)
     return made
@@ -57,10 +63,85 @@ class Server(uvicorn.Server):
     and without its log. `more` are settings of uvicorn."""
 
     def __init__(self, app: Callable[..., Any], **more: Any) -> None:
-        usual = {"log_config": None, "access_log": False, "proxy_headers": False, "server_header": False}
-        super().__init__(uvicorn.Config(app, lifespan="off", timeout_graceful_shutdown=1, **(usual | more)))
+        usual = dict.fromkeys(("access_log", "proxy_headers", "server_header"), False) | more
+        config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1, **usual)
+        super().__init__(config)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Capture none."""
         yield
+
+
+class HealthServer:
+    """Answers on `host`:`port` (0 = any free one) while it runs. `ready` gives None, or why the
+    process is not.
+
+    With `spare`, any free port is taken when the wanted one is not free. `refresh` is awaited
+    before metrics are written, for readings that are made on demand. `detail` is what /readyz says
+    besides, when the process is ready. It has no password: the address belongs on loopback or on a
+    network that only the monitoring reaches.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        ready: Callable[[], str | None],
+        *,
+        refresh: Callable[[], Awaitable[None]] | None = None,
+        spare: bool = False,
+        detail: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.port = port
+        """The port it listens on; the wanted one before start()."""
+        self._spare = spare
+        self._refresh = refresh
+        self._host = host
+        self._ready = ready
+        self._detail = detail
+        self._server = Server(self._answer, interface="asgi3", ws="none", server_header=True)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises SettingsError, naming the setting, when the address is not available."""
+        try:
+            listening = listener(self._host, self.port, section="metrics", backlog=64)
+        except PortInUse:
+            if not self._spare:
+                raise
+            listening = listener(self._host, 0, section="metrics", backlog=64)
+        self.port = int(listening.getsockname()[1])
+        serving = self._server.serve(sockets=[listening])
+        self._task = asyncio.create_task(serving, name="health")
+
+    async def stop(self) -> None:
+        """Close the address. Harmless when it was never started."""
+        if self._task:
+            self._server.should_exit = True
+            await self._task
+
+    async def _answer(self, scope: dict[str, Any], receive: object, send: Callable[[object], Awaitable[None]]) -> None:
+        method, path = scope["method"], scope["path"]
+        if path == "/metrics" and self._refresh is not None:
+            await self._refresh()
+        status, body, kind = self._page(method, path)
+        headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})
+
+    def _page(self, method: str, path: str) -> tuple[int, bytes, str]:
+        if method not in ("GET", "HEAD"):
+            return 405, b"only GET\n", _TEXT
+        match path:
+            case "/metrics":
+                return 200, *render()
+            case "/healthz":
+                return 200, b"ok\n", _TEXT
+            case "/readyz":
+                reason = self._ready()
+                if reason is not None:
+                    return 503, f"{reason}\n".encode(), _TEXT
+                return 200, f"ready\n{self._detail()}".encode(), _TEXT
+            case _:
+                return 404, b"only /metrics, /healthz and /readyz\n", _TEXT

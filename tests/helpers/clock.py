@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from shared.clock import Clock
 
-class HandClock:
+
+class HandClock(Clock):
     """Stands still until `at` (seconds) is changed."""
 
     def __init__(self, at: float = 1000.0) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from shared.errors import SettingsError
-from shared.process.health import HealthServer
+from shared.process.listening import HealthServer
 
 
 class Readiness:

@@ -18,18 +18,9 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from shared import metrics
 from shared.errors import TurnReleased
 from shared.log import logger
-from shared.metrics import (
-    ANSWER_SECONDS,
-    COUNTERS,
-    FIRST_TOKEN_SECONDS,
-    MODEL_SECONDS,
-    QUARANTINES,
-    TOOL_SECONDS,
-    observed,
-    totals,
-)
 from worker.lease.lease import Lease
 
 AFTER_CRASHES: Final = 2  # crashes of workers after which work is isolated
@@ -46,10 +37,10 @@ ALIVE, ENDED = b".", b"E"
 REPORT_LIMIT_BYTES: Final = 256 * 1024
 
 _TIMES: Final = {
-    "answer": ANSWER_SECONDS,
-    "first_token": FIRST_TOKEN_SECONDS,
-    "model": MODEL_SECONDS,
-    "tool": TOOL_SECONDS,
+    "answer": metrics.ANSWER_SECONDS,
+    "first_token": metrics.FIRST_TOKEN_SECONDS,
+    "model": metrics.MODEL_SECONDS,
+    "tool": metrics.TOOL_SECONDS,
 }
 """Histograms of what happens inside a turn. The parent measures the turn itself and its wait."""
 
@@ -58,7 +49,7 @@ Verdict = Literal["ended", "guilty", "unproven"]
 work began. Values of a metric's label."""
 
 for _verdict in get_args(Verdict):
-    QUARANTINES.labels(_verdict)  # from 0 on, so that the first one shows as a rise
+    metrics.QUARANTINES.labels(_verdict)  # from 0 on, so that the first one shows as a rise
 
 log = logger("quarantine")
 
@@ -109,7 +100,7 @@ async def _supervise(lease: Lease, child: Process, link: socket.socket) -> Verdi
         alive, ended, report = bytes(output).partition(ENDED)
         if ended:
             lease.counted_by_child = merge_counters(report)
-            QUARANTINES.labels("ended").inc()
+            metrics.QUARANTINES.labels("ended").inc()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_S):
                 await child.wait()
@@ -121,7 +112,7 @@ async def _supervise(lease: Lease, child: Process, link: socket.socket) -> Verdi
     if ended:
         return "ended"  # the work is over, however the interpreter exits
     verdict: Verdict = "ended" if code == 0 else "guilty" if alive else "unproven"
-    QUARANTINES.labels(verdict).inc()
+    metrics.QUARANTINES.labels(verdict).inc()
     return verdict
 
 
@@ -153,11 +144,11 @@ class ChildCounters(msgspec.Struct, frozen=True):
 def encode_counters() -> bytes:
     """Return everything that this process has counted, as bytes."""
     counts = {
-        name: [(labels, value) for labels, value in totals(counter).items() if value]
-        for name, counter in COUNTERS.items()
+        name: [(labels, value) for labels, value in metrics.totals(counter).items() if value]
+        for name, counter in metrics.COUNTERS.items()
     }
     times = {
-        name: [(labels, many, seconds) for labels, (many, seconds) in observed(histogram).items()]
+        name: [(labels, many, seconds) for labels, (many, seconds) in metrics.observed(histogram).items()]
         for name, histogram in _TIMES.items()
     }
     return msgspec.msgpack.encode(ChildCounters(counts, times))
@@ -166,7 +157,7 @@ def encode_counters() -> bytes:
 def merge_counters(data: bytes) -> bool:
     """Add a child's counters to ours. Return False when they cannot be read.
 
-    Numbers and sums are exact; of several times each is observed as their mean.
+    Numbers and sums are exact; of several times each is metrics.observed as their mean.
     """
     try:
         found = msgspec.msgpack.decode(data, type=ChildCounters)
@@ -174,7 +165,7 @@ def merge_counters(data: bytes) -> bool:
         return False
     for name, counts in found.counts.items():
         for labels, value in counts:
-            counter = COUNTERS[name]
+            counter = metrics.COUNTERS[name]
             (counter.labels(*labels) if labels else counter).inc(value)
     for name, times in found.times.items():
         for labels, many, seconds in times:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+from shared import metrics
 from shared.crash_points import crash_point
 from shared.errors import BadInput, BadRecord, ModelError, ShoalError, TurnStopped
 from shared.log import logger
@@ -14,15 +15,6 @@ from shared.messages.live import TurnEvent, TurnState
 from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed
 from shared.messages.schedule import is_background
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
-from shared.metrics import (
-    ANSWER_SECONDS,
-    DEAD_LETTERS,
-    HISTORY_DROPPED,
-    QUEUE_WAIT_SECONDS,
-    TURN_SECONDS,
-    TURNS,
-    TURNS_RUNNING,
-)
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.queue import TurnWork
@@ -63,21 +55,21 @@ class RunTurn(AttemptRules):
         assert work is not None
         crash_point("after_acquire")
         queue = keys.BACKGROUND if work.background else lease.queue.name
-        QUEUE_WAIT_SECONDS.labels(queue).observe(claim.waited_ms / 1000)
+        metrics.QUEUE_WAIT_SECONDS.labels(queue).observe(claim.waited_ms / 1000)
         started = self.clock.monotonic()
-        TURNS_RUNNING.inc()
+        metrics.TURNS_RUNNING.inc()
         try:
             with turn_span(claim, queue) as span:
                 outcome = set_outcome(span, await self._attempt(lease, work))
                 # The child of a quarantine has counted the turn already.
                 if not lease.counted_by_child:
-                    TURNS.labels(outcome).inc()
+                    metrics.TURNS.labels(outcome).inc()
                 took_s = self.clock.monotonic() - started
-                TURN_SECONDS.observe(took_s)
+                metrics.TURN_SECONDS.observe(took_s)
                 seconds, waited_ms = round(took_s, 3), claim.waited_ms
                 log.info("turn ended", outcome=outcome, seconds=seconds, waited_ms=waited_ms)
         finally:
-            TURNS_RUNNING.dec()
+            metrics.TURNS_RUNNING.dec()
 
     def _attempt(self, lease: Lease, work: TurnWork) -> Coroutine[Any, Any, str]:
         """Return the coroutine that ends the turn. Not one itself: every turn would wait through
@@ -168,7 +160,7 @@ class TurnAttempt(Attempt):
         if await self._commit("apology", "failed", content, history, dead):
             messages = len(conversation.ids) if conversation else 1
             log.error("dead letter", reason=reason, reference=reference, messages=messages)
-            DEAD_LETTERS.labels(reason).inc(messages)
+            metrics.DEAD_LETTERS.labels(reason).inc(messages)
         return "dead"
 
     async def refused(self, error: ModelError) -> str:
@@ -225,7 +217,7 @@ class TurnAttempt(Attempt):
         if committed.first and conversation is not None:
             _observe_answers(conversation, state, rules.clock.now_ms())
         if committed.dropped:
-            HISTORY_DROPPED.inc(committed.dropped)
+            metrics.HISTORY_DROPPED.inc(committed.dropped)
             log.warning("history dropped", entries=committed.dropped)
         if committed.first and rules.on_commit is not None:
             try:
@@ -246,7 +238,7 @@ def _observe_answers(conversation: Conversation, state: TurnState, now_ms: int) 
     """
     for message in conversation.messages:
         if not is_background(message):
-            ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)
+            metrics.ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)
 
 
 def _tokens_used(usage: TokenUsage) -> TokensUsed | None:

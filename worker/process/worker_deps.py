@@ -17,7 +17,7 @@ from shared.clock import SYSTEM_CLOCK
 from shared.errors import RedisAway
 from shared.log import logger
 from shared.process.fleet_gauges import FleetGauges
-from shared.process.health import HealthServer
+from shared.process.listening import HealthServer
 from shared.process.service import measure_lag
 from shared.process.stats import StatsReader
 from shared.settings import Settings, redis_url
@@ -44,7 +44,6 @@ from worker.process.guardian_link import GuardianLink
 from worker.process.loop_group import StopListener
 from worker.process.worker_handle import QUEUES
 from worker.sandbox.probe import SandboxFinder
-from worker.turn.subagent import SubagentAgent
 from worker.turn.turn_agent import TurnAgent
 
 LONG_TURN_ENTRIES: Final = 500
@@ -109,7 +108,7 @@ class WorkerDeps:
         )
         self._run_subagent = RunSubagent(
             children,
-            SubagentAgent(turn_agent),
+            turn_agent.run_subagent,
             settings=settings.agent,
             quarantine=None if isolated else Quarantine(),
         )

@@ -1,32 +1,41 @@
-"""The part of an agent's run that turns and subagents share: model, limits, budget and span."""
+"""The part of an agent's run that turns and subagents share: model, limits, span, and the budget of
+the chat for one day."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
-from shared.errors import ModelError
+from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import ModelError, RedisAway, Refused
 from shared.log import logger
-from shared.metrics import MODEL_REQUESTS
-from shared.settings import Settings
+from shared.metrics import BUDGETS_REACHED, MODEL_REQUESTS
+from shared.settings import BudgetSettings, Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import ProviderLimits
-from shared.store.fleet.spending import Spending
+from shared.store.fleet.spending import Spending, Spent
 from worker.agent.hook import CompositeHook
 from worker.agent.loop import run_agent
 from worker.agent.model.compact import compact
+from worker.agent.model.model import TokenUsage
 from worker.agent.tools.tool import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import ApprovalPolicy
 from worker.hooks.reporting import LoggingHook, MetricsHook
 from worker.llm.registry import Models
 from worker.tools.registry import plugin_hooks
-from worker.turn.budget import BackgroundSpending, ChatBudget
 from worker.turn.journal import LeaseJournal
 from worker.turn.traces import agent_span, set_agent_result
+
+RECORD_TIMEOUT_S: Final = 5.0  # limit of a background write
+_DAY_MS: Final = 86_400_000
+_RESETS: Final = "The budget starts anew at 00:00 UTC."
 
 log = logger("worker")
 
@@ -93,3 +102,113 @@ def machine_timezone() -> str:
 def report_fault(where: str, error: BaseException) -> None:
     """Log a fault of a hook or a tool that the run survives."""
     log.error("fault isolated", where=where, error=type(error).__name__, exc_info=error)
+
+
+class BackgroundSpending:
+    """Counts usage in the background: of calls that were cut short, and of all calls where no
+    budget needs the sum."""
+
+    def __init__(self, spending: Spending) -> None:
+        self._spending = spending
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, session: str, tokens: int, usd: float) -> None:
+        """Start to count, and return. Usage that Redis does not accept within RECORD_TIMEOUT_S is
+        not counted."""
+        task = asyncio.create_task(self._count(session, tokens, usd))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Return when every count is written or given up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _count(self, session: str, tokens: int, usd: float) -> None:
+        with contextlib.suppress(RedisAway, Refused, TimeoutError):
+            async with asyncio.timeout(RECORD_TIMEOUT_S):
+                await self._spending.add(session, tokens, usd)
+
+
+class ChatBudget:
+    """The Allowance of one turn: counts the usage of its chat, and ends the turn when the day's
+    budget is used up.
+
+    Without a budget it only counts, in the background. `price` is the cost of an estimate in USD.
+    While Redis is unavailable nothing is counted or refused: a turn must not end because of its
+    bookkeeping.
+    """
+
+    def __init__(
+        self,
+        spending: Spending,
+        session: str,
+        settings: BudgetSettings,
+        *,
+        late: BackgroundSpending,
+        price: Callable[[TokenUsage], float],
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._spending = spending
+        self._late = late
+        self._price = price
+        self._session = session
+        self._settings = settings
+        self._limited = bool(settings.tokens_per_day or settings.usd_per_day)
+        self._clock = clock
+        self._totals: Spent | None = None
+
+    async def refusal(self) -> str | None:
+        """Return the reason why no further call may be made today, or None. Reads the totals unless
+        a call of today has returned them."""
+        if not self._limited:
+            return None
+        if self._totals is None or self._totals.day != self._clock.now_ms() // _DAY_MS:
+            self._totals = None
+            with contextlib.suppress(RedisAway, Refused):
+                self._totals = await self._spending.read(self._session)
+        for budget, share in self._shares(self._totals).items() if self._totals else ():
+            if share >= 1:
+                BUDGETS_REACHED.labels(budget).inc()
+                return f"This chat has used its {self._describe_limit(budget)} of today. {_RESETS}"
+        return None
+
+    async def count(self, usage: TokenUsage) -> str | None:
+        """Count a call. Return a sentence for the person, once a day, when `warn_at` of a budget is
+        used."""
+        settings, tokens = self._settings, usage.prompt_tokens + usage.completion_tokens
+        if not self._limited:
+            self._late.add(self._session, tokens, usage.cost_usd)
+            return None
+        with contextlib.suppress(RedisAway, Refused):
+            self._totals = await self._spending.add(
+                self._session,
+                tokens,
+                usage.cost_usd,
+                warn_tokens=round(settings.tokens_per_day * settings.warn_at),
+                warn_usd=settings.usd_per_day * settings.warn_at,
+            )
+            if self._totals.warn:
+                shares = self._shares(self._totals)
+                budget = max(shares, key=shares.__getitem__)
+                used = f"{shares[budget]:.0%} of its {self._describe_limit(budget)} of today"
+                return f"This chat has used {used}. {_RESETS}"
+        return None
+
+    def count_later(self, usage: TokenUsage) -> None:
+        """Count a call that was cut short, in the background. The next call returns the warning, if
+        any is due."""
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        self._late.add(self._session, tokens, self._price(usage))
+
+    def _shares(self, spent: Spent) -> dict[str, float]:
+        """Return the used share of each budget that is set."""
+        tokens, usd = self._settings.tokens_per_day, self._settings.usd_per_day
+        used = {"tokens": (spent.tokens, tokens), "usd": (spent.usd, usd)}
+        return {budget: part / whole for budget, (part, whole) in used.items() if whole}
+
+    def _describe_limit(self, budget: str) -> str:
+        if budget == "tokens":
+            return f"{self._settings.tokens_per_day:,} tokens"
+        usd = self._settings.usd_per_day
+        return f"${usd:,.2f}" if usd >= 0.01 else f"${usd:g}"

@@ -1,4 +1,4 @@
-"""The agent of turns: builds everything that one turn needs, and runs it."""
+"""The agent of turns and subagents: builds everything that one of them needs, and runs it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Final
 
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import ToolFailed
+from shared.ids import split_session
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.inbound import PRESET
+from shared.messages.subagent import SubagentTask
+from shared.messages.transcript import UserEntry
 from shared.process.service import freeze_heap
 from shared.settings import Settings, ToolsSettings, child_environment
 from shared.store.access.audit import Audit
@@ -21,16 +24,19 @@ from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore, MemoryText
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import InboxLimits
+from shared.store.turns.queue import Claim
+from worker.agent.hook import CompositeHook
 from worker.agent.ports import TurnProgress
 from worker.agent.tools.tool import Tool, Toolbox, cut
 from worker.agent.turn import AgentResult, AgentRunSpec
-from worker.guards.approval import build_consent
+from worker.guards.approval import TurnConsent, build_consent
 from worker.guards.chats import ChatPolicy
 from worker.guards.folder import Quota
 from worker.guards.openat import Access, NoSuchFile
 from worker.guards.workspace import Workspace, Workspaces
+from worker.hooks.reporting import SubagentProgress
 from worker.mcp.servers import McpServers, Toolboxes
-from worker.prompts.system import SystemPrompt
+from worker.prompts.system import SystemPrompt, subagent_system, subagent_task
 from worker.sandbox.command import CommandLimits, Sandbox
 from worker.sandbox.parser_confinement import can_confine_parsers
 from worker.skills.catalogue import OWN, Skill, SkillCatalogue
@@ -43,7 +49,7 @@ from worker.turn.agent_runner import AgentRunner, report_fault
 from worker.turn.attachments import Attachments, TurnAttachments
 from worker.turn.conversation import Conversation
 from worker.turn.files import LeasedOutside, MemoryFile, TurnFiles
-from worker.turn.journal import TurnJournal
+from worker.turn.journal import LeaseJournal, TurnJournal
 from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, drop_quiet_heartbeat
 
 HEARTBEAT_BYTES: Final = 16 * 1024  # of a HEARTBEAT.md that is put into a message
@@ -77,9 +83,10 @@ class TurnAgent:
         limit_bytes = agent.result_bytes
         make_toolbox = partial(Toolbox, result_limit_bytes=limit_bytes, report=report_fault)
         self._toolboxes = Toolboxes(tools, self.mcp, make_toolbox)
-        self.subagent_toolboxes: Final = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
+        self._subagent_toolboxes = Toolboxes(subagent_tools(tools), self.mcp, make_toolbox)
         self.skills: Final = SkillCatalogue(agent.dir, environment=child_environment({}))
         self._prompt = SystemPrompt(agent.dir, self.skills, tools=names)
+        self._subagent_system = subagent_system()
 
     async def __call__(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
         """Answer a conversation. Raises what `run_agent` raises."""
@@ -126,6 +133,33 @@ class TurnAgent:
         await schedules.keep_heartbeat(result.entries, every_s=every_s, now_ms=now_ms)
         return result if joined else drop_quiet_heartbeat(message, result)
 
+    async def run_subagent(self, claim: Claim, task: SubagentTask, journal: LeaseJournal) -> AgentResult:
+        """Do the task of a subagent: with fewer tools, without history and memory. Its usage counts
+        towards the budget of the chat. Raises what `run_agent` raises."""
+        assert claim.subagent is not None
+        runner, settings = self.runner, self._settings.agent
+        channel, chat_id = split_session(task.session)
+        workspace = self.workspaces.workspace_of(task.session)
+        files = TurnFiles(None, skills=self.skills.skills(), workspace=workspace)
+        # The parent sees how far the subagent is, so its hook comes first.
+        hooks = [SubagentProgress(self.children, claim), runner.hook]
+        spec = AgentRunSpec(
+            session=task.session,
+            entry=UserEntry(content=subagent_task(task), turn=task.turn, at=task.at),
+            channel=channel,
+            chat_id=chat_id,
+            system=self._subagent_system,
+            resume=tuple(journal.entries),
+            max_rounds=settings.subagent_rounds,
+            files=files,
+            pictures=files,
+            outside=LeasedOutside(journal.lease, files),
+            consent=TurnConsent(runner.approval, task.turn, "subagent"),
+            hook=CompositeHook(hooks, report=report_fault, call_limit_s=settings.hook_s),
+        )
+        tools = await self._subagent_toolboxes.current()
+        return await runner.run("subagent", claim.subagent.preset, spec, tools, journal)
+
     async def read_heartbeat(self, session: str) -> str:
         """Return the HEARTBEAT.md of a session; `""` when there is none. Raises ToolFailed when its
         workspace is unavailable."""
@@ -156,7 +190,7 @@ class TurnAgent:
             audit=self._audit,
         )
         self._toolboxes.add_tool(tool)
-        self.subagent_toolboxes.add_tool(tool.for_subagents())
+        self._subagent_toolboxes.add_tool(tool.for_subagents())
 
     async def preload(self) -> None:
         """Load what the first turn would have to wait for, and log models whose use a budget in

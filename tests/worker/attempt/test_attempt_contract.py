@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from shared.clock import SystemClock
+from shared.clock import Clock
 from shared.errors import ModelError, TurnLimited, TurnReleased
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage
@@ -370,7 +370,7 @@ async def test_an_unavailable_model_releases_the_work_and_counts_no_error(bench:
 
 
 async def test_a_model_that_is_unavailable_for_too_long_ends_the_work(bench: Bench) -> None:
-    first_seen_ms = SystemClock().now_ms() - 901_000
+    first_seen_ms = Clock().now_ms() - 901_000
     await bench.client.command("HSET", bench.state, "tries", 1, "away", first_seen_ms)
     await attempt(bench.loop(failing(ModelError("overloaded", "busy", retryable=True))))
     [text] = await bench.replies()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from shared.clock import SystemClock
+from shared.clock import Clock
 from shared.errors import ModelError, TurnLimited
 from shared.ids import nonce
 from shared.messages.codec import encode
@@ -169,7 +169,7 @@ async def test_a_model_that_is_away_is_waited_for_and_nothing_is_counted(client:
 
 
 def message_now() -> InboundMessage:
-    return msgspec.structs.replace(message("hello"), timestamp=SystemClock().now_ms())
+    return msgspec.structs.replace(message("hello"), timestamp=Clock().now_ms())
 
 
 async def test_a_model_that_stays_away_past_the_limit_ends_in_an_apology(client: RedisClient) -> None:
@@ -179,7 +179,7 @@ async def test_a_model_that_stays_away_past_the_limit_ends_in_an_apology(client:
         raise ModelError("overloaded", "busy", retryable=True)
 
     await say(Inbox(client))  # its time stamp is years old: waiting in a queue is not waiting for a model
-    await client.command("HSET", keys.session(SESSION), "tries", 1, "away", SystemClock().now_ms() - 901_000)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "away", Clock().now_ms() - 901_000)
     await run_until_idle(client, make_loop(client, away))
     [line] = await lines(client)
     assert line.kind == "apology"
@@ -378,7 +378,7 @@ async def test_a_turn_that_a_newer_release_began_is_left_to_it_and_given_up_only
     assert await lines(client) == []
     assert await client.command("HEXISTS", keys.session(SESSION), "away") == 1
     assert await client.command("ZSCORE", keys.queue("turns"), keys.turn(SESSION)) is not None
-    await client.command("HSET", keys.session(SESSION), "tries", 1, "away", SystemClock().now_ms() - 901_000)
+    await client.command("HSET", keys.session(SESSION), "tries", 1, "away", Clock().now_ms() - 901_000)
     await client.command("ZADD", keys.queue("turns"), 1, keys.turn(SESSION))
     await run_until_idle(client, loop)
     assert [line.kind for line in await lines(client)] == ["apology"]
@@ -405,7 +405,7 @@ async def test_how_long_people_waited_is_counted_by_how_it_ended(client: RedisCl
         raise RuntimeError("a bug")
 
     before, inbox = waited(), Inbox(client)
-    accepted_at = SystemClock().now_ms() - 4000
+    accepted_at = Clock().now_ms() - 4000
     for content in ("fine", "bad"):
         sent = msgspec.structs.replace(message(content), timestamp=accepted_at)
         await inbox.ingest(sent, log_line=UserLine(id=sent.id, text=content), principal="owner")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shared.clock import Clock
 from shared.errors import ModelClosed, ModelError, TurnStopped
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
 from worker.agent.model.model import Model, ModelRequest, OnDelta
@@ -16,7 +17,7 @@ def fault(kind: str = "overloaded", *, retryable: bool = True, retry_after_s: fl
     return ModelError(kind, "scripted", retryable=retryable, retry_after_s=retry_after_s)
 
 
-class Trial:
+class Trial(Clock):
     """A retrying model whose time passes only while it waits."""
 
     def __init__(self, replies: Replies, *, deadline_s: float = 300.0) -> None:

@@ -22,7 +22,6 @@ from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.turn import AgentResult
 from worker.turn.journal import LeaseJournal
-from worker.turn.subagent import SubagentAgent
 from worker.turn.turn_agent import NOT_FOR_SUBAGENTS, TurnAgent
 
 Do = Callable[..., Awaitable[tuple[AgentResult, MemoryJournal]]]
@@ -57,7 +56,7 @@ async def do(client: RedisClient, server: ScriptedOpenAI, tmp_path: Path) -> Asy
         work = SubagentWork(encode(asked), 0, 0, 1, 0, (), "", 0, 0)
         claim = Claim("sub:aaaaaaaa", "worker", "1", 0, False, None, 0, work)
         journal = MemoryJournal()
-        return await SubagentAgent(made[-1])(claim, asked, cast(LeaseJournal, journal)), journal
+        return await made[-1].run_subagent(claim, asked, cast(LeaseJournal, journal)), journal
 
     yield run
     for one in made:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from shared.clock import Clock
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import ToolContext
 from worker.tools.current_time import CurrentTime, CurrentTimeArguments
 
 
-class Noon:
+class Noon(Clock):
     """A clock that stands at Saturday, 2026-11-21, 12:00:00 UTC."""
 
     def monotonic(self) -> float:

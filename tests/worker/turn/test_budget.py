@@ -15,7 +15,7 @@ from shared.store.fleet.spending import Spending
 from tests.helpers.clock import HandClock
 from worker.agent.model.model import TokenUsage
 from worker.agent.ports import Allowance
-from worker.turn.budget import RECORD_TIMEOUT_S, BackgroundSpending, ChatBudget
+from worker.turn.agent_runner import RECORD_TIMEOUT_S, BackgroundSpending, ChatBudget
 
 CHAT = "web:owner/a"
 NOWHERE = "redis://127.0.0.1:1"

@@ -15,7 +15,7 @@ import structlog
 from arq import Retry
 from msgspec.structs import replace
 
-from shared.clock import SystemClock
+from shared.clock import Clock
 from shared.errors import ModelError, RedisAway, TurnLimited, TurnReleased
 from shared.ids import log_id, nonce
 from shared.log import configure
@@ -145,7 +145,7 @@ async def test_what_is_begun_in_a_turn_carries_its_trace(client: RedisClient) ->
     waits: Any = SimpleNamespace()
     tool = SpawnTool(waits)
     arguments = tool.parameters(task="dig")
-    context: Any = SimpleNamespace(session=SESSION, turn=1, call_id="c", clock=SystemClock(), effects=Effects())
+    context: Any = SimpleNamespace(session=SESSION, turn=1, call_id="c", clock=Clock(), effects=Effects())
     with continued(CAME.traceparent):
         await tool.run(arguments, context)
         question: Any = SimpleNamespace(arguments="{}", id="q", tool="exec", turn=1, digest="d")
