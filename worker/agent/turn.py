@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Literal, TypeGuard
+from typing import Final, Literal
 
 import msgspec
 
@@ -153,8 +153,10 @@ def saved_history(
     steps, one final text. Also for a turn that was stopped. `steps` is its ledger or its
     transcript. An answer that was followed by further messages is left out, because the final text
     contains it. Results are cut to `result_chars`, in their calls' order; none is missing."""
-    calling = pair_calls_with_results(s for s in steps if isinstance(s, ToolEntry) or _has_calls(s))
-    kept = [entry, *joined, *calling, *([] if final is None else [final])]
+    calling = (
+        step for step in steps if isinstance(step, ToolEntry) or (isinstance(step, AssistantEntry) and step.tool_calls)
+    )
+    kept = [entry, *joined, *pair_calls_with_results(calling), *([] if final is None else [final])]
     return tuple(_history_form(item, result_chars) for item in kept)
 
 
@@ -185,10 +187,6 @@ def _results_of(calls: Iterable[ToolCall], results: Mapping[str, ToolEntry], tur
         results.get(call.id) or ToolEntry(call_id=call.id, name=call.name, content=NO_RESULT, turn=turn, ok=False)
         for call in calls
     ]
-
-
-def _has_calls(step: LedgerEntry | TranscriptEntry) -> TypeGuard[AssistantEntry]:
-    return isinstance(step, AssistantEntry) and bool(step.tool_calls)
 
 
 def _history_form(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:

@@ -89,7 +89,8 @@ class ModelCatalogue:
         except (OSError, msgspec.DecodeError) as exc:
             log.warning("no prices", error=type(exc).__name__, doing="counting tokens only")
             entries = {}
-        return {name: self._with_settings(name, _find(name, entries)) for name in configured_names(self._settings)}
+        names = configured_names(self._settings)
+        return {name: self._with_settings(name, _find(name, entries)) for name in names}
 
     def _with_settings(self, name: str, facts: ModelFacts) -> ModelFacts:
         settings, replace = self._settings, msgspec.structs.replace
@@ -118,18 +119,12 @@ def _shipped() -> Path:
 
 def _find(name: str, entries: dict[str, msgspec.Raw]) -> ModelFacts:
     provider, _, short = name.partition("/")
-    entry = _parse_entry(entries.get(name))
-    if entry is None and short:
-        entry = _parse_entry(entries.get(short))
-        if entry is not None and not entry.litellm_provider.startswith(provider):
-            entry = None  # the same name at somebody else's: another price, another context
-    return ModelFacts() if entry is None else entry.facts()
-
-
-def _parse_entry(raw: msgspec.Raw | None) -> _CatalogueEntry | None:
-    if raw is None:
-        return None
-    try:
-        return msgspec.json.decode(raw, type=_CatalogueEntry)
-    except msgspec.DecodeError:
-        return None
+    for known in (name, short):
+        try:
+            entry = msgspec.json.decode(entries.get(known, b"null"), type=_CatalogueEntry | None)
+        except msgspec.DecodeError:
+            continue
+        # The same name at somebody else's has another price and another context.
+        if entry and (known == name or entry.litellm_provider.startswith(provider)):
+            return entry.facts()
+    return ModelFacts()

@@ -24,6 +24,7 @@ SHRUNK_TO: Final = 0.25
 TEMPERATURE: Final = 0.3
 TOOL_NAME: Final = "save_memory"
 
+Messages = list[dict[str, Any]]
 Count = Callable[[TokenUsage], Awaitable[None]]  # called after each call; raises nothing
 _STAMPED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d\]")
 _UNCHANGED = re.compile(
@@ -87,7 +88,7 @@ class MemoryWriter:
         """Return what the model saves of `text`, given that MEMORY.md is `old`. The tool
         CONSOLIDATE requires an entry; one without a time gets `stamp`. A MEMORY.md that is too big
         or has lost most of the old one is sent back once, then refused. Raises UnusableReply."""
-        messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+        messages: Messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         call = await self._usable_call(messages, tool, REPLIES, count)
         entry, memory = _history_entry(call, stamp), _memory_update(call, old)
         # A model that loses most of its notes would lose them for good, so it is asked twice.
@@ -95,21 +96,20 @@ class MemoryWriter:
         if not objection:
             return SavedMemory(entry, memory)
         messages += _sent_back(call, f"{objection} Call `{TOOL_NAME}` again, whole.")
+        refused = SavedMemory(entry, refused=True)
         try:
             call = await self._usable_call(messages, tool, 1, count)
-        except UnusableReply:
-            return SavedMemory(entry, refused=True)
-        except ModelError as exc:
-            if exc.retryable:
+        except (UnusableReply, ModelError) as exc:
+            if isinstance(exc, ModelError) and exc.retryable:
                 raise
-            return SavedMemory(entry, refused=True)
+            return refused
         memory = _memory_update(call, old)
         if self._objection(memory, old):
-            return SavedMemory(entry, refused=True)
+            return refused
         return SavedMemory(_history_entry(call, stamp), memory)
 
     async def _usable_call(
-        self, messages: list[dict[str, Any]], tool: ToolSpec, replies: int, count: Count | None
+        self, messages: Messages, tool: ToolSpec, replies: int, count: Count | None
     ) -> ToolCallRequest:
         """Return a usable call. The exchange before it is appended to `messages`."""
         for _ in range(replies):
@@ -142,10 +142,11 @@ class MemoryWriter:
             )
         return ""
 
-    async def _call(self, messages: list[dict[str, Any]], tool: ToolSpec) -> LLMResponse:
+    async def _call(self, messages: Messages, tool: ToolSpec) -> LLMResponse:
         name, started = self._model.name, time.monotonic()
         try:
-            response = await self._model.chat(ModelRequest(messages, [tool], self._max_tokens, TEMPERATURE))
+            request = ModelRequest(messages, [tool], self._max_tokens, TEMPERATURE)
+            response = await self._model.chat(request)
         except ModelError as exc:
             MODEL_REQUESTS.labels(name, exc.kind).inc()
             raise
@@ -160,7 +161,8 @@ class MemoryWriter:
 def _fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) -> str:
     """Return what is wrong with a reply, as a sentence for the model; `""` for nothing."""
     if response.finish_reason == "length":
-        return "Your reply was cut off because it was too long. Write less, so that the whole call has room."
+        too_long = "Your reply was cut off because it was too long."
+        return f"{too_long} Write less, so that the whole call has room."
     if call is None:
         return f"You did not call the tool `{TOOL_NAME}`, so nothing was saved."
     if call.arguments is None:
@@ -171,7 +173,7 @@ def _fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpe
     return ""
 
 
-def _sent_back(call: ToolCallRequest, text: str) -> list[dict[str, Any]]:
+def _sent_back(call: ToolCallRequest, text: str) -> Messages:
     id = call.id or "call_0"
     function = {"name": TOOL_NAME, "arguments": msgspec.json.encode(call.arguments).decode()}
     sent = {"id": id, "type": "function", "function": function}

@@ -32,14 +32,20 @@ def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_
     if links:
         top = os.path.realpath(folder, strict=True)
         try:
-            parts = Path(os.path.realpath(os.path.join(top, *parts), strict=True)).relative_to(top).parts
+            target = os.path.realpath(os.path.join(top, *parts), strict=True)
+            parts = Path(target).relative_to(top).parts
         except ValueError:
             raise ValueError("the path leads out of its folder") from None
         if not parts:
             raise IsADirectoryError(f"{path!r} is a folder")
     # Even a path that was resolved above is opened without following links, and checked after
     # opening, because a link may be swapped in between.
-    with open(_open_below(folder, parts), "rb") as file:
+    at = _open_folder(folder, parts[:-1])
+    try:
+        opened = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+    finally:
+        os.close(at)
+    with open(opened, "rb") as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode) or (not links and info.st_nlink > 1):
             raise PermissionError(f"{path!r} is not a plain file")
@@ -87,14 +93,6 @@ def entries_below(folder: Path, inside: str = "", *, links: bool, limit: int = _
                         yield entry.name, is_folder
                 except OSError:
                     continue  # a link to itself
-    finally:
-        os.close(at)
-
-
-def _open_below(folder: Path, parts: tuple[str, ...]) -> int:
-    at = _open_folder(folder, parts[:-1])
-    try:
-        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
     finally:
         os.close(at)
 

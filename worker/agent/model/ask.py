@@ -98,9 +98,9 @@ class Asker:
             try:
                 return await self._model.chat(request, stream.delta if self._streams else None)
             except BaseException as exc:  # a cancelled call has cost tokens too
-                if stream.touched or _had_begun(exc):
+                if stream.unkept or _had_begun(exc):
                     self._meter.add_estimate(messages, self._tools, output=stream.unkept)
-                broken = isinstance(exc, ModelError) and exc.retryable and stream.touched
+                broken = isinstance(exc, ModelError) and exc.retryable and stream.unkept
                 if not broken or not restarts_left:
                     raise
                 await stream.rewind()

@@ -28,11 +28,6 @@ class ReplyStream:
         self._unkept: list[str] = []
 
     @property
-    def touched(self) -> bool:
-        """True if a delta has arrived since the last keep or rewind."""
-        return bool(self._unkept)
-
-    @property
     def unkept(self) -> str:
         """The deltas since the last keep or rewind, including thoughts."""
         return "".join(self._unkept)

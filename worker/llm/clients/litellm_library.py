@@ -138,9 +138,13 @@ async def close() -> None:
 
 def without_signatures(messages: Sequence[Mapping[str, Any]], model: str) -> list[dict[str, Any]]:
     """Return copies of the messages without Gemini's signatures in ids of calls, but for Gemini."""
-    if "gemini" in model.lower():
-        return [dict(message) for message in messages]
-    return [_unsigned(message) for message in messages]
+    copies = [dict(message) for message in messages]
+    for copy in copies if "gemini" not in model.lower() else ():
+        if calls := copy.get("tool_calls"):
+            copy["tool_calls"] = [{**call, "id": _bare_id(call.get("id"))} for call in calls]
+        if "tool_call_id" in copy:
+            copy["tool_call_id"] = _bare_id(copy["tool_call_id"])
+    return copies
 
 
 def http_answer(stream: Any) -> Any:
@@ -155,8 +159,9 @@ def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, mode
     output += "".join(call.name + call.raw for call in reply.tool_calls)
     try:
         prompt = litellm.token_counter(model=model, messages=list(messages))
-        return TokenUsage(prompt, litellm.token_counter(model=model, text=output, count_response_tokens=True))
-    except Exception:  # a message in a form that it does not know: no count is better than no reply
+        written = litellm.token_counter(model=model, text=output, count_response_tokens=True)
+        return TokenUsage(prompt, written)
+    except Exception:  # a message in a form that it does not know: better no count than no reply
         return TokenUsage()
 
 
@@ -176,15 +181,6 @@ def kind_of(exc: BaseException) -> str:
     if status >= 500 and getattr(exc, "litellm_response_headers", None) is None:
         return "connection"  # without headers nothing came from the provider
     return kind_of_status(status)
-
-
-def _unsigned(message: Mapping[str, Any]) -> dict[str, Any]:
-    copy = dict(message)
-    if calls := copy.get("tool_calls"):
-        copy["tool_calls"] = [{**call, "id": _bare_id(call.get("id"))} for call in calls]
-    if "tool_call_id" in copy:
-        copy["tool_call_id"] = _bare_id(copy["tool_call_id"])
-    return copy
 
 
 def _bare_id(id_: Any) -> Any:

@@ -24,6 +24,8 @@ _WHY: Final = {
     "requests_per_minute": "model.requests_per_minute is reached",
 }
 
+_RNG: Final = random.Random()
+
 log = logger("models")
 
 
@@ -40,14 +42,12 @@ class ThrottledModel(ModelWrapper):
         route_key: str,
         rules: LimitRules,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        rng: random.Random | None = None,
     ) -> None:
         super().__init__(model)
         self._limits = limits
         self._route_key = route_key
         self._rules = rules
         self._sleep = sleep
-        self._rng = rng or random.Random()
         self._redis_unavailable = False
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
@@ -56,7 +56,7 @@ class ThrottledModel(ModelWrapper):
         # its outcome, so it is reported as early as possible, and in any case.
         unreported = entered is not None and entered.watched
 
-        async def report_first(delta: str) -> None:
+        async def report_first(delta: str) -> None:  # the first token is proof enough
             nonlocal unreported
             unreported = False
             await self._report(entered, "ok")
@@ -65,12 +65,13 @@ class ThrottledModel(ModelWrapper):
 
         def pass_on(delta: str) -> Awaitable[None]:
             assert on_delta is not None
-            return report_first(delta) if unreported else on_delta(delta)  # the first token is proof enough
+            return report_first(delta) if unreported else on_delta(delta)
 
         ending: Ending = "void"
         retry_after_s: float | None = None
         try:
-            reply = await self._model.chat(request, pass_on if unreported and on_delta is not None else on_delta)
+            watched = unreported and on_delta is not None
+            reply = await self._model.chat(request, pass_on if watched else on_delta)
             ending = "ok"
             return reply
         except ModelError as exc:
@@ -103,26 +104,27 @@ class ThrottledModel(ModelWrapper):
             placed = placed or answer.placed
             await self._sleep(answer.wait_s)
 
-    async def _report(self, entered: CallAllowed | None, ending: Ending, retry_after_s: float | None = None) -> None:
+    async def _report(self, entered: CallAllowed | None, ending: Ending, wait_s: float | None = None) -> None:
         if entered is None:
             return
-        way = self._route_key
+        way, rules = self._route_key, self._rules
         try:
-            change = await self._limits.report(way, self._rules, entered, ending, retry_after_s=retry_after_s)
+            change = await self._limits.report(way, rules, entered, ending, retry_after_s=wait_s)
         except (RedisAway, Refused):
             self._log_unavailable()
             return
         if change == "closed":
-            log.warning("provider closed", model=self.name, way=way, kind=ending, retry_after_s=retry_after_s)
+            name = self.name
+            log.warning("provider closed", model=name, way=way, kind=ending, retry_after_s=wait_s)
         elif change == "opened":
             log.info("provider opened", model=self.name, way=way)
 
     def _closed(self, held: CallHeld) -> ModelClosed:
         # Jitter, so that all turns that were held back do not return at the same moment.
-        wait_s = held.wait_s + self._rng.uniform(0.0, 1.0 + held.wait_s / 4)
+        wait_s = held.wait_s + _RNG.uniform(0.0, 1.0 + held.wait_s / 4)
         kind = "overloaded" if held.reason == "overloaded" else "rate_limit"
-        text = f"the model {self.name!r} was not asked: {_WHY[held.reason]}; it may be in {held.wait_s:.1f} s"
-        return ModelClosed(kind, text, retry_after_s=wait_s)
+        text = f"the model {self.name!r} was not asked: {_WHY[held.reason]}"
+        return ModelClosed(kind, f"{text}; it may be in {held.wait_s:.1f} s", retry_after_s=wait_s)
 
     def _log_unavailable(self) -> None:
         if not self._redis_unavailable:  # once, not at every call
