@@ -5,15 +5,50 @@ to `check_address`, and connects to those addresses only."""
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 
 from shared.errors import SettingsError, ToolFailed
-from worker.guards.networks import METADATA, Address, Network, embedded_ipv4, network_kind
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+# `is_global` alone is not enough: it is true for NAT64, multicast and Azure's metadata address, and its
+# value for 6to4 and others has changed between patch releases of Python.
+_NETWORKS: Final[dict[str, tuple[str, ...]]] = {
+    "unspecified": ("0.0.0.0/8", "::/128"),
+    "loopback": ("127.0.0.0/8", "::1/128"),
+    "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"),
+    "carrier-grade NAT": ("100.64.0.0/10",),
+    "link-local": ("169.254.0.0/16", "fe80::/10"),
+    "site-local": ("fec0::/10",),
+    "benchmark": ("198.18.0.0/15",),
+    "multicast": ("224.0.0.0/4", "ff00::/8"),
+    "6to4 relay": ("192.88.99.0/24",),
+    "IPv4-mapped": ("::ffff:0:0/96",),
+    "IPv4-compatible": ("::/96",),
+    "NAT64": ("64:ff9b::/96", "64:ff9b:1::/48"),
+    "Teredo": ("2001::/32",),
+    "6to4": ("2002::/16",),
+    "documentation": (*("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),),
+    "reserved": ("192.0.0.0/24", "240.0.0.0/4", "2001::/23", "3ffe::/16"),
+}
+_BLOCKED: Final = tuple((ip_network(one), kind) for kind, all in _NETWORKS.items() for one in all)
+_PUBLIC_IPV6: Final = IPv6Network("2000::/3")
+# Addresses at which clouds hand out the credentials of a machine. Some are public addresses.
+METADATA: Final = frozenset(
+    ip_address(address)
+    for address in (
+        *("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200"),
+        *("168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
+    )
+)
+_TUNNELS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 WEB_PORTS: Final = frozenset({80, 443})
 URL_LIMIT_CHARS: Final = 4096
@@ -120,6 +155,27 @@ def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> 
     raise ToolFailed(f"blocked address: {host!r} does not lead to the public web, which alone can be reached")
 
 
+def network_kind(address: Address) -> str | None:
+    """Return the kind of a non-public address, such as `loopback`; None for a public one."""
+    if address in METADATA:
+        return "cloud metadata"
+    for network, kind in _BLOCKED:
+        if address in network:
+            return kind
+    if isinstance(address, IPv6Address):
+        return None if address in _PUBLIC_IPV6 else "reserved"
+    return None if address.is_global else "reserved"
+
+
+def embedded_ipv4(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address inside a mapped or tunnelled one; None for any other."""
+    if isinstance(address, IPv4Address) or int(address) < 2:  # :: and ::1 carry nothing
+        return None
+    if any(address in network for network in _TUNNELS):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+
+
 def _is_allowed(address: Address, host: str, port: int, policy: WebPolicy) -> bool:
     inner = embedded_ipv4(address)
     if address in METADATA:
@@ -166,32 +222,18 @@ def _parse_host(parts: SplitResult) -> str:
 def _canonical_ipv4(host: str) -> str:
     """Return an IPv4 address in its usual spelling. Refuse spellings that programs read differently
     (octal, hex, short forms), naming the address they could lead to."""
-    address = _parse_inet_aton(host)
-    if address is None:
-        raise ToolFailed(f"{host!r} is not an IPv4 address; correct the URL")
+    try:
+        # A bare `0x` is nothing here, and 0 on some systems.
+        address = IPv4Address(socket.inet_aton(re.sub(r"0x(?=\.|$)", "0x0", host)))
+    except OSError:
+        raise ToolFailed(f"{host!r} is not an IPv4 address; correct the URL") from None
     if str(address) == host:
         return host
     if kind := network_kind(address):
-        raise ToolFailed(f"blocked address {address} ({kind}), written as {host!r}. Only the public web can be reached")
-    raise ToolFailed(f"blocked address: {host!r} is an unusual way to write {address}; write it so")
-
-
-def _parse_inet_aton(host: str) -> IPv4Address | None:
-    """Parse an address as inet_aton does: 1 to 4 numbers, decimal, octal (0...) or hex (0x...), the
-    last one filling the remaining bytes."""
-    parts = host.split(".")
-    if len(parts) > 4 or not all(_NUMBER.fullmatch(part) and len(part) <= 40 for part in parts):
-        return None
-    try:
-        *high, last = (
-            int(part[2:] or "0", 16) if part.startswith("0x") else int(part, 8 if part[0] == "0" else 10)
-            for part in parts
-        )
-    except ValueError:
-        return None
-    if any(number > 255 for number in high) or last >= 256 ** (4 - len(high)):
-        return None
-    return IPv4Address(sum(number << (24 - 8 * index) for index, number in enumerate(high)) + last)
+        blocked = f"blocked address {address} ({kind}), written as {host!r}"
+        raise ToolFailed(f"{blocked}. Only the public web can be reached")
+    unusual = f"{host!r} is an unusual way to write {address}"
+    raise ToolFailed(f"blocked address: {unusual}; write it so")
 
 
 def _parse_port(parts: SplitResult) -> int:

@@ -15,8 +15,7 @@ from typing import Final
 from urllib.parse import urljoin
 
 from shared.errors import ToolFailed
-from worker.guards.addresses import WebPolicy, WebTarget, check_address, parse_target
-from worker.guards.networks import Address
+from worker.guards.addresses import Address, WebPolicy, WebTarget, check_address, parse_target
 from worker.guards.response import WebRequest, WebResponse
 
 # Return all addresses of a host (and port). Raises OSError when it has none.

@@ -15,8 +15,7 @@ from yarl import URL
 
 from shared.errors import ToolFailed
 from shared.version import VERSION
-from worker.guards.addresses import WebTarget
-from worker.guards.networks import Address
+from worker.guards.addresses import Address, WebTarget
 from worker.guards.response import WebRequest, WebResponse
 
 USER_AGENT: Final = f"Shoal/{VERSION}"

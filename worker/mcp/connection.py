@@ -45,7 +45,8 @@ _LOGGERS: Final = ("mcp", "client", "httpx2", "httpcore2")
 
 
 class McpSession:
-    """An McpConnection over the library's session."""
+    """An open session with one server. Methods raise ServerGone and ServerRefused; a cancelled call
+    is cancelled in the server too."""
 
     def __init__(self, session: ClientSession, reading: _WatchedStream) -> None:
         self._session = session

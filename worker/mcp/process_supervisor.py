@@ -4,13 +4,12 @@ however the worker ended.
 
 `python -I process_supervisor.py NAME,NAME LIMIT_BYTES COMMAND...`: the names are the variables that
 the server keeps, the limit is for one line. The server reads the worker's pipe itself; the
-supervisor only watches that pipe, and POLLHUP there means that the worker has ended. It uses the
-standard library only and runs as a file, so that it starts fast."""
+supervisor only watches that pipe, and POLLHUP there means that the worker has ended. It needs only
+the standard library and `worker.sandbox.processes`, and runs as a file, so that it starts fast."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import importlib
 import os
 import pathlib
 import select
@@ -18,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import ModuleType
 
 # Time that a server has between the end of its input and SIGKILL.
 GRACE_S = 1.0
@@ -26,8 +26,6 @@ TOO_LONG = 3
 
 _PIECE_BYTES = 64 * 1024
 _POLL_S = 0.05
-_ROUNDS = 1000
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(names: str, limit_bytes: str, *command: str) -> int:
@@ -36,7 +34,8 @@ def main(names: str, limit_bytes: str, *command: str) -> int:
     # kill us first, or nothing would be left to kill the server.
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, signal.SIG_IGN)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    if sys.platform == "linux":
+        processes().prctl(processes().SUBREAPER, 1)
     kept = names.split(",")
     try:
         server = subprocess.Popen(
@@ -85,7 +84,8 @@ def _pump_lines(server: subprocess.Popen[bytes], limit_bytes: int) -> int:
                 sys.stderr.write(f"a message of more than {limit_bytes:,} bytes: the server is ended\n")
                 return TOO_LONG
             try:
-                _write_all(piece)
+                while piece:
+                    piece = piece[os.write(1, piece) :]
             except OSError:
                 return 0  # the worker has ended
 
@@ -100,47 +100,32 @@ def _wake_when_children_end() -> int:
     return read
 
 
-def _write_all(piece: bytes) -> None:
-    while piece:
-        piece = piece[os.write(1, piece) :]
-
-
 def _end_all(server: subprocess.Popen[bytes]) -> None:
     """Kill the server and everything it started, including what left its process group: as the
     subreaper, this process becomes the parent of every orphan."""
     server.kill()
     server.wait()
-    for _ in range(_ROUNDS):  # each round may orphan grandchildren, which the next round finds
-        children = _children()
-        if not children:
-            break
-        for pid in children:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-    if sys.platform != "linux":
+    if sys.platform == "linux":
+        processes().kill_descendants()
+    else:
         os.killpg(0, signal.SIGKILL)
-
-
-def _children() -> list[int]:
-    """Return the children of this process; empty on systems without /proc."""
-    own, found = str(os.getpid()), []
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        with contextlib.suppress(OSError):
-            if name.isdigit() and pathlib.Path("/proc", name, "stat").read_text().rpartition(")")[2].split()[1] == own:
-                found.append(int(name))
-    return found
 
 
 def _prepare_server() -> None:
     """Run in the child before exec: restore the signals, and have the kernel kill it with us."""
     for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(sig, signal.SIG_DFL)
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        processes().prctl(processes().DEATH_SIGNAL, signal.SIGKILL)
+
+
+def processes() -> ModuleType:
+    """Return `worker.sandbox.processes`. This file runs alone and knows no path to it; the path is
+    appended, not first: nothing of the project may shadow a module of the standard library."""
+    top = str(pathlib.Path(__file__).parents[2])
+    if top not in sys.path:
+        sys.path.append(top)
+    return importlib.import_module("worker.sandbox.processes")
 
 
 if __name__ == "__main__":

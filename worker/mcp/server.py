@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AsyncExitStack
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -16,7 +16,16 @@ from shared.log import logger
 from shared.redaction import MASK, redact, redacted
 from shared.settings import McpServerSettings, Secret
 from worker.documents.untrusted import one_line
-from worker.mcp.wire import CallResult, Connect, ListedTool, McpConnection, ResultPart, ServerGone, ServerRefused
+from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused
+
+if TYPE_CHECKING:
+    from worker.mcp.connection import McpSession
+
+OnChange = Callable[[], None]
+OnLine = Callable[[str], None]
+Connect = Callable[[McpServerSettings, OnChange, OnLine], "AbstractAsyncContextManager[McpSession]"]
+"""Open a session with these settings. OnChange is called when the session ends or its list of
+tools changes, OnLine with each line that the server writes to its stderr."""
 
 RELIST_S: Final = 300.0
 """Interval at which the list of tools is requested: not every server reports changes."""
@@ -56,7 +65,7 @@ class McpServer:
         self._load_connect = load_connect
         self._on_change = on_change
         self._min_interval_s = min_interval_s
-        self._connection: McpConnection | None = None
+        self._connection: McpSession | None = None
         self._why = "connecting"
         self._disconnect_logged = False
         self._trying = False
@@ -112,7 +121,7 @@ class McpServer:
                 ) from None
         raise AssertionError("unreachable")
 
-    async def _wait_for_connection(self) -> McpConnection:
+    async def _wait_for_connection(self) -> McpSession:
         if self._connection is None or self._connection.ended:
             self._connection_wanted.set()
             with contextlib.suppress(TimeoutError):
@@ -149,7 +158,7 @@ class McpServer:
         except Exception as exc:
             return _describe_error(exc)
 
-    async def _watch_session(self, connection: McpConnection) -> None:
+    async def _watch_session(self, connection: McpSession) -> None:
         """List the tools whenever they changed, and every RELIST_S, until the session ends."""
         while not connection.ended:
             with contextlib.suppress(TimeoutError):
@@ -174,7 +183,7 @@ class McpServer:
                 log.warning("mcp tools missing", server=self.name, tools=unknown, set=f"mcp.{self.name}.tools")
             self._on_change()
 
-    def _on_connected(self, connection: McpConnection) -> None:
+    def _on_connected(self, connection: McpSession) -> None:
         self._connection = connection
         self._disconnect_logged = False
         self._connection_wanted.clear()

@@ -13,9 +13,9 @@ from shared.settings import McpServerSettings
 from shared.tasks import cancel_all
 from worker.agent.tools.tool import Tool, Toolbox
 from worker.documents.untrusted import one_line
-from worker.mcp.server import McpServer
+from worker.mcp.server import Connect, McpServer
 from worker.mcp.tool import McpTool
-from worker.mcp.wire import TOOLS_OFFERED, Connect, tool_name
+from worker.mcp.wire import TOOLS_OFFERED, tool_name
 
 FIRST_LIST_S: Final = 10.0
 """Wait of a turn for servers that still connect; then it goes on without their tools."""

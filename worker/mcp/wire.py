@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from shared.settings import McpServerSettings
 from worker.documents.untrusted import strip_hidden
 
 MESSAGE_BYTES: Final = 4 * 1024 * 1024  # longest message that a server may send
@@ -73,28 +70,6 @@ class ServerGone(Exception):
 
 class ServerRefused(Exception):
     """The server replied with an error; the text is the server's own."""
-
-
-class McpConnection(Protocol):
-    """An open session with one server."""
-
-    @property
-    def ended(self) -> bool: ...
-
-    async def tools(self) -> tuple[ListedTool, ...]:
-        """Return every tool. Raises ServerGone and ServerRefused."""
-        ...
-
-    async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
-        """Call a tool; cancelled, cancel it there. Raises ServerGone and ServerRefused."""
-        ...
-
-
-OnChange = Callable[[], None]
-OnLine = Callable[[str], None]
-Connect = Callable[[McpServerSettings, OnChange, OnLine], AbstractAsyncContextManager[McpConnection]]
-"""Open a session with these settings. OnChange is called when the session ends or its list of
-tools changes, OnLine with each line that the server writes to its stderr."""
 
 
 def tool_name(server: str, tool: str, *, marked: bool = False) -> str:

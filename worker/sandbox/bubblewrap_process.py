@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from typing import Final
 
 from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
@@ -31,6 +32,7 @@ class BubblewrapProcess:
         self._limits = limits
         self._output = bytearray()
         self._cut_bytes = 0
+        self._output_fd = -1
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
     async def run(
@@ -45,36 +47,41 @@ class BubblewrapProcess:
         """Run it to its end. Raises SandboxBroken without an isolation; then nothing was run."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with _open_pipe() as output, _open_pipe() as status, _open_pipe() as gate:
-            ours = ("--json-status-fd", str(status[1]), "--block-fd", str(gate[0]))
-            child = _start_process([*program, *ours, *options], stdin, output[1], [*fds, status[1], gate[0]], user)
+        with contextlib.ExitStack() as held:
+            output, to_output = _open_pipe(held)
+            status, to_status = _open_pipe(held)
+            gate, to_gate = _open_pipe(held)
+            self._output_fd = output.fileno()
+            ours = ("--json-status-fd", str(to_status.fileno()), "--block-fd", str(gate.fileno()))
+            kept = [*fds, to_status.fileno(), gate.fileno()]
+            argv = [*program, *ours, *options]
+            child = _start_process(argv, stdin, to_output.fileno(), kept, user)
             # Our copies of the child's ends: kept open, they would hide the end of its output.
-            for pipe, end in ((output, 1), (status, 1), (gate, 0)):
-                _close_end(pipe, end)
-            with _open_pidfd(child.pid) as outer:
-                first: int | None = None
+            for end in (to_output, to_status, gate):
+                end.close()
+            outer = held.enter_context(_open_pidfd(child.pid))
+            try:
+                first = await self._read_first_pid(status.fileno())
+                self._start_reading()
                 try:
-                    first = await self._read_first_pid(status[0], output[0])
-                    self._start_reading(output[0])
-                    with contextlib.ExitStack() as opened:
-                        try:
-                            inner = opened.enter_context(_open_pidfd(first))
-                        except ProcessLookupError:
-                            # It failed right after bubblewrap had named it; it wrote the reason before it ended.
-                            await _kill_and_wait(child, outer, None)
-                            self._drain_output(output[0])
-                            raise SandboxBroken(f"bubblewrap failed: {self._last_line()}") from None
-                        try:
-                            ending = await self._wait_for_ending(outer, first, gate[1])
-                        finally:
-                            await _kill_and_wait(child, outer, inner)
-                            self._drain_output(output[0])
-                finally:
-                    loop.remove_reader(output[0])
+                    inner = held.enter_context(_open_pidfd(first))
+                except ProcessLookupError:
+                    # It failed as soon as bubblewrap had named it, and wrote why before it ended.
                     await _kill_and_wait(child, outer, None)
-            return self._build_result(ending, child.returncode, _read_available(status[0]), loop.time() - began)
+                    self._drain_output()
+                    raise SandboxBroken(f"bubblewrap failed: {self._last_line()}") from None
+                try:
+                    ending = await self._wait_for_ending(outer, first, to_gate.fileno())
+                finally:
+                    await _kill_and_wait(child, outer, inner)
+                    self._drain_output()
+            finally:
+                loop.remove_reader(self._output_fd)
+                await _kill_and_wait(child, outer, None)
+            ended = _read_available(status.fileno())
+            return self._build_result(ending, child.returncode, ended, loop.time() - began)
 
-    async def _read_first_pid(self, status: int, output: int) -> int:
+    async def _read_first_pid(self, status: int) -> int:
         """Return the pid of the first inner process, as seen from outside. bubblewrap blocks on the
         gate before it runs the command, so that a pidfd can be opened before it may exit."""
         status_line = b""
@@ -86,7 +93,7 @@ class BubblewrapProcess:
                         break
                     status_line += piece
         if b"\n" not in status_line:
-            self._drain_output(output)
+            self._drain_output()
             raise SandboxBroken(f"bubblewrap did not start ({self._last_line()}); it needs user namespaces")
         return int(json.loads(status_line.partition(b"\n")[0])["child-pid"])
 
@@ -118,18 +125,18 @@ class BubblewrapProcess:
         if not self._ending.done():
             self._ending.set_result(ending)
 
-    def _start_reading(self, output: int) -> None:
-        os.set_blocking(output, False)
-        asyncio.get_running_loop().add_reader(output, self._read_output, output)
+    def _start_reading(self) -> None:
+        os.set_blocking(self._output_fd, False)
+        asyncio.get_running_loop().add_reader(self._output_fd, self._read_output)
 
-    def _read_output(self, output: int) -> bool:
+    def _read_output(self) -> bool:
         """Read once; return whether more may come."""
         try:
-            data = os.read(output, _PIPE_BYTES)
+            data = os.read(self._output_fd, _PIPE_BYTES)
         except BlockingIOError:
             return False
         if not data:
-            asyncio.get_running_loop().remove_reader(output)
+            asyncio.get_running_loop().remove_reader(self._output_fd)
             return False
         left_bytes = self._limits.output_bytes - len(self._output)
         self._output += data[:left_bytes]
@@ -138,10 +145,10 @@ class BubblewrapProcess:
             self._set_ending("output")
         return True
 
-    def _drain_output(self, output: int) -> None:
+    def _drain_output(self) -> None:
         """Read what is left in the pipe. All writers have ended."""
-        os.set_blocking(output, False)
-        while self._read_output(output):
+        os.set_blocking(self._output_fd, False)
+        while self._read_output():
             pass
 
     def _last_line(self) -> str:
@@ -224,14 +231,9 @@ async def _wait_readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-@contextlib.contextmanager
-def _open_pipe() -> Iterator[list[int]]:
-    ends = list(os.pipe())
-    try:
-        yield ends
-    finally:
-        _close_end(ends, 0)
-        _close_end(ends, 1)
+def _open_pipe(held: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
+    read, write = os.pipe()
+    return held.enter_context(FileIO(read)), held.enter_context(FileIO(write, "w"))
 
 
 @contextlib.contextmanager
@@ -246,12 +248,6 @@ def _open_pidfd(pid: int) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
-
-
-def _close_end(ends: list[int], which: int) -> None:
-    if ends[which] >= 0:
-        os.close(ends[which])
-        ends[which] = -1
 
 
 def _read_available(fd: int) -> bytes:

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from shared.errors import ToolFailed
 from shared.settings import ToolsSettings
 from worker.agent.tools.tool import Safety, Tool, ToolContext
-from worker.documents.page_reader import PAGE_TYPES, DocumentPageReader
+from worker.documents.reader import PAGE_TYPES, DocumentPageReader
 from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
 from worker.guards.addresses import WebPolicy
 from worker.guards.fetch import Fetcher

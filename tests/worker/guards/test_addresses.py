@@ -7,8 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from shared.errors import SettingsError, ToolFailed
-from worker.guards.addresses import WebPolicy, check_address, parse_target
-from worker.guards.networks import network_kind
+from worker.guards.addresses import WebPolicy, check_address, network_kind, parse_target
 
 PUBLIC = WebPolicy()
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shared.errors import ToolFailed
-from worker.documents.page_reader import DocumentPageReader, decode_body
+from worker.documents.reader import DocumentPageReader, decode_body
 from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
 from worker.guards.response import WebResponse
 
