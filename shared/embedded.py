@@ -40,8 +40,7 @@ Fsync = Literal["always", "everysec", "no"]
 
 
 class EmbeddedFailed(ShoalError):
-    """The embedded Valkey did not start. The text names the directory and ends with the server's
-    last words."""
+    """The embedded Valkey did not start: its directory, and the server's last words."""
 
 
 class EmbeddedValkey:
@@ -108,8 +107,7 @@ class EmbeddedValkey:
         _write_private(self.dir / EMBEDDED_URL_FILE, self.url + "\n")
 
     def stop(self, *, timeout_s: float = 20.0) -> None:
-        """Stop the server, which first writes its data to disk; kill it when that takes longer
-        than `timeout_s`."""
+        """Stop the server after it wrote its data; kill it when that takes over `timeout_s`."""
         if self._process is None:
             return  # the address file may be that of a server which somebody else started here
         self._end(signal.SIGTERM, timeout_s)
@@ -230,8 +228,7 @@ hash-max-listpack-entries 32
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment with the allocator setting; a setting that exists already comes
-    last and wins."""
+    """Return our environment with the allocator setting; an existing one comes last and wins."""
     existing = os.environ.get("GLIBC_TUNABLES")
     return os.environ | {"GLIBC_TUNABLES": f"{_ALLOCATOR}:{existing}" if existing else _ALLOCATOR}
 

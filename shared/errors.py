@@ -8,13 +8,11 @@ class ShoalError(Exception):
 
 
 class SettingsError(ShoalError):
-    """A setting is missing or wrong; the start ends with one line that names the key and says what
-    to do."""
+    """A setting is missing or wrong. One line, which ends the start, names the key and a remedy."""
 
 
 class BadInput(ShoalError):
-    """Input from outside that is refused. `code` is stable for programs, `message` is for the
-    person."""
+    """Refused input from outside. `code` is stable for programs, `message` is for the person."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,8 +43,7 @@ class Refused(ShoalError):
 
 
 class BadRecord(ShoalError):
-    """Stored bytes that are not a record of ours: too big, too deep, of the wrong shape or of an
-    unknown version."""
+    """Stored bytes that are no record of ours: too big, too deep, of a wrong shape or version."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -54,13 +51,11 @@ class BadRecord(ShoalError):
 
 
 class RedisAway(ShoalError):
-    """Redis did not answer in time. The command may have happened: every script can be called
-    again."""
+    """Redis did not answer in time. The command may have happened: scripts can be called again."""
 
 
 class LeaseLost(ShoalError):
-    """The session belongs to another worker now. A caller that gets this stops at once and writes
-    nothing more; its writes would be refused."""
+    """Another worker owns the session now. Stop at once: every further write would be refused."""
 
 
 class TryLater(ShoalError):
@@ -76,8 +71,7 @@ class TurnEnded(ShoalError):
 
 
 class TurnReleased(TurnEnded):
-    """Another worker will continue the turn, because of a drain or an unavailable model. Nothing
-    is counted."""
+    """Another worker continues the turn, after a drain or a missing model. Nothing is counted."""
 
     def __init__(self, reason: str, delay_s: float = 0.0) -> None:
         super().__init__(reason)
@@ -85,8 +79,7 @@ class TurnReleased(TurnEnded):
 
 
 class TurnParked(TurnEnded):
-    """The turn waits for a person's approval. Its lease has ended: code that raises this writes
-    nothing more."""
+    """The turn waits for a person's approval, its lease has ended. Write nothing more."""
 
 
 class TurnStopped(TurnEnded):
@@ -121,13 +114,11 @@ class ModelError(ShoalError):
 
 
 class ModelClosed(ModelError):
-    """The fleet avoids a provider for a while, so it was not called. Another model may be called
-    at once."""
+    """A provider that the fleet avoids was not called. Another model may be called at once."""
 
     def __init__(self, kind: str, message: str, *, retry_after_s: float) -> None:
         super().__init__(kind, message, retryable=True, retry_after_s=retry_after_s)
 
 
 class ToolFailed(ShoalError):
-    """A tool could not do what was asked. The text goes to the model: it names the thing and says
-    what to do next."""
+    """A tool could not do it. The text is for the model: it names the thing and a next step."""

@@ -58,8 +58,7 @@ def is_ephemeral(session: str) -> bool:
 
 
 def account_of(session: str) -> str:
-    """Return the account that a session's budget belongs to: its own, or one of its person for
-    all ephemeral sessions."""
+    """Return whose budget pays: the session, or its person's for all ephemeral sessions."""
     return session[: session.index(MARK) + 1] if is_ephemeral(session) else session
 
 
@@ -71,8 +70,7 @@ def folder_name(session: str) -> str:
 
 
 def nonce() -> str:
-    """Draw 128 random bits as 32 hex digits: the owner of a lease. Never repeated, even after
-    Redis lost its latest writes."""
+    """Draw 32 hex digits, the owner of a lease: never repeated, even if Redis loses writes."""
     return secrets.token_hex(16)
 
 

@@ -47,8 +47,7 @@ def logger(name: str) -> Logger:
 
 
 class Work(NamedTuple):
-    """The work that a task is doing. The session is kept as it is: its hash is computed only for a
-    line that is written."""
+    """The work of a task. The session becomes a hash only in a line that is written."""
 
     session: str | None = None
     turn: int | None = None
@@ -61,8 +60,7 @@ _work: Final[ContextVar[Work | None]] = ContextVar("work", default=None)
 
 
 class bind_work:  # noqa: N801 (it reads as a verb)
-    """Add the fields of a Work, and the session's channel, to every line that this task, or a task
-    that it starts, logs inside the block."""
+    """Add a Work and its channel to lines of this task, and tasks that it starts, in the block."""
 
     __slots__ = ("_token", "_work")
 
@@ -141,8 +139,7 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
 
 
 class _Line(logging.Formatter):
-    """Formatter of JSON lines. Ours are made in one step, without a record of `logging`, at a
-    fraction of the cost."""
+    """Formatter of JSON lines. Ours need no record of `logging`: a fraction of the cost."""
 
     def __init__(self, process: str) -> None:
         super().__init__()

@@ -180,8 +180,7 @@ def totals(counter: Counter) -> dict[tuple[str, ...], float]:
 
 
 def bucket_counts(histogram: Histogram) -> dict[float, int]:
-    """Count this process's observations in each bucket, by its upper bound in s, over all
-    labels."""
+    """Count our observations in each bucket, by its upper bound in s, over all labels."""
     upto: dict[float, int] = {}
     for (*_, bound), count in _samples(histogram, "_bucket"):
         upto[float(bound)] = upto.get(float(bound), 0) + int(count)

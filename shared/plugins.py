@@ -38,8 +38,7 @@ class LoadedPlugin(msgspec.Struct, frozen=True):
     made: Any
 
     def refused(self, why: str) -> SettingsError:
-        """Build the error that ends the start because of this plugin. `why` continues a sentence
-        that begins with the plugin's name."""
+        """Build the error that ends the start because of this plugin, `the tool 'x' <why>`."""
         package = f"the package '{self.package} {self.version}'"
         return SettingsError(
             f"the {KINDS[self.group]} {self.name!r} of {package} {why}; "

@@ -37,8 +37,7 @@ class Redactor:
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, secret: str) -> None:
-        """Mask `secret` from now on, also percent-encoded or escaped. A secret of under 4
-        characters is ignored."""
+        """Mask `secret`, also percent-encoded or escaped, unless it has under 4 characters."""
         if len(secret) < _SHORTEST or secret in self._known:
             return
         # A secret also appears as repr, as JSON and percent-encoded in logs of libraries.

@@ -1,5 +1,4 @@
-"""A worker process. `python -m worker` starts it under a guardian; `arq worker.main.WorkerSettings`
-works as well."""
+"""A worker process, for `python -m worker` (guarded) or `arq worker.main.WorkerSettings`."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def main() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """Import `WorkerSettings` on demand: only arq's command needs it, a worker starts without
-    arq."""
+    """Import `WorkerSettings` on demand: only arq's command needs it and arq."""
     if name != "WorkerSettings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from worker.arq.settings import ArqSettings

@@ -1,5 +1,4 @@
-"""Gauges of Redis, the queues and the fleet. Every process exports the same reading, so that
-they exist even without a worker."""
+"""Gauges of Redis, the queues and the fleet: each process exports them, worker or not."""
 
 from __future__ import annotations
 

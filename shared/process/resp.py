@@ -20,8 +20,7 @@ class RespError(Exception):
 
 
 class RespConnection:
-    """One blocking connection. Raises OSError when Redis is unavailable; every wait is at most
-    `timeout_s`."""
+    """One blocking connection. Raises OSError without Redis; no wait is over `timeout_s`."""
 
     def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
         parts = urlsplit(url)
@@ -59,8 +58,7 @@ class RespConnection:
         self._socket.close()
 
     def _encrypt(self, host: str | None, ca_file: str | None) -> None:
-        """Start TLS. Raises ssl.SSLError, an OSError, for a server whose certificate is not that
-        of `host`."""
+        """Start TLS. Raises ssl.SSLError, an OSError, if the certificate is not that of `host`."""
         import ssl  # 5 MB that a guardian without TLS does not need
 
         plain = self._socket

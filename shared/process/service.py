@@ -54,8 +54,7 @@ async def _served(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int
 
 
 def freeze_heap() -> None:
-    """Move everything allocated so far out of the garbage collector's reach (`gc.freeze`). Call
-    once start-up is complete."""
+    """Hide all that was allocated so far from the garbage collector, at the end of the start."""
     gc.freeze()
     gc.set_threshold(_YOUNG, 20, 50)
 

@@ -42,8 +42,7 @@ class StatsReader:
         self._readings = deque([_read_metrics(clock)], maxlen=WINDOW_READINGS)
 
     def read(self) -> ProcessStats:
-        """Return the statistics now: rates over the last two readings, durations over the last
-        minute."""
+        """Return the statistics now: rates over the last readings, durations over a minute."""
         now = _read_metrics(self._clock)
         last, oldest = self._readings[-1].times, self._readings[0].times
         # Rates look back 10 s, durations a minute.
@@ -72,16 +71,14 @@ def _read_metrics(clock: Clock) -> _Reading:
 
 
 def _since(before: Buckets, now: Buckets) -> tuple[int, ...]:
-    """Count the new observations in each bucket of TURN_BUCKETS_S and above them; () when there
-    are none."""
+    """Count new observations in each bucket of TURN_BUCKETS_S and above; () when there are none."""
     bounds = (*TURN_BUCKETS_S, math.inf)
     counts = tuple(now.get(bound, 0) - before.get(bound, 0) for bound in bounds)
     return counts if any(counts) else ()
 
 
 def _worst(before: Buckets, now: Buckets) -> float:
-    """Return the upper bound of the highest bucket with a new observation; above all of them the
-    last bound."""
+    """Return the upper bound of the highest bucket with new observations; not infinity."""
     came = [bound for bound, count in now.items() if count > before.get(bound, 0)]
     highest = max(came, default=0.0)
     return highest if math.isfinite(highest) else max(filter(math.isfinite, now))

@@ -1,5 +1,4 @@
-"""arq's settings, for its own command, which runs a whole worker, and for the jobs of our
-worker."""
+"""arq's settings: for its own command, which runs a whole worker, and for our worker's jobs."""
 
 from __future__ import annotations
 

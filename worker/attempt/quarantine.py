@@ -25,8 +25,7 @@ from worker.lease.lease import Lease
 
 AFTER_CRASHES: Final = 2  # crashes of workers after which work is isolated
 MAX_CHILDREN: Final = 4
-"""Most children of one worker at once. Each has to start a process; many at once would all start
-too slowly."""
+"""Most children of one worker at once. Too many processes would all start too slowly."""
 
 TICK_S: Final = 0.5
 SILENCE_S: Final = 20.0  # without a sign of its event loop, after which a child is killed

@@ -135,8 +135,7 @@ class SubagentAttempt(Attempt):
         return outcome if status == "known" else _count(outcome)
 
     async def _cancelled(self) -> bool:
-        """Return whether the subagent was cancelled, alone or with its conversation: then nothing
-        more of it may be written."""
+        """Return whether it was cancelled, perhaps with its chat: nothing may be written then."""
         return await self.rules.children.state(self.task.id) in (None, "cancelled")
 
     def _drop(self) -> str:

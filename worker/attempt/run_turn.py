@@ -33,8 +33,7 @@ INTERRUPTED: Final = "[interrupted by a newer message]"
 log = logger("turns")
 
 OnCommit = Callable[[str, int], Awaitable[None]]
-"""Called after each commit with the session and the number of entries its conversation has now. An
-error it raises is logged."""
+"""Called after each commit with the session and its number of entries. Its errors are logged."""
 
 AgentCall = Callable[[Conversation, TurnJournal, LiveUpdates], Awaitable[AgentResult]]
 
@@ -49,8 +48,7 @@ class RunTurn(AttemptRules):
     on_commit: OnCommit | None = field(default=None, kw_only=True)
 
     async def __call__(self, lease: Lease) -> None:
-        """End the turn of this lease: commit, release, or dead letter. Raises LeaseLost,
-        RedisAway."""
+        """End the turn: commit, release, or dead letter. Raises LeaseLost, RedisAway."""
         claim, work = lease.claim, lease.claim.turn
         assert work is not None
         crash_point("after_acquire")
@@ -72,8 +70,7 @@ class RunTurn(AttemptRules):
             metrics.TURNS_RUNNING.dec()
 
     def _attempt(self, lease: Lease, work: TurnWork) -> Coroutine[Any, Any, str]:
-        """Return the coroutine that ends the turn. Not one itself: every turn would wait through
-        it."""
+        """Return the coroutine that ends the turn: not one itself, for every turn would wait."""
         try:
             conversation = read_conversation(lease.claim)
         except (BadRecord, BadInput) as exc:
@@ -191,8 +188,7 @@ class TurnAttempt(Attempt):
         *,
         result: AgentResult | None = None,
     ) -> bool:
-        """End the turn. Return whether this call did it, and not an earlier one whose reply was
-        lost."""
+        """End the turn. Return whether this call did, not an earlier one whose reply was lost."""
         rules, work, conversation, claim = self.rules, self.work, self._conversation, self.lease.claim
         line = OutboundMessage(
             content=content,

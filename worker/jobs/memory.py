@@ -31,8 +31,7 @@ async def archive(context: Context, session: str) -> None:
 
 
 async def idle(context: Context, session: str) -> None:
-    """Reduce an idle conversation to its last few entries and remove it from the agenda. Raises
-    TryLater."""
+    """Reduce an idle conversation to its last entries; its agenda entry goes. Raises TryLater."""
     made: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
     keep, unread = made.settings.idle_keep, keeps_crashing(context)

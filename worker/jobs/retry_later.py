@@ -87,7 +87,6 @@ async def _ended_by_drain(limit: asyncio.Timeout, lease: Lease | None) -> AsyncI
 
 
 def wait_after(tries: int) -> float:
-    """Return the seconds before the next try. The last quarter is random, so that jobs that failed
-    together do not come back together."""
+    """Return the seconds before the next try. The random part spreads jobs that failed together."""
     wait_s = min(WAIT_CAP_S, FIRST_WAIT_S * 2.0 ** min(tries - 1, 10))
     return wait_s * random.uniform(0.75, 1.0)

@@ -31,8 +31,7 @@ async def probe(ctx: dict[str, Any], text: str = "") -> str:
 
 
 def _make_job(work: Job) -> Function:
-    """Return arq's form of a job. TryLater becomes another try. The result is not kept, so that the
-    same id can be queued again."""
+    """Return arq's form of a job. TryLater is another try; no result is kept: an id can return."""
 
     @functools.wraps(work)
     async def run(context: dict[str, Any], name: str) -> None:

@@ -40,8 +40,7 @@ POLL_S: Final = 5.0
 SOON_S: Final = 1.0
 JITTER_S: Final = 0.25  # random part of each wait, so that workers do not poll together
 CONCURRENCY: Final = 4
-"""Ticks that one worker runs at once: fewer than the connections of its pool. One file that hangs
-then blocks few others."""
+"""Ticks at once: fewer than pooled connections. A file that hangs blocks few others."""
 
 LATER_MS: Final = 60_000
 COUNT_LIMIT: Final = 250  # of missed ticks that are counted at once
@@ -53,8 +52,7 @@ HEARTBEAT_TEXT: Final = (
 )
 
 ReadHeartbeat = Callable[[str], Awaitable[str]]
-"""Returns the HEARTBEAT.md of a session, `""` when there is none. Raises ToolFailed when it cannot
-be read."""
+"""Returns the HEARTBEAT.md of a session, `""` if none. Raises ToolFailed if unreadable."""
 
 log = logger("ticks")
 
@@ -67,8 +65,7 @@ class TickPlan(NamedTuple):
 
 
 def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronSettings) -> TickPlan:
-    """Return the plan for the tick `tick` at the time `now`, both in ms. At most `late_s` late
-    counts as in time."""
+    """Return the plan for `tick` at `now`, both in ms. At most `late_s` late counts as in time."""
     if now - tick <= settings.late_s * 1000:
         to = next_tick(plan, tick)
         return TickPlan(True, NextTick(to=to, due_ms=to or 0, skip_busy=misfire == "skip"))
@@ -89,8 +86,7 @@ def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronS
 
 
 class Ticker:
-    """Runs due ticks. `heartbeat_s` is the period of heartbeats (0 = they end at their next
-    tick)."""
+    """Runs due ticks. `heartbeat_s` is the period of heartbeats; 0: they end at their next tick."""
 
     def __init__(
         self,

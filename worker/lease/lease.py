@@ -72,8 +72,7 @@ class Lease:
         return self._clock.monotonic() - renewed_at > self._safe_s
 
     async def allow(self) -> None:
-        """Return when the work may go on; wait while it is suspended. Raises the reason that ended
-        the work (see `interrupt`)."""
+        """Return when the work may go on, not while suspended. Raises the reason that ended it."""
         while True:
             if self._reason is not None:
                 raise self._reason
@@ -85,8 +84,7 @@ class Lease:
             await self._renewed.wait()
 
     async def until_suspended(self) -> None:
-        """Return as soon as `suspended` is true: effects that the store cannot fence must end
-        then."""
+        """Return once `suspended` is true: effects that the store cannot fence must end then."""
         while not self.suspended:  # noqa: ASYNC110 (time passes; nothing happens that could set an event)
             await asyncio.sleep(min(CHECK_EVERY_S, self.queue.lease_s / 40))
 
@@ -127,8 +125,7 @@ class Lease:
 
     @contextlib.contextmanager
     def cancelled_by(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Let `interrupt` end the work in this block by calling `cancel`, again and again until the
-        block is left."""
+        """Let `interrupt` end the block by calling `cancel`, again until the block is left."""
         self._cancel = cancel
         if self._reason is not None:
             self._cancel_work()
@@ -150,8 +147,7 @@ class Lease:
 
 
 class _Interruptible:
-    """The context of `Lease.interruptible`. A class because every turn enters one: a generator
-    takes three times as long."""
+    """The context of `interruptible`, a class: a generator takes thrice as long for each turn."""
 
     __slots__ = ("_lease", "_limit_s", "_task", "_timer")
 

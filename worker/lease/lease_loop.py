@@ -96,8 +96,7 @@ class LeaseLoop:
         return max(0, self.subagent_slots - sum(lease.claim.subagent is not None for lease in self._leases))
 
     def find(self, member: str) -> list[Lease]:
-        """Return the leases on `member` under work here. There are two when an older, lost one has
-        not ended yet."""
+        """Return our leases on `member`: two when an older, lost one has not ended yet."""
         return [lease for lease in self._leases if lease.claim.member == member]
 
     async def run(self) -> None:
@@ -162,8 +161,7 @@ class LeaseLoop:
                     lease.interrupt(TurnStopped())
 
     def drain(self) -> None:
-        """Claim nothing more and have running work released at its next border (see
-        `Lease.draining`). `run` then returns."""
+        """Claim nothing more and release work at its next border. `run` then returns."""
         self._draining = True
         for lease in self._leases:
             lease.drain()
@@ -266,8 +264,7 @@ class LeaseLoop:
             self._waits = self._waits_for_subagent_slot = False
 
     def _end_wait(self) -> None:
-        """End the wait of `_claim_next` through the store. Cancelling it could lose a claim that is
-        already on its way."""
+        """End the wait through the store: cancelling it could lose a claim on its way."""
         if self._waits and self._ending is None:
             self._ending = asyncio.create_task(self._send_end_wait())
 

@@ -37,8 +37,7 @@ class SpawnedWorker(NamedTuple):
 
 
 class Guardian:
-    """Starts workers and keeps them running. The first worker reads the settings and sends how many
-    there are to be."""
+    """Starts workers and keeps them running. The first one reads the settings and sends theirs."""
 
     _config: GuardianConfig
 
@@ -93,8 +92,7 @@ class Guardian:
                 first.child.terminate()
 
     def _on_signal(self, *_: object) -> None:
-        """Count a signal. It is handled between two rounds: in the middle of one a worker may be
-        half started."""
+        """Count a signal. It is handled between two rounds: in one a worker may be half started."""
         self._signals_received += 1
 
     def _stop(self, received: int) -> None:

@@ -11,8 +11,7 @@ TICKS_PER_LEASE: Final = 10
 
 
 class GuardianLink:
-    """Tells the guardian that the event loop runs, and learns when the guardian renewed in our
-    place."""
+    """Tells the guardian that the event loop runs; learns when it renewed in our place."""
 
     def __init__(self, link: socket.socket, *, lease_s: float) -> None:
         link.setblocking(False)

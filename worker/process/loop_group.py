@@ -95,7 +95,6 @@ class StopListener:
                     lease.interrupt(TurnStopped())
 
     async def _renew_now(self) -> None:
-        """Renew every lease: the answers carry the stops that were published while we were not
-        subscribed."""
+        """Renew every lease: the answers carry the stops that we missed while not subscribed."""
         for loop in self._loops:
             await loop.renew_once()

@@ -73,8 +73,7 @@ def _receive_exactly(link: socket.socket, size: int) -> bytes:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel kill this process with its parent (Linux). Elsewhere lease and fence end the
-    work."""
+    """Have Linux kill this process with its parent. Elsewhere lease and fence end the work."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             prctl(DEATH_SIGNAL, signal.SIGKILL)

@@ -172,8 +172,7 @@ class WorkerDeps:
         return self._loops
 
     async def start(self) -> None:
-        """Open the health port, subscribe to stops and start the background tasks. Raises
-        SettingsError when the port is in use."""
+        """Open the health port and start the chores. Raises SettingsError if it is in use."""
         await self._health.start()
         limits = await self._models.limits_of()
         self.consolidator = Consolidator(
@@ -200,8 +199,7 @@ class WorkerDeps:
         log.info("worker started", model=model, queues=self.queues, health_port=port)
 
     async def until_connected(self) -> None:
-        """Return when every loop is connected, or after 2 s: a worker that waits for Redis has time
-        for imports."""
+        """Return when all loops are connected, or after 2 s: then there is time for imports."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONNECT_PATIENCE_S):
                 await self._loops_made.wait()
@@ -230,8 +228,7 @@ class WorkerDeps:
         await tracing.stop()
 
     async def run_isolated(self, claim: Claim) -> None:
-        """Run one turn or subagent to its end under the lease of another process. SIGTERM releases
-        it."""
+        """Run one turn or subagent to its end under another's lease. SIGTERM releases it."""
         [loop] = self.make_loops(self._run_turn)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
         try:
@@ -250,8 +247,7 @@ class WorkerDeps:
             await self._memory_jobs.consolidate(session)
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
-        """Drain when a background task fails: that is a bug, and a restart is better than a worker
-        that only half works."""
+        """Drain when a background task fails: a restart is better than a half-working worker."""
         if not task.cancelled() and (error := task.exception()) is not None:
             name = task.get_name()
             log.error("background task failed", task=name, doing="draining", exc_info=error)
@@ -262,8 +258,7 @@ class WorkerDeps:
         os.kill(os.getpid(), signal.SIGTERM)
 
     async def _preload(self) -> None:
-        """Load models and slow imports once the worker is ready. Earlier, a thread that imports
-        would take time from the event loop."""
+        """Load models and slow imports, late: importing takes time from the event loop."""
         await self.until_connected()
         await self._turn_agent.preload()
         if self._settings.tools.web:

@@ -48,8 +48,7 @@ class GuardianConfig(NamedTuple):
         return renewal_period_s(self.lease_s) / 4
 
     def log_event(self, event: str, **values: object) -> None:
-        """Write one line to stderr in the format of the workers' logs: JSON, or text for a
-        person."""
+        """Write a line to stderr in the format of the workers' logs: JSON, or text for a person."""
         if self.readable:
             fields = " ".join(f"{name}={value}" for name, value in values.items())
             line = f"{time.strftime('%H:%M:%S')} [info     ] {event:<24} [guardian] {fields}"
@@ -60,8 +59,7 @@ class GuardianConfig(NamedTuple):
         sys.stderr.write(f"{line}\n")
 
     def send(self, link: socket.socket) -> None:
-        """Send this to the guardian. It goes over the link because it holds a password, which must
-        not be an argument of a process."""
+        """Send this over the link: its password must not be an argument of a process."""
         link.sendall(json.dumps(self._asdict()).encode() + b"\n")
 
     @classmethod
@@ -167,8 +165,7 @@ class WorkerHandle:
         self.started_at = self.last_tick_at = time.monotonic()
         self.dead = False
         self.ticked = False
-        """True once it has run: its settings are valid, its ports were free, its event loop
-        turns."""
+        """True once it has run: its settings are valid, its ports were free."""
         self._leases = WorkerLeases(config.redis_url, config.lease_s, owner)
         self._config = config
         self._proxy_renewed_at = 0.0
@@ -191,8 +188,7 @@ class WorkerHandle:
             self.dead = True
 
     def supervise(self) -> None:
-        """Renew the leases of a worker that is late; kill one that made no progress for
-        `stuck_s`."""
+        """Renew the leases of a late worker; kill one without progress for `stuck_s`."""
         config, pid, now = self._config, self.pid, time.monotonic()
         silent_s, period_s = now - self.last_tick_at, renewal_period_s(config.lease_s)
         rounded_s = round(silent_s, 1)

@@ -24,8 +24,7 @@ from worker.process.worker_deps import WorkerDeps
 
 
 class LateJobs:
-    """Runs plain jobs, and queues those that have a time, in a worker that is ready before arq is
-    imported."""
+    """Runs plain jobs and queues timed ones, in a worker that is ready before arq is imported."""
 
     def __init__(self, deps: WorkerDeps) -> None:
         self._deps = deps
@@ -63,8 +62,7 @@ class LateJobs:
 
 
 def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int) -> None:
-    """Serve these queues (all when none is named) until a SIGTERM has drained them. Raises
-    SettingsError."""
+    """Serve these queues (() is all) until a SIGTERM drained them. Raises SettingsError."""
     loop = event_loop()
     asyncio.set_event_loop(loop)
     configure_process(settings)

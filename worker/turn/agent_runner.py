@@ -105,16 +105,14 @@ def report_fault(where: str, error: BaseException) -> None:
 
 
 class BackgroundSpending:
-    """Counts usage in the background: of calls that were cut short, and of all calls where no
-    budget needs the sum."""
+    """Counts usage in the background: of calls cut short, or where no budget needs the sum."""
 
     def __init__(self, spending: Spending) -> None:
         self._spending = spending
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, session: str, tokens: int, usd: float) -> None:
-        """Start to count, and return. Usage that Redis does not accept within RECORD_TIMEOUT_S is
-        not counted."""
+        """Start to count, and return. What Redis does not accept in RECORD_TIMEOUT_S is lost."""
         task = asyncio.create_task(self._count(session, tokens, usd))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -159,8 +157,7 @@ class ChatBudget:
         self._totals: Spent | None = None
 
     async def refusal(self) -> str | None:
-        """Return the reason why no further call may be made today, or None. Reads the totals unless
-        a call of today has returned them."""
+        """Return why no call may be made today, or None. Reads totals if no call returned them."""
         if not self._limited:
             return None
         if self._totals is None or self._totals.day != self._clock.now_ms() // _DAY_MS:
@@ -174,8 +171,7 @@ class ChatBudget:
         return None
 
     async def count(self, usage: TokenUsage) -> str | None:
-        """Count a call. Return a sentence for the person, once a day, when `warn_at` of a budget is
-        used."""
+        """Count a call. Return a note for the person, once a day, at `warn_at` of a budget."""
         settings, tokens = self._settings, usage.prompt_tokens + usage.completion_tokens
         if not self._limited:
             self._late.add(self._session, tokens, usage.cost_usd)
@@ -196,8 +192,7 @@ class ChatBudget:
         return None
 
     def count_later(self, usage: TokenUsage) -> None:
-        """Count a call that was cut short, in the background. The next call returns the warning, if
-        any is due."""
+        """Count a call that was cut short, in the background. The next call brings a due warning."""
         tokens = usage.prompt_tokens + usage.completion_tokens
         self._late.add(self._session, tokens, self._price(usage))
 

@@ -87,8 +87,7 @@ class Attachments:
 
 
 class TurnAttachments:
-    """The attachments of one turn: of its message and of the messages that join it, which `inner`
-    claims and `joined` holds."""
+    """The attachments of a turn's message and of those that join it (see `inner`, `joined`)."""
 
     def __init__(
         self, attachments: Attachments, workspace: Workspace, inner: Followups, joined: dict[int, JoinedMessage]

@@ -28,8 +28,7 @@ log = logger("turns")
 
 
 class JoinedMessage(msgspec.Struct, frozen=True):
-    """A message that joined a turn: as it was received, and as the model gets it. `message` is None
-    when it cannot be read."""
+    """A message that joined a turn, and its form for the model. `message` is None if unreadable."""
 
     message: InboundMessage | None
     followup: FollowupMessage
@@ -45,8 +44,7 @@ class Conversation(msgspec.Struct, frozen=True):
     history: tuple[TranscriptEntry, ...]
     resume: tuple[LedgerEntry, ...]
     joined: dict[int, JoinedMessage] = {}
-    """The messages that joined the turn, by number, in order. The journal adds those that join
-    while it runs."""
+    """The messages that joined the turn, by number, in order. The journal adds later ones."""
 
     @property
     def session(self) -> str:
@@ -80,13 +78,11 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 class NewerLedger(ShoalError):
-    """A newer release began the turn and wrote a step that this one cannot read. That release must
-    resume it."""
+    """A newer release began the turn with a step that we cannot read, and must resume it."""
 
 
 def read_conversation(claim: Claim) -> Conversation:
-    """Decode the turn of a claim. Raises BadRecord or BadInput for a message that no worker can
-    answer, and NewerLedger."""
+    """Decode a turn. Raises NewerLedger, and BadRecord or BadInput if no worker can answer it."""
     work = claim.turn
     assert work is not None
     message = _resolve_origin(decode_inbound(work.record))
@@ -104,8 +100,7 @@ def read_conversation(claim: Claim) -> Conversation:
 
 
 def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
-    """Decode a message that joined the turn of `claim`. An unreadable one becomes a note for the
-    model."""
+    """Decode a message that joined the turn. An unreadable one becomes a note for the model."""
     assert claim.turn is not None
     try:
         message = _resolve_origin(decode_inbound(record))
@@ -145,8 +140,7 @@ def _decode_step(record: bytes) -> LedgerEntry:
 
 
 def _decode_history(history: Sequence[bytes]) -> list[TranscriptEntry]:
-    """Decode the entries that this release can read. One of a newer release must not silence a
-    chat."""
+    """Decode what this release can read: an entry of a newer one must not silence a chat."""
     try:
         return decode_transcript.every(history)
     except BadRecord:

@@ -1,5 +1,4 @@
-"""The files of one turn: MEMORY.md and HISTORY.md from the store, skills, the session's
-workspace."""
+"""The files of one turn: MEMORY.md, HISTORY.md, skills, and the workspace of the session."""
 
 from __future__ import annotations
 
@@ -181,8 +180,7 @@ class TurnFiles:
                 await self._workspace.write_file(path, text.encode("utf-8"), was=before)
 
     async def copies(self) -> dict[str, bytes]:
-        """Return MEMORY.md, as the model saw it last, and HISTORY.md: for commands, which see only
-        files on disk."""
+        """Return MEMORY.md as the model saw it, and HISTORY.md: commands see only the disk."""
         if (memory := self._memory) is None:
             return {}
         return {MEMORY: memory.seen.text.encode(), HISTORY: (await memory.history()).encode()}
@@ -207,8 +205,7 @@ class TurnFiles:
         return self._memory
 
     def _is_own(self, entry: FileEntry) -> bool:
-        """Return whether a file on disk can be reached: a file of the store or of the operator
-        always wins over one of the same name."""
+        """Return whether a file on disk is in reach: names of the store and the operator win."""
         first, *inside = entry.path.split("/")
         if first == "skills" and inside and inside[0].casefold() in self._skills:
             return False

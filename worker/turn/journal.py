@@ -39,8 +39,7 @@ _KINDS: Final = {
 
 
 class LeaseJournal:
-    """The agent's Journal for one lease. `entries` is the ledger, earlier attempts included; it
-    grows here."""
+    """The agent's Journal for one lease. `entries`, the ledger of all attempts, grows here."""
 
     def __init__(self, lease: Lease, ledgers: Turns | Subagents, entries: Sequence[LedgerEntry]) -> None:
         self.entries = list(entries)
@@ -50,8 +49,7 @@ class LeaseJournal:
         self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None
 
     async def checkpoint(self) -> None:
-        """Wait while the lease is suspended. Raises the reason that ends the work here; a drain
-        ends it at this border."""
+        """Wait while the lease is suspended. Raises what ends the work here, such as a drain."""
         await self.lease.allow()
         if self.lease.draining:
             raise TurnReleased("drain")
@@ -108,14 +106,12 @@ class TurnJournal(LeaseJournal):
         """True when messages that arrive during the turn may join it."""
 
     def reply_sent(self) -> bool:
-        """Return whether the message tool has sent to the turn's own chat, in any attempt, since
-        messages joined last."""
+        """Return whether the message tool has sent to the turn's own chat since the last join."""
         # Called at each delta, and most turns have no entries.
         return bool(self.entries) and self._replies_and_sent()[1]
 
     def pending_reply(self, result: AgentResult) -> str:
-        """Return the final text without the parts that the message tool replaced. The reason why a
-        turn is not finished is kept."""
+        """Return the final text, without parts that the tool replaced if the turn is finished."""
         before, spoken = self._replies_and_sent()
         return "\n\n".join(before) if spoken and result.outcome in ("done", "empty") else result.content
 
@@ -135,8 +131,7 @@ class TurnJournal(LeaseJournal):
         return before, spoken
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
-        """Ask, or keep waiting, and give the lease up until a person answers or `wait_s` is over
-        (see `Journal`)."""
+        """Ask, or keep waiting; give the lease up until an answer or `wait_s` (see `Journal`)."""
         await self.lease.allow()
         async with self._writing:
             crash_point("before_park")
@@ -163,8 +158,7 @@ class TurnJournal(LeaseJournal):
         raise TurnParked(f"{tool!r} waits for a yes")
 
     async def superseded(self) -> bool:
-        """Return whether a newer message has taken the place of the turn. False while Redis cannot
-        be asked."""
+        """Return whether a newer message replaces the turn. False while Redis is unavailable."""
         with contextlib.suppress(RedisAway):
             return await self._turns.superseded(self.lease.claim)
         return False

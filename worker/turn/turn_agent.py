@@ -161,8 +161,7 @@ class TurnAgent:
         return await runner.run("subagent", claim.subagent.preset, spec, tools, journal)
 
     async def read_heartbeat(self, session: str) -> str:
-        """Return the HEARTBEAT.md of a session; `""` when there is none. Raises ToolFailed when its
-        workspace is unavailable."""
+        """Return a session's HEARTBEAT.md, `""` if none. Raises ToolFailed without a workspace."""
         try:
             data = await self.workspaces.workspace_of(session).read_file(HEARTBEAT_FILE)
         except NoSuchFile:
@@ -193,8 +192,7 @@ class TurnAgent:
         self._subagent_toolboxes.add_tool(tool.for_subagents())
 
     async def preload(self) -> None:
-        """Load what the first turn would have to wait for, and log models whose use a budget in
-        dollars cannot count."""
+        """Load what a first turn would wait for; log models that no dollar budget can count."""
         models, budget = self.runner.models, "budget.usd_per_day"
         for name in await models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded=budget, set="model.prices")
@@ -215,8 +213,7 @@ class TurnAgent:
         self._attachments.close()
 
     def _build_tools(self) -> list[Tool]:
-        """Return the tools that every turn has from the start: built-in ones, then those of
-        plugins, which cannot use a built-in name."""
+        """Return the tools of every turn: built-in ones, then plugins', with other names."""
         settings, agent = self._settings, self._settings.agent
         reach, files = ChatPolicy(settings.tools.message_to), settings.media.per_message
         message = MessageTool(reach, self.media, files=files, audit=self._audit)
