@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.channel import Channel
 from shared.clock import SYSTEM_CLOCK
@@ -52,9 +52,7 @@ class Announcer:
             details = {"channels": " ".join(channel.name for channel in self._channels)}
             for channel in self._channels:
                 details |= channel.facts()
-            record = msgspec.structs.replace(
-                self._record, draining=self._draining(), details=details, stats=self._stats.read()
-            )
+            record = replace(self._record, draining=self._draining(), details=details, stats=self._stats.read())
             with contextlib.suppress(RedisAway, Refused):
                 await announce(self._client, record)
             await asyncio.sleep(PRESENCE_EVERY_S)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.commands.command import Command, CommandAnswer, CommandContext
 from gateway.commands.conversation import not_counted
@@ -152,7 +152,7 @@ class CommandRunner:
             return CommandAnswer(f"Sorry, `/{command.name}` did not work. Whoever runs this service can see why.")
         if len(answer.text) <= ANSWER_CHARS:
             return answer
-        return msgspec.structs.replace(answer, text=answer.text[:ANSWER_CHARS] + " …")
+        return replace(answer, text=answer.text[:ANSWER_CHARS] + " …")
 
     async def _queue_jobs(self, change: str, session: str) -> None:
         """Queue the job that a change asks for. If that fails, the sweep archives the conversation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-import msgspec
+from msgspec.structs import replace
 
 from shared.ids import log_id
 from shared.messages.inbound import InboundMessage
@@ -24,7 +24,7 @@ def receive_span(message: InboundMessage) -> Iterator[tuple[InboundMessage, Span
             receipt.set("shoal.session", log_id(message.session))
         traceparent = (current() or fresh()).traceparent
         if message.traceparent != traceparent:
-            message = msgspec.structs.replace(message, traceparent=traceparent)
+            message = replace(message, traceparent=traceparent)
         yield message, receipt
 
 

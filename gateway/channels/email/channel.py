@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.channels.email.compose import compose_mail, message_id
 from gateway.channels.email.mailbox import Mailbox, MailWithheld, RawMail
@@ -151,7 +152,7 @@ class EmailChannel:
                 if until.is_set():
                     return
                 await self._accept_mail(box, uid, inlet)
-                point = msgspec.structs.replace(point, uid=uid)
+                point = replace(point, uid=uid)
                 await self._save(point)
             await box.run(box.wait_for_mail)
 
@@ -170,7 +171,7 @@ class EmailChannel:
             return saved, []
         log.warning("mailbox was recreated", channel=self.name)
         unseen = await box.run(partial(box.unseen_uids, max(saved.began_ms, now_ms - MONTH_MS)))
-        here = msgspec.structs.replace(here, began_ms=saved.began_ms)
+        here = replace(here, began_ms=saved.began_ms)
         return here, [uid for uid in unseen if uid < box.next_uid]
 
     async def _accept_mail(self, box: Mailbox, uid: int, inlet: Inlet) -> None:

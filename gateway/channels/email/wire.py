@@ -17,6 +17,7 @@ from email.policy import Compat32
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.text.incoming import html_to_text
 
@@ -97,7 +98,7 @@ def read_mail(raw: bytes, *, whole: bool = True) -> Mail:
         raise UnreadableMail(type(exc).__name__) from exc
     files = reader.files
     if not whole and files:
-        files[-1] = msgspec.structs.replace(files[-1], whole=False)
+        files[-1] = replace(files[-1], whole=False)
     return Mail(_read_headers(message), text, tuple(files))
 
 

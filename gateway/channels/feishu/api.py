@@ -79,7 +79,8 @@ class FeishuApi:
     async def open(self) -> FeishuIdentity:
         """Return who the bot is. Raises ChannelBroken, NotAccepted, Throttled."""
         try:
-            bot = _decode((await self._calls.call_invisible("GET", "/open-apis/bot/v3/info")).bot, _Bot)
+            reply = await self._calls.call_invisible("GET", "/open-apis/bot/v3/info")
+            bot = _decode(reply.bot, _Bot)
         except PostRefused as exc:
             raise ChannelBroken(
                 f"the app has no bot ({exc.reason}): add one under Features, publish a version"
@@ -100,17 +101,17 @@ class FeishuApi:
         """Send a post and return its id. Raises NotDelivered, ChannelBroken."""
         if post.file is None:
             content = cards.text_content(post) if post.as_plain else cards.card_content(post)
-            id = await self._place_message(post.target, content, post_uuid(post.key), post.reply_to)
+            id = await self._place(post.target, content, post_uuid(post.key), post.reply_to)
             return TEXT + id if content.msg_type == "text" else id
         if 0 < len(post.file.data) <= cards.FILE_BYTES:
             content = await self._upload_file(post.file)
         else:
             content = cards.unsupported_note(post.file)
         if not post.buttons:
-            return await self._place_message(post.target, content, post_uuid(post.key), post.reply_to)
-        await self._place_message(post.target, content, post_uuid(f"{post.key}:file"), post.reply_to)
+            return await self._place(post.target, content, post_uuid(post.key), post.reply_to)
+        await self._place(post.target, content, post_uuid(f"{post.key}:file"), post.reply_to)
         below = cards.text_content(post) if post.as_plain else cards.file_buttons(post)
-        return await self._place_message(post.target, below, post_uuid(post.key), None)
+        return await self._place(post.target, below, post_uuid(post.key), None)
 
     async def edit(self, id: str, post: Post) -> None:
         """Replace a message with a post. Raises NotDelivered, ChannelBroken."""
@@ -122,33 +123,36 @@ class FeishuApi:
                 content = cards.card_content(post).content
                 await self._calls.call("PATCH", f"{MESSAGES}/{id}", json={"content": content})
         except FeishuError as error:
-            if error.code in GONE or error.code in NO_TOPIC:  # of a change, the latter: so often, and no more
+            if error.code in GONE | NO_TOPIC:  # of a change, the latter: so often, and no more
                 raise PostRefused(f"{error.code}: it can be changed no more") from error
             raise map_error(error) from error
 
-    async def _place_message(self, place: PostTarget, content: MessageContent, key: str, reply_to: str | None) -> str:
+    async def _place(self, place: PostTarget, content: MessageContent, key: str, reply_to: str | None) -> str:
         """Post into the topic, as a reply, or into the chat; if the topic is not possible, or the
         replied message is gone, in the next best form."""
         body: dict[str, object] = {"msg_type": content.msg_type, "content": content.content, "uuid": key}
-        answered = place.thread or (reply_to if reply_to and MESSAGE_ID.fullmatch(reply_to) else None)
+        answered, in_topic = place.thread, place.thread is not None
+        if answered is None and reply_to and MESSAGE_ID.fullmatch(reply_to):
+            answered = reply_to
         try:
             if answered is not None:
                 reply = f"/{answered}/reply"
                 try:
-                    return await self._post_message(reply, body | {"reply_in_thread": place.thread is not None})
+                    return await self._post(reply, body | {"reply_in_thread": in_topic})
                 except FeishuError as error:
-                    if place.thread is not None and error.code in NO_TOPIC:
-                        return await self._post_message(reply, body)
+                    if in_topic and error.code in NO_TOPIC:
+                        return await self._post(reply, body)
                     is_unknown = error.code == 230001 and "message_id" in error.msg
                     if error.code not in GONE and not is_unknown:
                         raise
-                    if place.thread is not None:
+                    if in_topic:
                         raise ChatClosed(f"{error.code}: what was asked is gone") from error
-            return await self._post_message("", body | {"receive_id": place.chat_id}, receive_id_type="chat_id")
+            body["receive_id"] = place.chat_id
+            return await self._post("", body, receive_id_type="chat_id")
         except FeishuError as error:
             raise map_error(error) from error
 
-    async def _post_message(self, path: str, body: dict[str, object], **params: str) -> str:
+    async def _post(self, path: str, body: dict[str, object], **params: str) -> str:
         answer = await self._calls.call("POST", MESSAGES + path, json=body, params=params)
         try:
             if id := _decode(answer.data, _Data).message_id:
@@ -175,19 +179,20 @@ class FeishuApi:
             made.add_field(part, file.data, filename=file.name, content_type=file.media_type)
             return made
 
-        return await self._call_for_data("POST", f"/open-apis/im/v1/{path}", form=form)
+        return await self._look_up("POST", f"/open-apis/im/v1/{path}", form=form)
 
     # --- looked up
 
     async def get_items(self, message_id: str) -> tuple[Item, ...]:
         """Return a message, and those forwarded with it. Raises NotDelivered, ChannelBroken."""
-        return (await self._call_for_data("GET", f"{MESSAGES}/{message_id}")).items
+        return (await self._look_up("GET", f"{MESSAGES}/{message_id}")).items
 
     async def is_group(self, chat_id: str) -> bool:
         """Return whether a chat is a group. Raises NotDelivered, ChannelBroken."""
-        return (await self._call_for_data("GET", f"/open-apis/im/v1/chats/{chat_id}")).chat_mode != "p2p"
+        chat = await self._look_up("GET", f"/open-apis/im/v1/chats/{chat_id}")
+        return chat.chat_mode != "p2p"
 
-    async def _call_for_data(self, method: str, path: str, **more: Any) -> _Data:
+    async def _look_up(self, method: str, path: str, **more: Any) -> _Data:
         return _decode((await self._calls.call_invisible(method, path, **more)).data, _Data)
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
@@ -201,7 +206,8 @@ class FeishuApi:
                 yield part
         except FeishuError as refused:
             error = map_error(refused)
-            raise (error if isinstance(error, PostRefused) else NotAccepted(f"no file: {refused}")) from refused
+            gone = isinstance(error, PostRefused)
+            raise (error if gone else NotAccepted(f"no file: {refused}")) from refused
         except (ChannelBroken, MaybeSent) as exc:
             raise NotAccepted(type(exc).__name__) from exc
 

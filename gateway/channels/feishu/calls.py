@@ -85,13 +85,13 @@ class FeishuCalls:
             return await repeatable(self.call(method, path, **more))
         except FeishuError as refused:
             error = map_error(refused)
-            raise (NotAccepted(error.reason) if isinstance(error, MaybeSent) else error) from refused
+            raise NotAccepted(error.reason) if isinstance(error, MaybeSent) else error from refused
 
     async def request_endpoint(self) -> FeishuReply:
         """Return the reply with an address for a connection. Raises FeishuError, NotAccepted."""
+        path, headers = "/callback/ws/endpoint", {"Content-Type": "application/json", "locale": "zh"}
         body = msgspec.json.encode({"AppID": self._app_id, "AppSecret": self._secret})
-        headers = {"Content-Type": "application/json", "locale": "zh"}
-        return await repeatable(self._request("POST", "/callback/ws/endpoint", data=body, headers=headers))
+        return await repeatable(self._request("POST", path, data=body, headers=headers))
 
     async def download(self, path: str, params: Mapping[str, str]) -> AsyncIterator[bytes]:
         """Yield the body of a response with status 200. Raises FeishuError, NotAccepted."""
@@ -99,7 +99,8 @@ class FeishuCalls:
         while True:
             token = await self._valid_token(refused)
             headers = {"Authorization": f"Bearer {token}"}
-            async with self.http.download(self.http.base + path, params=params, headers=headers) as answer:
+            url = self.http.base + path
+            async with self.http.download(url, params=params, headers=headers) as answer:
                 if answer.status == 200:
                     async for part in answer.content.iter_chunked(PART_BYTES):
                         yield part
@@ -150,4 +151,5 @@ def _read_reply(body: bytes) -> FeishuReply:
 
 
 def _error(answer: aiohttp.ClientResponse, reply: FeishuReply) -> FeishuError:
-    return FeishuError(answer.status, reply.code, reply.msg, answer.headers.get("x-ogw-ratelimit-reset"))
+    reset = answer.headers.get("x-ogw-ratelimit-reset")
+    return FeishuError(answer.status, reply.code, reply.msg, reset)

@@ -18,7 +18,7 @@ FILE_BYTES: Final = 30 * 1024 * 1024
 
 _LABEL_CHARS: Final = 60
 _SUMMARY_CHARS: Final = 100
-_IMAGES: Final = frozenset(f"image/{kind}" for kind in ("jpeg", "png", "webp", "gif", "tiff", "bmp"))
+_IMAGES: Final = {f"image/{kind}" for kind in ("jpeg", "png", "webp", "gif", "tiff", "bmp")}
 _TYPES: Final = {
     "application/pdf": "pdf",
     "application/msword": "doc",
@@ -55,7 +55,8 @@ def card_content(post: Post) -> MessageContent:
 def text_content(post: Post) -> MessageContent:
     """Return the plain text, with the buttons as text: every chat accepts it."""
     plain = post.piece.plain if post.piece is not None else ""
-    lines = [plain, "", *(f"- {defuse_mentions(button.says)}" for button in post.buttons)] if post.buttons else [plain]
+    lines = [f"- {defuse_mentions(button.says)}" for button in post.buttons]
+    lines = [plain, "", *lines] if lines else [plain]
     return MessageContent("text", _json({"text": "\n".join(lines)}))
 
 
@@ -86,7 +87,8 @@ def key_content(kind: str, key: str) -> MessageContent:
     """Return an image, or a file of this type, that was uploaded."""
     if kind == "image":
         return MessageContent("image", _json({"image_key": key}))
-    return MessageContent({"opus": "audio", "mp4": "media"}.get(kind, "file"), _json({"file_key": key}))
+    msg_type = {"opus": "audio", "mp4": "media"}.get(kind, "file")
+    return MessageContent(msg_type, _json({"file_key": key}))
 
 
 def _build_card(elements: list[dict[str, Any]], preview: str, post: Post) -> MessageContent:
@@ -102,7 +104,8 @@ def _build_card(elements: list[dict[str, Any]], preview: str, post: Post) -> Mes
         "enable_forward_interaction": False,  # a card that was passed on asks somebody else
         "summary": {"content": summary},
     }
-    return MessageContent("interactive", _json({"schema": "2.0", "config": config, "body": {"elements": elements}}))
+    card = {"schema": "2.0", "config": config, "body": {"elements": elements}}
+    return MessageContent("interactive", _json(card))
 
 
 def _button(button: Button, place: PostTarget) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.channels.feishu.api import FeishuApi
 from gateway.channels.feishu.cipher import decrypt_body, is_same_secret, is_signed
@@ -52,8 +53,9 @@ ABILITIES: Final = Abilities(
     buttons=10,
     media=True,
     threads=True,
-    # Fifty a second and a thousand a minute of each call, new messages and changes apart; five messages a second to one
-    # person, or into one group, there shared by all bots; five changes a second of one card.
+    # Fifty a second and a thousand a minute of each call, new messages and changes apart; five
+    # messages a second to one person, or into one group, there shared by all bots; five changes a
+    # second of one card.
     rates=(
         Rate("bot", 30.0, 20, "posts"),
         Rate("bot", 15.0, 100, "posts"),
@@ -95,15 +97,16 @@ class FeishuChannel:
         secret = settings.app_secret.reveal()
         self._api = api = FeishuApi(settings.app_id, secret, settings.server, timeout_s=settings.timeout_s)
         self.close, self.edit, self.fetch = api.close, api.edit, api.fetch
-        self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), threads=settings.threads)
+        self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), settings.threads)
         self._groups: dict[str, bool] = {}
         self._own_messages: dict[str, bool] = {}
 
     async def open(self) -> None:
-        self._parser = FeishuEventParser(self.name, await self._api.open(), threads=self._settings.threads)
+        self._parser = replace(self._parser, me=await self._api.open())
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        await LongConnectionListener(self._api.connect, partial(self._accept_event, inlet=inlet)).run(until)
+        accept = partial(self._accept_event, inlet=inlet)
+        await LongConnectionListener(self._api.connect, accept).run(until)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.encrypt_key is not None
@@ -131,16 +134,16 @@ class FeishuChannel:
         """Pass an event to the inlet, and return the toast for a pressed button."""
         now_ms = self._clock.now_ms()
         match event.event:
-            case MessageReceived() as received:
-                _remember(self._groups, received.message.chat_id, is_group(received.message.chat_type))
+            case MessageReceived(message) as received:
+                _remember(self._groups, message.chat_id, is_group(message.chat_type))
                 parsed = self._parser.parse_message(event.header, received, now_ms=now_ms)
                 if parsed is not None:
                     await inlet.take(await self._complete_message(parsed))
             case MessageRecalled() as recalled:
                 await self._accept_recall(recalled, inlet, now_ms)
             case CardPressed() as pressed:
-                message = self._parser.parse_press(event.header, pressed, now_ms=now_ms)
-                return _toast(message, await inlet.take(message)) if message is not None else b"{}"
+                press = self._parser.parse_press(event.header, pressed, now_ms=now_ms)
+                return _toast(press, await inlet.take(press)) if press is not None else b"{}"
         return None
 
     async def _complete_message(self, parsed: ParsedMessage) -> PlatformMessage:
@@ -149,13 +152,18 @@ class FeishuChannel:
         if message.own or message.from_bot:
             return message
         try:
-            if message.group and not message.addressed and parsed.parent and self._is_group_read(inbound.chat_id):
-                message = msgspec.structs.replace(message, addressed=await self._is_own_message(parsed.parent))
-            if parsed.is_forward and (message.addressed or self._is_group_read(inbound.chat_id)):
-                items = [one for one in await self._api.get_items(inbound.id) if one.message_id != inbound.id]
-                text = forwarded_text([(one.sender.id or "", one.msg_type, one.body.content or "") for one in items])
-                if text:
-                    message = msgspec.structs.replace(message, message=msgspec.structs.replace(inbound, content=text))
+            is_read = self._is_group_read(inbound.chat_id)
+            if message.group and not message.addressed and parsed.parent and is_read:
+                message = replace(message, addressed=await self._is_own_message(parsed.parent))
+            if parsed.is_forward and (message.addressed or is_read):
+                items = await self._api.get_items(inbound.id)
+                parts = [
+                    (one.sender.id or "", one.msg_type, one.body.content or "")
+                    for one in items
+                    if one.message_id != inbound.id
+                ]
+                if text := forwarded_text(parts):
+                    message = replace(message, message=replace(inbound, content=text))
         except (NotDelivered, ChannelBroken) as exc:
             log.warning("message not looked up", channel=self.name, reason=str(exc))
         return message
@@ -177,13 +185,14 @@ class FeishuChannel:
         try:
             found = next(iter(await self._api.get_items(recalled.message_id)), None)
             if recalled.chat_id not in self._groups:
-                _remember(self._groups, recalled.chat_id, await self._api.is_group(recalled.chat_id))
+                group = await self._api.is_group(recalled.chat_id)
+                _remember(self._groups, recalled.chat_id, group)
         except (NotDelivered, ChannelBroken) as exc:
             log.warning("recall not accepted", channel=self.name, reason=str(exc))
             return
         message = Message(recalled.message_id, recalled.chat_id)
         if found is not None:
-            message = msgspec.structs.replace(message, root_id=found.root_id, thread_id=found.thread_id)
+            message = replace(message, root_id=found.root_id, thread_id=found.thread_id)
         await inlet.on_delete(
             InboundMessage(
                 channel=self.name,
@@ -212,7 +221,8 @@ def _toast(message: PlatformMessage, verdict: InletVerdict) -> bytes:
     """Return a line that is shown for a moment."""
     well = verdict in ("taken", "command", "duplicate")
     content = f"✓ {message.message.content[:60]}" if well else "✗"
-    return msgspec.json.encode({"toast": {"type": "success" if well else "error", "content": content}})
+    toast = {"type": "success" if well else "error", "content": content}
+    return msgspec.json.encode({"toast": toast})
 
 
 def _json_reply(body: bytes) -> HookAnswer:

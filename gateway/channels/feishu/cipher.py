@@ -35,7 +35,8 @@ class _EncryptedBody(msgspec.Struct, frozen=True):
 def decrypt_body(encrypt_key: str, body: bytes) -> bytes:
     """Return the decrypted body. Raises msgspec.DecodeError, the same for every problem."""
     try:
-        data = base64.b64decode(msgspec.json.decode(body, type=_EncryptedBody).encrypt, validate=True)
+        encrypted = msgspec.json.decode(body, type=_EncryptedBody).encrypt
+        data = base64.b64decode(encrypted, validate=True)
         if len(data) < 2 * _BLOCK or len(data) % _BLOCK:
             raise ValueError("no whole blocks")
         key = hashlib.sha256(encrypt_key.encode()).digest()
@@ -50,7 +51,7 @@ def decrypt_body(encrypt_key: str, body: bytes) -> bytes:
 
 def is_signed(encrypt_key: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
     """Return whether it was signed within the last five minutes. Header names are in lower case."""
-    at, nonce, given = headers.get(SIGNED_AT, ""), headers.get(NONCE, ""), headers.get(SIGNATURE, "")
+    at, nonce, given = (headers.get(name, "") for name in (SIGNED_AT, NONCE, SIGNATURE))
     if not _SECONDS.fullmatch(at) or abs(now_s - int(at)) > OLD_S:
         return False
     return is_same_secret(given, signature(encrypt_key, at, nonce, body))
@@ -58,7 +59,8 @@ def is_signed(encrypt_key: str, headers: Mapping[str, str], body: bytes, *, now_
 
 def signature(encrypt_key: str, at: str, nonce: str, body: bytes) -> str:
     """Return the signature header for a body; `at` is the time in seconds."""
-    return hashlib.sha256((at + nonce + encrypt_key).encode(errors="surrogatepass") + body).hexdigest()
+    signed = (at + nonce + encrypt_key).encode(errors="surrogatepass") + body
+    return hashlib.sha256(signed).hexdigest()
 
 
 def is_same_secret(given: str, known: str) -> bool:

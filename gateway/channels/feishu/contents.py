@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -49,7 +49,7 @@ class MentionNames(msgspec.Struct, frozen=True):
         known = {one.key: one for one in mentions if one.key}
         return MentionNames(
             {key: " ".join((one.name or "somebody").split()) for key, one in known.items()},
-            frozenset(key for key, one in known.items() if one.id is not None and our_id == one.id.open_id != ""),
+            frozenset(key for key, one in known.items() if one.id and our_id == one.id.open_id != ""),
         )
 
     def replace_keys(self, text: str) -> str:
@@ -94,7 +94,7 @@ def read_content(message_id: str, kind: str, content: str, names: MentionNames) 
     return ReadContent(_placeholder(kind, found, names))
 
 
-def forwarded_text(items: Sequence[tuple[str, str, str]]) -> str:
+def forwarded_text(items: Iterable[tuple[str, str, str]]) -> str:
     """Return messages that were forwarded together, each given as sender, type and content."""
     parts = []
     for sender, kind, content in items:
@@ -115,20 +115,23 @@ def _placeholder(kind: str, body: Mapping[str, Any], names: MentionNames) -> str
             return "\n".join([f"[vote: {_str(body, 'topic')}]", *(f"- {one}" for one in options)])
         case "todo":
             summary = body.get("summary")
-            return f"[task] {_read_post('', summary if isinstance(summary, dict) else {}, names).text}".strip()
+            post = _read_post("", summary if isinstance(summary, dict) else {}, names)
+            return f"[task] {post.text}".strip()
     if kind in _PLACEHOLDERS:
-        return _PLACEHOLDERS[kind].format_map(defaultdict(str, {key: _str(body, key) for key in body}))
+        words = defaultdict(str, {key: _str(body, key) for key in body})
+        return _PLACEHOLDERS[kind].format_map(words)
     return f"[{kind}]" if _TYPE.fullmatch(kind) else ""
 
 
 def _read_post(message_id: str, body: Mapping[str, Any], names: MentionNames) -> ReadContent:
     """Return rich text: lines of parts. Some clients nest it by language."""
     if "content" not in body:
-        body = next((one for one in body.values() if isinstance(one, dict) and "content" in one), {})
+        nested = (one for one in body.values() if isinstance(one, dict) and "content" in one)
+        body = next(nested, {})
     lines, files = [_str(body, "title")], list[RemoteFile]()
     for line in _list(body.get("content")):
-        parts = [part for part in _list(line) if isinstance(part, dict)]
-        lines.append("".join(_part_text(part) for part in parts))
+        parts = _dicts(line)
+        lines.append("".join(map(_part_text, parts)))
         files += [one for part in parts for one in _post_files(message_id, part)]
     return ReadContent(names.replace_keys("\n".join(lines).strip()), tuple(files))
 
@@ -168,9 +171,9 @@ def _part_text(part: Mapping[str, Any]) -> str:
 def _card_lines(elements: object) -> Iterator[str]:
     """Yield the lines of a card, as messages contain it: lines of parts."""
     for line in _list(elements):
-        parts = [part for part in _list(line) if isinstance(part, dict)]
-        inner = [one for part in parts for one in _list(part.get("elements")) if isinstance(one, dict)]
-        yield "".join(_part_text(part) for part in [*parts, *inner])
+        parts = _dicts(line)
+        inner = [one for part in parts for one in _dicts(part.get("elements"))]
+        yield "".join(map(_part_text, [*parts, *inner]))
 
 
 def _file_content(
@@ -180,12 +183,17 @@ def _file_content(
     resource = _str(body, key)
     if not _RESOURCE.fullmatch(resource):
         return ReadContent()
-    return ReadContent(files=(RemoteFile(handle=f"{message_id}/{form}/{resource}", name=name, media_type=media_type),))
+    handle = f"{message_id}/{form}/{resource}"
+    return ReadContent(files=(RemoteFile(handle=handle, name=name, media_type=media_type),))
 
 
 def _str(body: Mapping[str, Any], key: str) -> str:
     value = body.get(key)
     return value if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in _list(value) if isinstance(one, dict)]
 
 
 def _list(value: object) -> list[Any]:

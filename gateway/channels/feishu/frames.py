@@ -53,14 +53,14 @@ def read_frame(data: bytes) -> FeishuFrame:
         found = _Message.FromString(data)
     except DecodeError as exc:
         raise UnreadableFrame("bytes that are not a frame") from exc
-    fields = {name: getattr(found, name) for name in FeishuFrame.__struct_fields__ if name != "headers"}
+    fields = {name: getattr(found, name) for name in _FIELDS if name != "headers"}
     return FeishuFrame(headers=tuple((one.key, one.value) for one in found.headers), **fields)
 
 
 def write_frame(frame: FeishuFrame) -> bytes:
     """Encode a frame."""
     message = _Message(headers=[{"key": key, "value": value} for key, value in frame.headers])
-    for name in FeishuFrame.__struct_fields__:
+    for name in _FIELDS:
         # The vendor requires the numbers, also when they are 0; the rest is left out when empty.
         if name != "headers" and (name in _NUMBERS or getattr(frame, name)):
             setattr(message, name, getattr(frame, name))
@@ -77,7 +77,8 @@ class FramePieces:
 
     def whole(self, frame: FeishuFrame) -> bytes | None:
         """The payload when this was the last piece of it, else None. Raises UnreadableFrame."""
-        total, number, id = _count(frame.header("sum")), _count(frame.header("seq")), frame.header("message_id")
+        total, number = _count(frame.header("sum")), _count(frame.header("seq"))
+        id = frame.header("message_id")
         if total <= 1:
             return frame.payload
         if number >= total or total > 10_000:
@@ -100,6 +101,7 @@ def _count(text: str) -> int:
     return int(text)
 
 
+_FIELDS: Final = FeishuFrame.__struct_fields__
 _NUMBERS: Final = ("seq_id", "log_id", "service", "method")
 
 
@@ -112,11 +114,12 @@ def _message_class() -> Any:
     header, frame = file.message_type.add(name="Header"), file.message_type.add(name="Frame")
     optional, repeated = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
     of = FieldDescriptorProto
+    text = of.TYPE_STRING
     for number, name in enumerate(("key", "value"), start=1):
-        header.field.add(name=name, number=number, type=of.TYPE_STRING, label=optional)
+        header.field.add(name=name, number=number, type=text, label=optional)
     numbers = (of.TYPE_UINT64, of.TYPE_UINT64, of.TYPE_INT32, of.TYPE_INT32)
-    kinds = (*numbers, of.TYPE_MESSAGE, of.TYPE_STRING, of.TYPE_STRING, of.TYPE_BYTES, of.TYPE_STRING)
-    for number, (name, kind) in enumerate(zip(FeishuFrame.__struct_fields__, kinds, strict=True), start=1):
+    kinds = (*numbers, of.TYPE_MESSAGE, text, text, of.TYPE_BYTES, text)
+    for number, (name, kind) in enumerate(zip(_FIELDS, kinds, strict=True), start=1):
         field = frame.field.add(name=name, number=number, type=kind, label=optional)
         if name == "headers":
             field.label, field.type_name = repeated, ".shoal.feishu.Header"

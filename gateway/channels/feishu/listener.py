@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from aiohttp import ClientError, ClientWebSocketResponse, ClientWSTimeout, WSMsgType, WSServerHandshakeError
+from msgspec.structs import replace
 
 from gateway.channels.feishu.calls import FeishuCalls
 from gateway.channels.feishu.frames import (
@@ -99,11 +100,8 @@ class LongConnection:
         """Report the outcome of an event. If the connection is gone, Feishu repeats the event."""
         took_ms = str(round((time.monotonic() - began_at) * 1000))
         body = _Ack(code, base64.b64encode(data).decode() if data is not None else "")
-        await self._send(
-            msgspec.structs.replace(
-                frame, headers=(*frame.headers, ("biz_rt", took_ms)), payload=msgspec.json.encode(body)
-            )
-        )
+        headers = (*frame.headers, ("biz_rt", took_ms))
+        await self._send(replace(frame, headers=headers, payload=msgspec.json.encode(body)))
 
     async def close(self) -> None:
         await cancel_all([self._pinging])
@@ -143,7 +141,8 @@ async def open_connection(calls: FeishuCalls) -> LongConnection:
         headers: Mapping[str, str] = exc.headers or {}
         codes = [headers.get(name, "") for name in ("handshake-autherrcode", "handshake-status")]
         numbers = [int(code) for code in codes if code.isascii() and code.isdigit() and code != "0"]
-        raise map_connect_error(FeishuError(exc.status, numbers[0] if numbers else exc.status)) from exc
+        code = numbers[0] if numbers else exc.status
+        raise map_connect_error(FeishuError(exc.status, code)) from exc
     except (ClientError, TimeoutError) as exc:
         raise NotAccepted(f"no connection: {type(exc).__name__}") from exc
     low, high = PINGS_S

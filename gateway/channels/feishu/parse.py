@@ -61,7 +61,7 @@ class FeishuEventParser(Struct, frozen=True):
             return None
         if not MESSAGE_ID.fullmatch(message.message_id):
             return None
-        mentions, kind = message.mentions or (), message.message_type or ""
+        mentions, kind, parent = message.mentions or (), message.message_type or "", message.parent_id
         names = MentionNames.of(mentions, self.me.open_id)
         words = read_content(message.message_id, kind, message.content or "", names)
         if not words.text.strip() and not words.files:
@@ -87,7 +87,7 @@ class FeishuEventParser(Struct, frozen=True):
                 from_bot=not own and received.sender.sender_type != "user",
                 files=words.files,
             ),
-            parent=message.parent_id if message.parent_id and MESSAGE_ID.fullmatch(message.parent_id) else None,
+            parent=parent if parent and MESSAGE_ID.fullmatch(parent) else None,
             is_forward=kind == FORWARDED,
         )
 
@@ -117,9 +117,9 @@ class FeishuEventParser(Struct, frozen=True):
 
     def thread_id(self, message: Message, *, group: bool) -> str | None:
         """Return a message's topic, named by its first message; in a group it may start one."""
-        first = message.root_id if message.root_id and MESSAGE_ID.fullmatch(message.root_id) else message.message_id
         if message.thread_id:
-            return first
+            root = message.root_id
+            return root if root and MESSAGE_ID.fullmatch(root) else message.message_id
         return message.message_id if self.threads and group else None
 
     def _is_ours(self, header: EventHeader) -> bool:

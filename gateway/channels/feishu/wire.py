@@ -94,7 +94,8 @@ class FeishuEvent(Struct, frozen=True):
         """The chat it is about: its events are accepted in order."""
         if isinstance(self.event, CardPressed):
             return self.event.context.open_chat_id or ""
-        return (self.event.message if isinstance(self.event, MessageReceived) else self.event).chat_id
+        event = self.event.message if isinstance(self.event, MessageReceived) else self.event
+        return event.chat_id
 
 
 class UrlCheck(Struct, frozen=True):
@@ -125,7 +126,8 @@ def read_event(body: bytes) -> FeishuEvent | UrlCheck | EventHeader | None:
     form. Raises msgspec.DecodeError."""
     envelope = _envelope.decode(body)
     if envelope.header is UNSET:
-        return UrlCheck(envelope.challenge, envelope.token) if envelope.type == "url_verification" else None
+        is_check = envelope.type == "url_verification"
+        return UrlCheck(envelope.challenge, envelope.token) if is_check else None
     kind = _KINDS.get(envelope.header.event_type)
     if kind is None:
         return envelope.header

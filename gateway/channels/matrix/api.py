@@ -81,7 +81,7 @@ class MatrixApi:
         query = {"filter": msgspec.json.encode(only).decode(), "timeout": str(int(wait_s * 1000))}
         if since:
             query["since"] = since
-        body = await self._call_repeatable("GET", client_path("sync"), query=query, timeout_s=wait_s + timeout_s)
+        body = await self._ask("GET", client_path("sync"), query=query, timeout_s=wait_s + timeout_s)
         try:
             return read_sync(body)
         except (msgspec.DecodeError, RecursionError) as exc:
@@ -95,7 +95,7 @@ class MatrixApi:
     async def get_event(self, room: str, id: str) -> EventSummary | None:
         """Return a summary of an event; None if it does not exist or is not visible to us."""
         try:
-            body = await self._call_repeatable("GET", client_path("rooms", room, "event", id))
+            body = await self._ask("GET", client_path("rooms", room, "event", id))
         except PostRefused:
             return None
         event = read_event(body)
@@ -107,14 +107,15 @@ class MatrixApi:
         return {user: profile.display_name or "" for user, profile in found.joined.items()}
 
     async def join_room(self, room: str) -> None:
-        await self._call_repeatable("POST", client_path("rooms", room, "join"), json={})
+        await self._ask("POST", client_path("rooms", room, "join"), json={})
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file. Raises NotDelivered."""
         where = MXC.fullmatch(file.handle)
         if where is None:
             raise PostRefused("that is no address of a file")
-        path = client_path("download", where[1], where[2]).replace("/client/v3/", "/client/v1/media/", 1)
+        path = client_path("download", where[1], where[2])
+        path = path.replace("/client/v3/", "/client/v1/media/", 1)
         try:
             async for part in self._http.stream(path):
                 yield part
@@ -126,8 +127,9 @@ class MatrixApi:
     async def send(self, post: Post) -> str:
         """Send a post and return the event's id. The transaction id makes a repeat from the same
         device a single event. Raises NotDelivered."""
-        content = {**await self._event_content(post), **_reply_relation(post), KEY: transaction_id(post.key)}
-        return await self._send_event(post, transaction_id(post.key), content)
+        key = transaction_id(post.key)
+        content = {**await self._event_content(post), **_reply_relation(post), KEY: key}
+        return await self._send_event(post, key, content)
 
     async def edit(self, id: str, post: Post) -> None:
         """Replace a message with a post. Raises NotDelivered."""
@@ -140,7 +142,8 @@ class MatrixApi:
 
     async def find(self, post: Post) -> str | None:
         """Return our message with this key among our newest PAGE there. Raises NotDelivered."""
-        page = await self._read_page(post.target.chat_id, {"types": [MESSAGE], "senders": [self.me]}, {})
+        only = {"types": [MESSAGE], "senders": [self.me]}
+        page = await self._read_page(post.target.chat_id, only, {})
         for event in read_events(page.chunk):
             if event.content.key == transaction_id(post.key):
                 return event.event_id
@@ -149,12 +152,12 @@ class MatrixApi:
     async def send_notice(self, room: str, key: str, text: str) -> None:
         """Post a notice of the channel itself. Raises NotDelivered."""
         content = {"msgtype": "m.notice", "body": text, "m.mentions": {}}
-        await self._call_room("rooms", room, "send", MESSAGE, transaction_id(key), json=content)
+        await self._put("rooms", room, "send", MESSAGE, transaction_id(key), json=content)
 
     async def typing(self, target: PostTarget) -> None:
         """Show for a few seconds that an answer is under way. Raises NotDelivered."""
         typing = {"typing": True, "timeout": TYPING_MS}
-        await self._call_room("rooms", target.chat_id, "typing", self.me, json=typing, timeout_s=3.0)
+        await self._put("rooms", target.chat_id, "typing", self.me, json=typing, timeout_s=3.0)
 
     async def _event_content(self, post: Post) -> dict[str, Any]:
         """Return an event's content; the empty `m.mentions` keeps it from mentioning anyone."""
@@ -167,7 +170,7 @@ class MatrixApi:
         return content
 
     async def _file_content(self, file: File) -> dict[str, Any]:
-        body = await self._call_repeatable(
+        body = await self._ask(
             "POST",
             "/_matrix/media/v3/upload",
             query={"filename": file.name},
@@ -187,7 +190,7 @@ class MatrixApi:
         }
 
     async def _send_event(self, post: Post, transaction: str, content: Mapping[str, Any]) -> str:
-        body = await self._call_room("rooms", post.target.chat_id, "send", MESSAGE, transaction, json=content)
+        body = await self._put("rooms", post.target.chat_id, "send", MESSAGE, transaction, json=content)
         try:
             if id := _decode(body).event_id:
                 return id
@@ -195,7 +198,7 @@ class MatrixApi:
             raise MaybeSent(exc.reason) from exc
         raise MaybeSent("an answer that cannot be read")
 
-    async def _call_room(self, *path: str, **more: Any) -> bytes:
+    async def _put(self, *path: str, **more: Any) -> bytes:
         """PUT something into a room."""
         try:
             return await self._http.call("PUT", client_path(*path), **more)
@@ -207,13 +210,13 @@ class MatrixApi:
             raise _map_error(error) from error
 
     async def _read(self, *path: str, query: Mapping[str, str] | None = None) -> Reply:
-        return _decode(await self._call_repeatable("GET", client_path(*path), query=query))
+        return _decode(await self._ask("GET", client_path(*path), query=query))
 
     async def _read_page(self, room: str, only: Mapping[str, Any], points: Mapping[str, str]) -> Reply:
-        query = {"dir": "b", "limit": str(PAGE), "filter": msgspec.json.encode(only).decode(), **points}
-        return await self._read("rooms", room, "messages", query=query)
+        query = {"dir": "b", "limit": str(PAGE), "filter": msgspec.json.encode(only).decode()}
+        return await self._read("rooms", room, "messages", query={**query, **points})
 
-    async def _call_repeatable(self, method: str, path: str, **more: Any) -> bytes:
+    async def _ask(self, method: str, path: str, **more: Any) -> bytes:
         """Run a call that is safe to repeat, so an unclear outcome counts as a failure."""
         try:
             return await repeatable(self._http.call(method, path, **more))

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.channels.matrix.api import MatrixApi
 from gateway.channels.matrix.http import MatrixHttp
@@ -101,7 +102,8 @@ class MatrixChannel:
             return saved.since
         sync = await self._api.sync("", 0, self._settings.timeout_s)
         self._unsaved_start = self._cursor_at(sync.next_batch)
-        await self._reader.accept(Sync(sync.next_batch, msgspec.structs.replace(sync.rooms, join={})), "", inlet)
+        invitations = Sync(sync.next_batch, replace(sync.rooms, join={}))
+        await self._reader.accept(invitations, "", inlet)
         await self._save(sync.next_batch)
         return sync.next_batch
 

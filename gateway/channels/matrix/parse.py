@@ -73,7 +73,8 @@ def start_after_join(events: Sequence[Event], me: str) -> int | None:
     for number, event in enumerate(events):
         if event.type != MEMBER or event.state_key != me:
             continue
-        before = event.unsigned.prev_content.membership if event.unsigned and event.unsigned.prev_content else ""
+        previous = event.unsigned.prev_content if event.unsigned else None
+        before = previous.membership if previous else ""
         if event.content.membership == "invite":
             start = number + 1
         elif event.content.membership == "join" and before != "join":
@@ -163,6 +164,7 @@ def _mentions_us(content: Content, me: str) -> bool:
 
 def _strip_own_mention(text: str, me: str, name: str) -> str:
     """Remove a leading or trailing mention of the bot: it only addresses us."""
-    names = "|".join([re.escape(me), re.escape(me.partition(":")[0]), *([f"@?{re.escape(name)}"] if name else [])])
-    shorter = re.sub(rf"^(?:{names})(?=[\s,:]|$)[\s,:]*|\s+(?:{names})$", "", text, flags=re.IGNORECASE).strip()
+    names = f"{re.escape(me)}|{re.escape(me.partition(':')[0])}{f'|@?{re.escape(name)}' if name else ''}"
+    pattern = rf"^(?:{names})(?=[\s,:]|$)[\s,:]*|\s+(?:{names})$"
+    shorter = re.sub(pattern, "", text, flags=re.IGNORECASE).strip()
     return shorter or text

@@ -67,7 +67,8 @@ class SyncReceiver:
         NotAccepted and Throttled: then the same batch is requested again, and messages already
         accepted are recognised by their ids."""
         for room, invited in sync.rooms.invite.items():
-            await self._follow_invitation(room, inviter(list(read_events(invited.invite_state.events)), self._api.me))
+            events = list(read_events(invited.invite_state.events))
+            await self._follow_invitation(room, inviter(events, self._api.me))
         for room, joined in sync.rooms.join.items():
             for event in await self._new_events(room, joined, since):
                 await self._accept_event(room, event, inlet)
@@ -83,7 +84,7 @@ class SyncReceiver:
             await self._api.join_room(room)
         except Throttled:
             raise
-        except NotDelivered as exc:  # the room's own server may be gone; that must not stop all others
+        except NotDelivered as exc:  # the room's own server may be gone: that must not stop others
             log.warning("room not entered", reason=exc.reason, **who)
 
     def _may_speak_alone(self, user: str) -> bool:
@@ -127,13 +128,13 @@ class SyncReceiver:
         this, me = summarize_event(event), self._api.me
         self._remember(event.event_id, this)
         original = replaced_id(event)
-        first = await self._find_event(room, original) if original is not None and event.sender != me else None
+        first = await self._find_event(room, original) if original and event.sender != me else None
         try:
             members = await self._room_members(room)
         except PostRefused:
             return  # we are not in there any more
         answers = (first or this).answers
-        answered = await self._find_event(room, answers) if answers is not None and len(members) > 2 else None
+        answered = await self._find_event(room, answers) if answers and len(members) > 2 else None
         author = answered.sender if answered else None
         message = parse_event(self._channel, room, event, members, me, first=first, answered=author)
         if message is not None:

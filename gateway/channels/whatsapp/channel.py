@@ -7,6 +7,7 @@ import hmac
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.channels.unsupported import cannot_edit, cannot_find, cannot_listen
 from gateway.channels.whatsapp.api import WhatsAppApi
@@ -97,7 +98,7 @@ class WhatsAppChannel:
             return HookAnswer(400)
         written_at = {WRITTEN_AT: str(self._clock.now_ms())}
         for message in call.messages:
-            await inlet.take(msgspec.structs.replace(message, notes={**message.notes, **written_at}))
+            await inlet.take(replace(message, notes={**message.notes, **written_at}))
         for failed in call.failed:
             # Nothing is sent again: the line is not known any more.
             DELIVERY_FAILED_LATER.labels(self.name).inc()
