@@ -34,10 +34,8 @@ async def check(names: Sequence[str], _: asyncio.Event) -> int:
 
 
 async def main(names: Sequence[str], stop: asyncio.Event) -> None:
-    """Run these channels until `stop` is set; without names the web chat and every chat platform
-    that is on.
-
-    Raises SettingsError when something it needs is missing or taken."""
+    """Run these channels until `stop` is set; without names the web chat and every platform that is
+    on. Raises SettingsError when something it needs is missing or taken."""
     settings = load()
     for secret in secrets_of(settings):
         log.redact(secret)

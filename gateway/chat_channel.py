@@ -28,11 +28,9 @@ CLOSE_S: Final = 1.0
 
 
 class ChatChannel:
-    """One channel of a process, with the settings `[channels.<name>]`. Making it connects to
-    nothing, and raises SettingsError, one line a problem, when they do not fit.
-
-    Its lines go out by delivery, under a lease, whichever replica has the chat.
-    """
+    """One channel of a process, with `[channels.<name>]`. Making it connects to nothing, and raises
+    SettingsError, one line a problem. Its lines go out by delivery, whichever replica has the
+    chat."""
 
     def __init__(
         self, name: str, settings: Settings, client: RedisClient, hooks: WebhookServer, *, clock: Clock = SYSTEM_CLOCK
@@ -70,8 +68,7 @@ class ChatChannel:
         return facts | ({channel_why(self.name): self.why_off} if self.why_off else {})
 
     async def listen(self, sink: Ingress, draining: asyncio.Event) -> None:
-        """Open, listen and deliver until `draining`. A fault of the platform ends neither this
-        channel nor another: it is opened again."""
+        """Open, listen and deliver until `draining`; after a fault of the platform, again."""
         try:
             while await open_platform(self._platform, self._state, draining):
                 await self._run_opened(sink, draining)

@@ -12,10 +12,8 @@ from shared.store.sessions.session import Change, SessionState
 
 
 class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The input of a command: the message, the text after its word, and the state of the session.
-
-    `client` is for commands of packages, which are made without arguments.
-    """
+    """The input of a command: a message, the text after its word, and the state of its session.
+    `client` is for commands of packages, which are made without arguments."""
 
     message: InboundMessage
     argument: str
@@ -54,11 +52,8 @@ class Command(Protocol):
 
     async def answer(self, context: CommandContext) -> CommandAnswer:
         """Return the answer, and change nothing: the caller makes the change, once. May be called
-        more than once for one message.
-
-        Raises BadInput, Refused, RedisAway; any other error is logged, and the person gets an
-        apology.
-        """
+        more than once for one message. Raises BadInput, Refused, RedisAway; any other error is
+        logged, and the person gets an apology."""
         ...
 
 

@@ -23,8 +23,7 @@ async def answer_new(context: CommandContext) -> CommandAnswer:
 
 
 async def answer_stop(context: CommandContext) -> CommandAnswer:
-    """End the turn at the head and all background jobs of the chat. The text that the turn has
-    written is kept; messages that wait are answered."""
+    """End the turn, whose text is kept, and all background jobs; answer waiting messages."""
     state = context.state
     text = "Stopped." if state.turn or state.subagents else "Nothing is running."
     if state.turn and (waiting := len(state.waiting) - 1 - state.joined):

@@ -85,8 +85,7 @@ async def _answer_help(commands: Mapping[str, Command], _: CommandContext) -> st
 
 
 def plugin_commands(plugins: PluginSettings) -> list[Command]:
-    """Load the commands of installed packages, in the order of their names. Raises SettingsError
-    for one that cannot be made or whose name cannot be typed."""
+    """Load the commands of packages, by name. Raises SettingsError for one that does not fit."""
     loaded = load_plugins("shoal.commands", off=plugins.off, reserved=(*OWN, "pair"))
     for plugin in loaded:
         if (why := _fault_of(plugin)) is not None:

@@ -33,8 +33,7 @@ class ApprovalDesk:
         self._clock = clock
 
     async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> ApprovalOutcome:
-        """Answer the question `id` in the name of `sender`; with `digest` only for exactly those
-        arguments. Raises RedisAway."""
+        """Answer the question `id`, with `digest` only for those arguments. Raises RedisAway."""
         # Read first: the record names the tool, and a settled question cannot be read any more.
         question = await self._approvals.open_question(session, id)
         for _ in range(TRIES):

@@ -75,10 +75,8 @@ class CommandRunner:
         principal: str | None,
         retry_for_s: float,
     ) -> CommandAnswered:
-        """Answer a command, trying again for `retry_for_s` while Redis is unavailable.
-
-        A retry repeats nothing: the store knows the message's id. Raises BadInput, TooBig, Refused,
-        RedisAway."""
+        """Answer a command, trying again for `retry_for_s` while Redis is unavailable: the store
+        knows the message's id. Raises BadInput, TooBig, Refused, RedisAway."""
         give_up_at = self._clock.monotonic() + retry_for_s
         for wait_s in Backoff():
             try:
@@ -155,8 +153,7 @@ class CommandRunner:
         return replace(answer, text=answer.text[:ANSWER_CHARS] + " …")
 
     async def _queue_jobs(self, change: str, session: str) -> None:
-        """Queue the job that a change asks for. If that fails, the sweep archives the conversation
-        later, and files go when they are old."""
+        """Queue the job that a change asks for. If that fails, the sweep does it later."""
         try:
             if change == "new":
                 await self._jobs.archive(session)

@@ -32,8 +32,8 @@ _NO_THREAD: Final = "0" * 16
 
 
 def compose_mail(post: Post, *, address: str, name: str) -> bytes:
-    """Return the bytes of a reply, from `name` at `address`. Repeats of a post differ only in the
-    date and the MIME boundary. Raises PostRefused if the recipient is not an address."""
+    """Return the bytes of a reply, from `name` at `address`. Repeats of a post differ only in date
+    and MIME boundary. Raises PostRefused if the recipient is not an address."""
     to = post.target.chat_id
     if not ADDRESS.fullmatch(to):
         raise PostRefused("the chat is no mail address")
@@ -55,8 +55,7 @@ def compose_mail(post: Post, *, address: str, name: str) -> bytes:
 
 
 def message_id(post: Post, address: str) -> str:
-    """Return the Message-ID, equal for every try. It contains the thread, for clients that send
-    back nothing else."""
+    """Return the Message-ID, equal for every try, with the thread: some clients keep only that."""
     thread = post.target.thread or ""
     key = hashlib.sha256(post.key.encode()).hexdigest()[:32]
     return f"{key}.{thread if re.fullmatch('[0-9a-f]{16}', thread) else _NO_THREAD}@{address.rpartition('@')[2]}"

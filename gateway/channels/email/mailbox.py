@@ -42,8 +42,7 @@ T = TypeVar("T")
 
 
 class DedicatedThread:
-    """A thread for blocking calls, one at a time. It does not keep the process alive, whatever it
-    waits for, and ends with `end`."""
+    """A thread for blocking calls, one at a time; the process need not wait for it."""
 
     def __init__(self, name: str) -> None:
         self._calls = queue.SimpleQueue[Callable[[], None] | None]()
@@ -89,11 +88,9 @@ class MailWithheld(NotAccepted):
 
 
 class Mailbox:
-    """A mailbox, connected by `open`. Every method blocks, and is for `run`; only `wake`, `abort`
-    and `end` may be called from any thread.
-
-    While `validity` is unchanged a number means the same mail; when the folder was opened the next
-    mail got `next_uid` or more."""
+    """A mailbox, connected by `open`. Methods block and are for `run`; `wake`, `abort` and `end`
+    are for any thread. While `validity` is unchanged a number means the same mail; the next mail
+    after `open` got `next_uid` or more."""
 
     def __init__(self, settings: EmailSettings) -> None:
         self.validity = 0
@@ -137,8 +134,7 @@ class Mailbox:
         return self._search(f"UNSEEN SINCE {day.tm_mday}-{_MONTHS[day.tm_mon - 1]}-{day.tm_year}")
 
     def fetch_mail(self, uid: int, limit: int) -> RawMail | None:
-        """Return a mail; if it is larger than `limit` bytes only its beginning. It stays unread.
-        None = it is gone. Raises MailWithheld."""
+        """Return a mail, of a large one only its beginning; None = gone. Raises MailWithheld."""
         with self._mapped_errors():
             lines = self._fetch_parts(uid, "(UID RFC822.SIZE)")
             size = _SIZE.search(b" ".join((one[0] if isinstance(one, tuple) else one) or b"" for one in lines))
@@ -150,8 +146,7 @@ class Mailbox:
             return None if data is None else RawMail(data, whole)
 
     def mark_seen(self, uid: int) -> None:
-        """Mark a mail as read. (The library's `flag` would also expunge mails that others marked as
-        deleted.)"""
+        """Mark a mail as read. (The library's `flag` would also expunge what others deleted.)"""
         with self._mapped_errors():
             self._client.uid("STORE", str(uid), "+FLAGS.SILENT", r"(\Seen)")
 
@@ -236,8 +231,7 @@ class Mailbox:
         return int(values[0]) if values and values[0] and values[0].isdigit() else 0
 
     def _has_buffered_line(self, sock: socket.socket) -> bool:
-        """Return whether a line arrived together with the response to IDLE: it is already buffered,
-        and the socket stays silent."""
+        """Return whether a line came with IDLE's response: it is buffered, the socket silent."""
         before = sock.gettimeout()
         sock.settimeout(0)
         try:
@@ -255,7 +249,6 @@ class Mailbox:
 
     @contextlib.contextmanager
     def _mapped_errors(self) -> Iterator[None]:
-        """Map failures to errors of the platform protocol."""
         key = "channels.email"
         try:
             yield

@@ -133,9 +133,8 @@ def is_forward(subject: str) -> bool:
 
 
 def new_text(text: str, *, answers: bool, forwards: bool) -> str:
-    """Return the new part of a text, without the quoted mail and the signature. When in doubt,
-    everything stays: an extra quote costs less than a missing sentence. `answers`: the mail is a
-    reply."""
+    """Return the new part of a text, without quoted mail and signature. When in doubt all stays: an
+    extra quote costs less than a missing sentence. `answers`: it is a reply."""
     text = text.strip("\n").rstrip()
     if forwards or _FORWARDED.search(text):
         return text

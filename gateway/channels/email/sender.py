@@ -23,8 +23,7 @@ _PROPERTY: Final = re.compile(r"([a-z]+\.[a-z0-9-]+)\s*=\s*(\S+)", re.IGNORECASE
 
 
 def address_of(froms: Sequence[str]) -> str | None:
-    """Return the one address of the From headers, in lower case; None if there are several, or it
-    is ambiguous. The display name is ignored."""
+    """Return the one address of the From headers, in lower case; None if ambiguous."""
     if len(froms) != 1 or len(froms[0]) > _LONGEST:
         return None
     value = _QUOTED.sub(" ", froms[0]).strip()
@@ -38,8 +37,7 @@ def address_of(froms: Sequence[str]) -> str | None:
 
 def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
     """Return whether the mail server `authserv_id` confirms the domain of the From (RFC 8601):
-    DMARC passed, or DKIM or SPF for that domain or a parent, and no result of it says that DMARC
-    failed."""
+    DMARC passed, or DKIM or SPF for that domain or a parent, and DMARC never failed."""
     domain = address.rpartition("@")[2]
     passed = False
     for header in results:
@@ -65,7 +63,6 @@ def _results_of(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[
 
 
 def _proven_domains(method: str, properties: dict[str, str], domain: str) -> Iterator[str]:
-    """Yield the domains that a passed method confirms."""
     match method:
         case "dmarc":
             yield properties.get("header.from", domain).rpartition("@")[2]

@@ -35,8 +35,7 @@ class SmtpSender:
             self._keep(await self._connect())
 
     async def send(self, to: str, mail: bytes) -> None:
-        """Hand over a mail, in one try. Raises NotDelivered in one of its forms, MaybeSent if the
-        connection was lost after the mail was on its way; ChannelBroken."""
+        """Hand over a mail in one try. Raises ChannelBroken, NotDelivered in one of its forms."""
         end_at = self._end_at()
         async with contextlib.AsyncExitStack() as stack:
             async with self._within(end_at, NotAccepted("all connections to the mail server are busy")):
@@ -77,7 +76,6 @@ class SmtpSender:
         return smtp
 
     async def _connect(self) -> SMTP:
-        """A new connection, logged in."""
         settings = self._settings
         if self._context is None and settings.smtp_tls != "off":
             self._context = await asyncio.to_thread(ssl.create_default_context, cafile=settings.ca_file)
@@ -121,7 +119,6 @@ class SmtpSender:
         return NotAccepted(f"the connection to the mail server was lost: {type(exc).__name__}")
 
     def _pop_kept(self) -> SMTP | None:
-        """Return a reusable connection."""
         now = asyncio.get_running_loop().time()
         while self._kept:
             kept_at, smtp = self._kept.pop()

@@ -103,8 +103,7 @@ def read_mail(raw: bytes, *, whole: bool = True) -> Mail:
 
 
 def decode_text(data: bytes, charset: str) -> str:
-    """Return the text whatever charset it claims; never fails. Bytes that do not fit are read as
-    UTF-8, else as Windows-1252."""
+    """Return the text; never fails. What does not fit is read as UTF-8, else as Windows-1252."""
     named = None
     with contextlib.suppress(LookupError, ValueError):
         name = codecs.lookup(charset.strip().strip("'\"").encode("ascii", "ignore").decode()).name
@@ -125,8 +124,6 @@ def decode_header_text(header: str) -> str:
 
 
 class _PartReader:
-    """A walker over the parts of a mail that collects its files."""
-
     def __init__(self) -> None:
         self.files: list[MailFile] = []
         self._parts = 0

@@ -128,8 +128,7 @@ class FeishuApi:
             raise map_error(error) from error
 
     async def _place(self, place: PostTarget, content: MessageContent, key: str, reply_to: str | None) -> str:
-        """Post into the topic, as a reply, or into the chat; if the topic is not possible, or the
-        replied message is gone, in the next best form."""
+        """Post into the topic, as a reply, or into the chat: in the best form that is possible."""
         body: dict[str, object] = {"msg_type": content.msg_type, "content": content.content, "uuid": key}
         answered, in_topic = place.thread, place.thread is not None
         if answered is None and reply_to and MESSAGE_ID.fullmatch(reply_to):

@@ -79,8 +79,7 @@ class FeishuCalls:
                 refused = token
 
     async def call_invisible(self, method: str, path: str, **more: Any) -> FeishuReply:
-        """Run a call without visible effects: an unclear outcome is then as good as a failure.
-        Raises NotDelivered, ChannelBroken."""
+        """Run a call without visible effects. Raises ChannelBroken, NotDelivered, not MaybeSent."""
         try:
             return await repeatable(self.call(method, path, **more))
         except FeishuError as refused:

@@ -43,8 +43,7 @@ def post_uuid(key: str) -> str:
 
 
 def card_content(post: Post) -> MessageContent:
-    """Return a card, which can be edited later, with the text and its buttons below. As plain text
-    it has no markup that could be refused."""
+    """Return a card, which can be edited later, with buttons; as plain text it has no markup."""
     plain = post.piece.plain if post.piece is not None else ""
     words: dict[str, Any] = {"tag": "markdown", "content": post.text}
     if post.as_plain:

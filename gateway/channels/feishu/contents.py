@@ -106,7 +106,6 @@ def forwarded_text(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _placeholder(kind: str, body: Mapping[str, Any], names: MentionNames) -> str:
-    """Return a placeholder for a type without a text of its own."""
     match kind:
         case "hongbao":
             return _str(body, "text") or "[hongbao]"

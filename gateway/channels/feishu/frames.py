@@ -24,8 +24,7 @@ class UnreadableFrame(ValueError):
 
 
 class FeishuFrame(Struct, frozen=True, kw_only=True):
-    """A frame, with its fields in the order of their numbers. `method` is CONTROL or DATA;
-    `headers` are names and values, in order."""
+    """A frame, fields in the order of their numbers. `method` is CONTROL or DATA."""
 
     seq_id: int = 0
     log_id: int = 0

@@ -153,8 +153,7 @@ async def open_connection(calls: FeishuCalls) -> LongConnection:
 
 
 class LongConnectionListener:
-    """One run of listening: it ends on request or when the connection is lost. `accept` returns the
-    toast for a pressed button."""
+    """One run of listening to a connection. `accept` returns the toast for a pressed button."""
 
     def __init__(
         self,
@@ -172,7 +171,6 @@ class LongConnectionListener:
         self.run = self._events.run
 
     async def _read_frames(self, socket: FrameSocket) -> None:
-        """Start handling every event that arrives, until the connection ends."""
         while (data := await socket.receive()) is not None:
             try:
                 frame = read_frame(data)

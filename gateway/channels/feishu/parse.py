@@ -39,8 +39,7 @@ class FeishuIdentity(Struct, frozen=True):
 
 
 class ParsedMessage(Struct, frozen=True):
-    """A message, and what must be looked up: whether `parent` is ours, if it was not `addressed`;
-    and the forwarded messages, if `is_forward`."""
+    """A message; look up whether `parent` is ours, and what was forwarded, if it `is_forward`."""
 
     message: PlatformMessage
     parent: str | None = None

@@ -122,8 +122,7 @@ _envelope: Final = msgspec.json.Decoder(_Envelope)
 
 
 def read_event(body: bytes) -> FeishuEvent | UrlCheck | EventHeader | None:
-    """Decode an event; only the header of one that does not concern us; None for one of the old
-    form. Raises msgspec.DecodeError."""
+    """Decode an event, only its header if not for us; None for the old form. Raises DecodeError."""
     envelope = _envelope.decode(body)
     if envelope.header is UNSET:
         is_check = envelope.type == "url_verification"

@@ -21,7 +21,6 @@ from gateway.channels.matrix.wire import (
     Sync,
     read_event,
     read_events,
-    read_sync,
 )
 from gateway.platform.protocol import (
     ChannelBroken,
@@ -83,7 +82,7 @@ class MatrixApi:
             query["since"] = since
         body = await self._ask("GET", client_path("sync"), query=query, timeout_s=wait_s + timeout_s)
         try:
-            return read_sync(body)
+            return msgspec.json.decode(body, type=Sync)
         except (msgspec.DecodeError, RecursionError) as exc:
             raise NotAccepted("the homeserver's news cannot be read") from exc
 
@@ -125,8 +124,8 @@ class MatrixApi:
     # --- posts
 
     async def send(self, post: Post) -> str:
-        """Send a post and return the event's id. The transaction id makes a repeat from the same
-        device a single event. Raises NotDelivered."""
+        """Send a post, for a device once however often, and return the event's id. Raises
+        NotDelivered."""
         key = transaction_id(post.key)
         content = {**await self._event_content(post), **_reply_relation(post), KEY: key}
         return await self._send_event(post, key, content)
@@ -199,7 +198,6 @@ class MatrixApi:
         raise MaybeSent("an answer that cannot be read")
 
     async def _put(self, *path: str, **more: Any) -> bytes:
-        """PUT something into a room."""
         try:
             return await self._http.call("PUT", client_path(*path), **more)
         except MatrixError as error:
@@ -245,8 +243,7 @@ def _map_error(error: MatrixError) -> NotDelivered:
 
 
 def _reply_relation(post: Post) -> dict[str, Any]:
-    """Return the relation to a thread, a replied message, or both. In a thread, clients without
-    thread support show the message as a reply to the root."""
+    """Return the relation to a thread, and to a message, for clients without threads the root."""
     thread, answers = post.target.thread, (post.reply_to or "").partition("|")[0]
     if not thread:
         return {"m.relates_to": {"m.in_reply_to": {"event_id": answers}}} if answers else {}

@@ -105,7 +105,6 @@ class MatrixHttp:
         return body
 
     async def _valid_token(self) -> str:
-        """Return the token; logs in if there is none."""
         async with self._logging_in:
             if not self._token:
                 self._token = await self._log_in()
@@ -131,7 +130,7 @@ class MatrixHttp:
         raise NotAccepted("cannot log in: an answer without a token")
 
     def _check_account(self, error: MatrixError, token: str) -> None:
-        """Raise if an error is about our account rather than about the request."""
+        """Raise if an error is about our account."""
         if error.code in _ACCOUNT:
             raise ChannelBroken(
                 f"the homeserver has shut this user out ({error.code}): ask its administrator"

@@ -92,12 +92,9 @@ def parse_event(
     first: EventSummary | None = None,
     answered: str | None = None,
 ) -> PlatformMessage | None:
-    """Return the message; None if there is none for us, e.g. reactions, or an edit of another
-    user's message.
-
-    `members` maps the room's members to display names; `first` is the message that an edit
-    replaces; `answered` is the author of the replied message.
-    """
+    """Return the message; None if there is none for us, e.g. an edit of another user's message.
+    `members` maps users to display names; an edit replaces `first`; `answered` wrote the replied
+    message."""
     original = replaced_id(event)
     if event.type not in (MESSAGE, STICKER) or not event.event_id or not event.sender:
         return None

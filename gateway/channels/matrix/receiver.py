@@ -63,9 +63,8 @@ class SyncReceiver:
         self._known = OrderedDict[str, EventSummary]()
 
     async def accept(self, sync: Sync, since: str, inlet: Inlet) -> None:
-        """Accept a whole batch; `since` is where it begins. Raises what an inlet raises,
-        NotAccepted and Throttled: then the same batch is requested again, and messages already
-        accepted are recognised by their ids."""
+        """Accept a whole batch, which begins at `since`. Raises what an inlet raises, NotAccepted
+        and Throttled; then it comes again, and messages already accepted are known by their ids."""
         for room, invited in sync.rooms.invite.items():
             events = list(read_events(invited.invite_state.events))
             await self._follow_invitation(room, inviter(events, self._api.me))
@@ -92,8 +91,7 @@ class SyncReceiver:
         return user in rules.allow_from or user in rules.admins or EVERYBODY in rules.allow_from
 
     async def _new_events(self, room: str, joined: Room, since: str) -> Sequence[Event]:
-        """Return a room's new events, oldest first: including those the batch left out, excluding
-        those from before we joined."""
+        """Return a room's events since we joined, oldest first, with those the batch left out."""
         events = list(read_events(joined.timeline.events))
         if joined.timeline.limited and since and start_after_join(events, self._api.me) is None:
             events = await self._missed_events(room, joined.timeline.prev_batch, since) + events

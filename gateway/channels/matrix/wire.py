@@ -132,13 +132,7 @@ class Reply(msgspec.Struct, frozen=True):
     end: str | None = None
 
 
-_sync: Final = msgspec.json.Decoder(Sync)
 _event: Final = msgspec.json.Decoder(Event)
-
-
-def read_sync(body: bytes) -> Sync:
-    """Decode a sync. Raises msgspec.DecodeError."""
-    return _sync.decode(body)
 
 
 def read_events(raw: Sequence[msgspec.Raw]) -> Iterator[Event]:

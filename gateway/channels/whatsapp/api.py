@@ -40,8 +40,7 @@ class _SentMessages(msgspec.Struct, frozen=True):
 
 
 class WhatsAppApi:
-    """A client for one phone number. `base` is the address of the Graph API with its version;
-    `timeout_s` limits a whole call."""
+    """A client for one number. `base` has the API's version; `timeout_s` limits a whole call."""
 
     def __init__(self, token: str, base: str, phone_number_id: str, *, timeout_s: float) -> None:
         self._number = phone_number_id

@@ -183,9 +183,8 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
 
 
 def _parse_message(channel: str, message: _Message, names: Mapping[str, str]) -> PlatformMessage | None:
-    """Return the message; None if there is none for us: a reaction, an order, a changed number,
-    types WhatsApp itself calls unsupported, and everything in groups, where a sender's id is not a
-    chat."""
+    """Return the message; None if there is none for us: a reaction, an order, a changed number, an
+    unsupported type, and everything in groups, where a sender's id is not a chat."""
     if message.group_id is not None or not message.id or not _PERSON.fullmatch(message.from_):
         return None
     text, files = _message_text(message), tuple(_message_files(message))

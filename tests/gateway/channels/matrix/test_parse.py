@@ -19,7 +19,7 @@ from gateway.channels.matrix.parse import (
     start_after_join,
     summarize_event,
 )
-from gateway.channels.matrix.wire import Event, EventSummary, read_event, read_events, read_sync
+from gateway.channels.matrix.wire import Event, EventSummary, Sync, read_event, read_events
 from gateway.platform.protocol import PlatformMessage
 
 ME = "@shoal:pond.example"
@@ -226,11 +226,11 @@ def test_anything_at_all_is_a_message_nothing_or_a_typed_error(body: Any) -> Non
     """Whatever comes in over the wire harms nobody, and stands in nobody's way."""
     good = {"type": "m.room.message", "event_id": "$1", "sender": ANNA, "content": text("hi")}
     rooms = {"join": {ROOM: {"timeline": {"events": [body, good]}}}}
-    sync = read_sync(json.dumps({"next_batch": "s1", "rooms": rooms}).encode())
+    sync = msgspec.json.decode(json.dumps({"next_batch": "s1", "rooms": rooms}).encode(), type=Sync)
     *_, last = read_events(sync.rooms.join[ROOM].timeline.events)
     assert last.content.body == "hi"
     with contextlib.suppress(msgspec.DecodeError):
-        read_sync(json.dumps(body).encode())
+        msgspec.json.decode(json.dumps(body).encode(), type=Sync)
     found = read_event(json.dumps(body).encode())
     if found is not None:
         summarize_event(found), replaced_id(found), redacted_id(found), start_after_join([found], ME)
