@@ -19,14 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
 
-from worker.documents.kinds import (
-    FILE_LIMIT_BYTES,
-    REFUSED_EXIT_CODE,
-    TEXT_LIMIT_CHARS,
-    WALL_S,
-    DocumentRefused,
-    check_archive,
-)
+from worker.documents import kinds
 from worker.sandbox.parser_confinement import confine_parser
 
 PAGES: Final = 1000
@@ -46,11 +39,11 @@ def main() -> int:
             json.dump(_read_page(sys.stdin.buffer.read().decode("utf-8", "replace"), url), out)
             out.flush()
             return 0
-        data = sys.stdin.buffer.read(FILE_LIMIT_BYTES)
+        data = sys.stdin.buffer.read(kinds.FILE_LIMIT_BYTES)
         if kind != "pdf":
-            check_archive(data)
+            kinds.check_archive(data)
         _write_texts(_TEXTS_OF[kind](io.BytesIO(data)), out)
-    except DocumentRefused as exc:
+    except kinds.DocumentRefused as exc:
         return _write_refusal(out, str(exc))
     except MemoryError:
         return _write_refusal(out, "it needs too much memory")
@@ -62,11 +55,11 @@ def main() -> int:
 
 
 def _write_texts(texts: Iterator[str], out: io.TextIOWrapper) -> None:
-    left = TEXT_LIMIT_CHARS
+    left = kinds.TEXT_LIMIT_CHARS
     for text in texts:
         out.write(f"{text[:left]}\n")
         if (left := left - len(text) - 1) <= 0:
-            out.write(f"[cut: only {TEXT_LIMIT_CHARS:,} characters are shown]\n")
+            out.write(f"[cut: only {kinds.TEXT_LIMIT_CHARS:,} characters are shown]\n")
             break
     out.flush()
 
@@ -75,11 +68,11 @@ def _write_refusal(out: io.TextIOWrapper, reason: str) -> int:
     # Text may precede it: a later page can turn out to be damaged. The reader takes the last line.
     out.write(f"\n{reason}")
     out.flush()
-    return REFUSED_EXIT_CODE
+    return kinds.REFUSED_EXIT_CODE
 
 
 def _set_limits(cpu_s: int, memory_bytes: int) -> None:
-    signal.alarm(WALL_S)  # ends this process even if its parent was killed
+    signal.alarm(kinds.WALL_S)  # ends this process even if its parent was killed
     limits = (
         (resource.RLIMIT_AS, memory_bytes, memory_bytes),
         # The soft limit sends SIGXCPU, which tells the parent the reason; the hard limit SIGKILL.
@@ -114,7 +107,7 @@ def _pdf_texts(file: BinaryIO) -> Iterator[str]:
 
     reader = PdfReader(file)
     if reader.is_encrypted and not reader.decrypt(""):
-        raise DocumentRefused("it is protected by a password")
+        raise kinds.DocumentRefused("it is protected by a password")
     count = len(reader.pages)
     yield f"[PDF document, {count} page{'' if count == 1 else 's'}]"
     for number, page in enumerate(reader.pages, 1):

@@ -14,16 +14,7 @@ from typing import Final
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.documents.kinds import (
-    CPU_S,
-    FILE_LIMIT_BYTES,
-    KIND_NAMES,
-    MEMORY_BYTES,
-    REFUSED_EXIT_CODE,
-    TEXT_LIMIT_CHARS,
-    WALL_S,
-    Document,
-)
+from worker.documents import kinds
 from worker.guards.response import WebResponse
 
 AT_ONCE: Final = 2
@@ -47,40 +38,40 @@ _CHARSETS: Final = re.compile(
 _READ_AS: Final = {"iso-8859-1": "cp1252", "latin1": "cp1252", "ascii": "cp1252", "us-ascii": "cp1252"}
 
 _TOP: Final = Path(__file__).parents[2]
-_READ_LIMIT_BYTES: Final = TEXT_LIMIT_CHARS * 4 + 1024
+_READ_LIMIT_BYTES: Final = kinds.TEXT_LIMIT_CHARS * 4 + 1024
 
 
 class DocumentReader:
     """Reads at most AT_ONCE documents of a worker at a time; others wait. Each may use `cpu_s`
     seconds of processor time and `memory_bytes`."""
 
-    def __init__(self, *, cpu_s: int = CPU_S, memory_bytes: int = MEMORY_BYTES) -> None:
+    def __init__(self, *, cpu_s: int = kinds.CPU_S, memory_bytes: int = kinds.MEMORY_BYTES) -> None:
         self._cpu_s = cpu_s
         self._memory_bytes = memory_bytes
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def read_document(self, path: str, kind: Document, data: bytes) -> str:
+    async def read_document(self, path: str, kind: kinds.Document, data: bytes) -> str:
         """Return the text of the document `data`; errors call it `path`. Raises ToolFailed, `file
         refused: <reason>`, for a document that is too big, damaged, locked or a bomb. Cancelled, it
         leaves no process running."""
-        if len(data) > FILE_LIMIT_BYTES:
-            raise _refusal(path, f"it has {len(data):,} bytes; at most {FILE_LIMIT_BYTES:,} are read")
+        if len(data) > kinds.FILE_LIMIT_BYTES:
+            raise _refusal(path, f"it has {len(data):,} bytes; at most {kinds.FILE_LIMIT_BYTES:,} are read")
         async with self._slots:
             try:
                 code, output = await run_parser(kind, data, self._cpu_s, self._memory_bytes)
             except TimeoutError:
-                raise _refusal(path, f"reading it takes more than {WALL_S} s") from None
+                raise _refusal(path, f"reading it takes more than {kinds.WALL_S} s") from None
             except OSError:
                 why = f"{path!r} cannot be read just now: no process can be started"
                 raise ToolFailed(f"{why}. Try later") from None
         text = output.decode("utf-8", "replace")
         if code == 0:
             return text
-        if code == REFUSED_EXIT_CODE:
+        if code == kinds.REFUSED_EXIT_CODE:
             raise _refusal(path, text.rpartition("\n")[2])
         if code in (-signal.SIGXCPU, -signal.SIGALRM):
             raise _refusal(path, f"reading it takes more than {self._cpu_s} s of work")
-        why = f"it is not a {KIND_NAMES[kind]} that can be read with"
+        why = f"it is not a {kinds.KIND_NAMES[kind]} that can be read with"
         raise _refusal(path, f"{why} {self._memory_bytes // 2**20} MB of memory")
 
 
@@ -90,7 +81,7 @@ async def run_parser(
     cpu_s: int,
     memory_bytes: int,
     *,
-    wall_s: float = WALL_S,
+    wall_s: float = kinds.WALL_S,
     output_bytes: int = _READ_LIMIT_BYTES,
     url: str = "",
 ) -> tuple[int, bytes]:

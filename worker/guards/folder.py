@@ -17,16 +17,7 @@ import msgspec
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import FileEntry
-from worker.guards.openat import (
-    OWNER_ONLY,
-    Access,
-    TreeEntry,
-    check_plain_file,
-    open_folder_beneath,
-    read_file_beneath,
-    remove_beneath,
-    walk_beneath,
-)
+from worker.guards import openat
 from worker.guards.paths import DEPTH_LIMIT, name_fault
 from worker.guards.threads import StopSignal
 
@@ -51,7 +42,7 @@ class SessionFolder:
     lock file next to it admits one writer at a time across all processes, because the quota is
     measured before each write: two at once could each stay within it and exceed it together."""
 
-    def __init__(self, root: Path, name: str, quota: Quota, access: Access = OWNER_ONLY) -> None:
+    def __init__(self, root: Path, name: str, quota: Quota, access: openat.Access = openat.OWNER_ONLY) -> None:
         self._root = root
         self._name = name
         self.path: Final = root / name  # which may not exist yet
@@ -75,7 +66,7 @@ class SessionFolder:
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "a folder")
         with self._open_folder() as top:
-            return read_file_beneath(top, parts, limit_bytes)[0]
+            return openat.read_file_beneath(top, parts, limit_bytes)[0]
 
     def write_file(self, stop: StopSignal, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
         """Replace a whole file atomically: readers see the old one or the new one. With `was`,
@@ -86,13 +77,13 @@ class SessionFolder:
             old, new_files = _stat_old_file(top, parts)
             if was is not None:
                 limit_bytes = max(len(was), len(data), old.st_size if old else 0)
-                now = None if old is None else read_file_beneath(top, parts, limit_bytes)[0]
+                now = None if old is None else openat.read_file_beneath(top, parts, limit_bytes)[0]
                 if now == data:  # a repeated attempt whose first write succeeded
                     return
                 if now != was:
                     raise ToolFailed(f"{'/'.join(parts)!r} is not as you read it any more; read it again")
             self._free_quota(stop, top, parts, len(data) - (old.st_size if old else 0), new_files)
-            with open_folder_beneath(top, parts[:-1], make=self._access) as at:
+            with openat.open_folder_beneath(top, parts[:-1], make=self._access) as at:
                 kept = stat.S_IMODE(old.st_mode) & self._access.folder if old else 0
                 _replace_file(stop, at, parts[-1], data, self._access.file | kept)
 
@@ -135,7 +126,7 @@ class SessionFolder:
         try:
             if make:
                 self._access.grant(root)
-            with open_folder_beneath(root, [self._name], make=self._access if make else None) as top:
+            with openat.open_folder_beneath(root, [self._name], make=self._access if make else None) as top:
                 if make:
                     self._access.grant(top)  # it may be older than the setting `workspace.group`
                 yield top
@@ -145,7 +136,7 @@ class SessionFolder:
     @contextlib.contextmanager
     def _hold_lock(self, stop: StopSignal) -> Iterator[None]:
         while True:
-            lock = os.open(self._lock, _LOCK, OWNER_ONLY.file)
+            lock = os.open(self._lock, _LOCK, openat.OWNER_ONLY.file)
             try:
                 held = False
                 with contextlib.suppress(BlockingIOError, FileNotFoundError):
@@ -163,7 +154,7 @@ class SessionFolder:
     def _free_quota(self, stop: StopSignal, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
         """Delete results of tools that have expired, then the oldest ones until the new file fits.
         Raises ToolFailed if it still does not."""
-        results: list[TreeEntry] = []
+        results: list[openat.TreeEntry] = []
         used_bytes, files = more_bytes, more_files
         now = time.time()
         for found in self._walk_entries(stop, top, _is_too_deep):
@@ -173,7 +164,7 @@ class SessionFolder:
             limit_s = self.quota.results_s if is_result else _ABANDONED_S if abandoned else None
             if limit_s is not None and found.info.st_mtime < now - limit_s:
                 with contextlib.suppress(OSError):
-                    remove_beneath(top, found)
+                    openat.remove_beneath(top, found)
                     continue
             used_bytes, files = used_bytes + _size_bytes(found), files + 1
             if is_result:
@@ -182,7 +173,7 @@ class SessionFolder:
             if used_bytes <= self.quota.size_bytes and files <= self.quota.files:
                 return
             with contextlib.suppress(OSError):
-                remove_beneath(top, found)
+                openat.remove_beneath(top, found)
                 used_bytes, files = used_bytes - _size_bytes(found), files - 1
         refused = f"{'/'.join(parts)!r} is not written: the workspace would have"
         if used_bytes > self.quota.size_bytes:
@@ -198,9 +189,9 @@ class SessionFolder:
 
     def _walk_entries(
         self, stop: StopSignal, top: int, skip: Callable[[tuple[str, ...], str], object]
-    ) -> Iterator[TreeEntry]:
+    ) -> Iterator[openat.TreeEntry]:
         """Yield what is in the folder, up to somewhat more than the quota."""
-        return walk_beneath(top, check=stop.check, limit=self.quota.files * 2 + 1000, skip=skip)
+        return openat.walk_beneath(top, check=stop.check, limit=self.quota.files * 2 + 1000, skip=skip)
 
 
 def _is_hidden(inside: tuple[str, ...], name: str) -> object:
@@ -212,11 +203,11 @@ def _is_too_deep(inside: tuple[str, ...], name: str) -> bool:
     return len(inside) >= DEPTH_LIMIT * 2
 
 
-def _is_plain(found: TreeEntry) -> bool:
+def _is_plain(found: openat.TreeEntry) -> bool:
     return stat.S_ISREG(found.info.st_mode) and found.info.st_nlink == 1
 
 
-def _size_bytes(found: TreeEntry) -> int:
+def _size_bytes(found: openat.TreeEntry) -> int:
     return 0 if found.is_folder else found.info.st_size
 
 
@@ -224,7 +215,7 @@ def _stat_old_file(top: int, parts: Sequence[str]) -> tuple[os.stat_result | Non
     """Return the status of the file that will be replaced, if it exists, and the number of files
     and folders that will be new. Raises OSError for anything but a plain file."""
     for depth in range(len(parts) - 1, 0, -1):
-        with contextlib.suppress(FileNotFoundError), open_folder_beneath(top, parts[:depth]) as at:
+        with contextlib.suppress(FileNotFoundError), openat.open_folder_beneath(top, parts[:depth]) as at:
             return (None, len(parts) - depth) if depth < len(parts) - 1 else _stat_plain_file(at, parts[-1])
     return (None, len(parts)) if len(parts) > 1 else _stat_plain_file(top, parts[0])
 
@@ -234,7 +225,7 @@ def _stat_plain_file(at: int, name: str) -> tuple[os.stat_result | None, int]:
         info = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
         return None, 1
-    check_plain_file(info)
+    openat.check_plain_file(info)
     return info, 0
 
 

@@ -14,16 +14,8 @@ from typing import Final
 
 import msgspec
 
+from worker.guards import openat
 from worker.guards.folder import Quota, SessionFolder
-from worker.guards.openat import (
-    DEPTH_LIMIT,
-    TreeEntry,
-    open_folder_beneath,
-    open_top,
-    remove_beneath,
-    remove_tree,
-    walk_beneath,
-)
 from worker.guards.threads import StopSignal
 
 _FOLDER_MODE: Final = 0o700
@@ -55,7 +47,7 @@ class _Unmeasurable(PermissionError):
 def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsage:
     """Measure the folder, and stop early once it is over the quota. Raises OSError."""
     size_bytes = files = 0
-    with open_top(folder) as top:
+    with openat.open_top(folder) as top:
         try:
             for found in _walk_workspace(stop, top):
                 size_bytes, files = size_bytes + found.disk_bytes, files + 1
@@ -70,7 +62,7 @@ def disk_time_ns(stop: StopSignal, folder: Path) -> int:
     """Return the current time of the disk in nanoseconds, from a new file: a network volume stamps
     files with its own clock. Raises OSError."""
     stop.check()
-    with open_top(folder) as top:
+    with openat.open_top(folder) as top:
         name = f".shoal-{secrets.token_hex(8)}.part"
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=top)
         try:
@@ -85,7 +77,7 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
     reopened, folders that are too deep are deleted, and then the newest of what changed since
     `since_ns` (by the clock of the disk) is deleted until the quota holds. Return the number of
     deleted files and folders. Raises OSError."""
-    with open_top(folder) as top:
+    with openat.open_top(folder) as top:
         gone = _reopen_folders(stop, top, folder)
         entries = list(_walk_workspace(stop, top))
         size_bytes, files = sum(found.disk_bytes for found in entries), len(entries)
@@ -95,7 +87,7 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
                 break
             if found.info.st_ctime_ns >= since_ns:
                 with contextlib.suppress(OSError):
-                    remove_beneath(top, found)
+                    openat.remove_beneath(top, found)
                     size_bytes, files, gone = size_bytes - found.disk_bytes, files - 1, gone + 1
         return gone
 
@@ -126,7 +118,7 @@ def _delete_unchanged(stop: StopSignal, top: int, folder: SessionFolder, before_
         if found.info.st_ctime_ns >= before_s * _NS and found.parts not in emptied:
             continue
         try:
-            remove_beneath(top, found)
+            openat.remove_beneath(top, found)
         except FileNotFoundError:
             continue
         except OSError as exc:
@@ -140,7 +132,7 @@ def _delete_unchanged(stop: StopSignal, top: int, folder: SessionFolder, before_
     return gone
 
 
-def _newest_file_first(found: TreeEntry) -> tuple[bool, int]:
+def _newest_file_first(found: openat.TreeEntry) -> tuple[bool, int]:
     return found.is_folder, -len(found.parts) if found.is_folder else -found.info.st_ctime_ns
 
 
@@ -151,35 +143,35 @@ def _reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
     while waiting:
         stop.check()
         inside = waiting.pop()
-        with open_folder_beneath(top, inside) as at:
+        with openat.open_folder_beneath(top, inside) as at:
             for name in os.listdir(at):
                 info = os.stat(name, dir_fd=at, follow_symlinks=False)
                 if not stat.S_ISDIR(info.st_mode):
                     continue
                 if info.st_mode & _FOLDER_MODE != _FOLDER_MODE:
                     os.chmod(name, stat.S_IMODE(info.st_mode) | _FOLDER_MODE, dir_fd=at)
-                if len(inside) + 1 < DEPTH_LIMIT:
+                if len(inside) + 1 < openat.DEPTH_LIMIT:
                     waiting.append((*inside, name))
                     continue
                 short = f".deep-{secrets.token_hex(8)}"
                 os.rename(name, short, src_dir_fd=at, dst_dir_fd=top)
-                remove_tree(folder / short)
+                openat.remove_tree(folder / short)
                 gone += 1
     return gone
 
 
-def _walk_workspace(stop: StopSignal, top: int) -> Iterator[TreeEntry]:
+def _walk_workspace(stop: StopSignal, top: int) -> Iterator[openat.TreeEntry]:
     """Yield everything below. Raises _Unmeasurable."""
 
     def closed(inside: tuple[str, ...]) -> None:
         """Skip what the runner's user created: its runner measures what it has closed."""
-        with contextlib.suppress(OSError, IndexError), open_folder_beneath(top, inside[:-1]) as at:
+        with contextlib.suppress(OSError, IndexError), openat.open_folder_beneath(top, inside[:-1]) as at:
             info = os.stat(inside[-1], dir_fd=at, follow_symlinks=False)
             if info.st_uid != os.geteuid():
                 return
         raise _Unmeasurable("a folder was closed to its owner, and cannot be measured")
 
-    for found in walk_beneath(top, check=stop.check, closed=closed):
+    for found in openat.walk_beneath(top, check=stop.check, closed=closed):
         yield found
-        if found.is_folder and len(found.parts) >= DEPTH_LIMIT:
-            raise _Unmeasurable(f"folders lie {DEPTH_LIMIT} deep and more, which cannot be measured")
+        if found.is_folder and len(found.parts) >= openat.DEPTH_LIMIT:
+            raise _Unmeasurable(f"folders lie {openat.DEPTH_LIMIT} deep and more, which cannot be measured")

@@ -7,28 +7,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, cast
 
+import mcp_types
 import msgspec
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    METHOD_NOT_FOUND,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    AudioContent,
-    BlobResourceContents,
-    CallToolRequest,
-    CallToolRequestParams,
-    CallToolResult,
-    EmbeddedResource,
-    ImageContent,
-    Implementation,
-    PaginatedRequestParams,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-    Tool,
-    ToolListChangedNotification,
-)
 from pydantic import ValidationError
 
 from shared.settings import McpServerSettings
@@ -69,22 +51,22 @@ class McpSession:
     async def _list_page(self, cursor: str | None, limit: int) -> tuple[list[ListedTool], str | None]:
         """Return one page of tools and the next cursor. Tools are cut to size here, so that a page
         of megabytes is gone before the next one is requested."""
-        params = PaginatedRequestParams(cursor=cursor) if cursor else None
+        params = mcp_types.PaginatedRequestParams(cursor=cursor) if cursor else None
         with self.map_errors():
             try:
                 page = await self._session.list_tools(params=params)
             except MCPError as exc:
-                if exc.code != METHOD_NOT_FOUND:
+                if exc.code != mcp_types.METHOD_NOT_FOUND:
                     raise
                 return [], None  # the server offers no tools at all
         return [bound_tool(parse_tool(tool)) for tool in page.tools[:limit]], page.next_cursor
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
-        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         with self.map_errors():
             # Not `call_tool`: it would validate the result against the server's own schema, and
             # that schema's regular expressions could block this process.
-            result = await self._session.send_request(request, CallToolResult)
+            result = await self._session.send_request(request, mcp_types.CallToolResult)
         parts = tuple(map(parse_part, result.content))
         if not parts and result.structured_content is not None:
             parts = (ResultPart(msgspec.json.encode(result.structured_content).decode()),)
@@ -99,7 +81,7 @@ class McpSession:
             if exc.message == _TERMINATED:
                 self._reading.end()
                 raise ServerGone(unsent=True) from None
-            if exc.code == CONNECTION_CLOSED:
+            if exc.code == mcp_types.CONNECTION_CLOSED:
                 raise ServerGone from None
             raise ServerRefused(exc.message) from None
         except ValidationError as exc:
@@ -117,7 +99,7 @@ async def connect(
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
     async def on_message(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(message, mcp_types.ToolListChangedNotification):
             on_change()
 
     async with AsyncExitStack() as stack:
@@ -126,7 +108,7 @@ async def connect(
         else:
             read, write = await stack.enter_async_context(http_streams(server))
         reading = _WatchedStream(read, on_change)
-        about = Implementation(name="shoal", version=VERSION)
+        about = mcp_types.Implementation(name="shoal", version=VERSION)
         client = ClientSession(cast(Any, reading), write, message_handler=on_message, client_info=about)
         library = await stack.enter_async_context(client)
         session = McpSession(library, reading)
@@ -141,7 +123,7 @@ async def _negotiate(session: ClientSession) -> None:
     try:
         await session.initialize()
     except MCPError as exc:
-        if exc.code not in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND):
+        if exc.code not in (mcp_types.UNSUPPORTED_PROTOCOL_VERSION, mcp_types.METHOD_NOT_FOUND):
             raise
         await session.discover()
 
@@ -174,7 +156,7 @@ class _WatchedStream:
         return await self._stream.__aexit__(*exc)  # type: ignore[no-any-return]
 
 
-def parse_tool(tool: Tool) -> ListedTool:
+def parse_tool(tool: mcp_types.Tool) -> ListedTool:
     """Convert one tool of a list."""
     hints = tool.annotations
     return ListedTool(
@@ -189,17 +171,17 @@ def parse_tool(tool: Tool) -> ListedTool:
 def parse_part(content: object) -> ResultPart:
     """Convert one part of a result. Binary content is measured and dropped."""
     match content:
-        case TextContent(text=text):
+        case mcp_types.TextContent(text=text):
             return ResultPart(text)
-        case ImageContent(data=data, mime_type=media) | AudioContent(data=data, mime_type=media):
+        case mcp_types.ImageContent(data=data, mime_type=media) | mcp_types.AudioContent(data=data, mime_type=media):
             return ResultPart(None, kind=content.type, media_type=media, size_bytes=len(data) * 3 // 4)
-        case EmbeddedResource(resource=BlobResourceContents() as blob):
+        case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as blob):
             size = len(blob.blob) * 3 // 4
             return ResultPart(None, "resource", name=str(blob.uri), media_type=blob.mime_type or "", size_bytes=size)
-        case EmbeddedResource(resource=TextResourceContents() as page):
+        case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents() as page):
             size = len(page.text.encode("utf-8", "replace"))
             return ResultPart(page.text, "resource", str(page.uri), page.mime_type or "text/plain", size)
-        case ResourceLink():
+        case mcp_types.ResourceLink():
             return ResultPart(None, "link", str(content.uri), content.mime_type or "", content.size or 0)
         case _:
             return ResultPart(None, kind="part of an unknown kind")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +14,7 @@ from shared.errors import ToolFailed
 from shared.log import logger
 from shared.redaction import MASK, redact, redacted
 from shared.settings import McpServerSettings, Secret
+from shared.tasks import event_within
 from worker.documents.untrusted import one_line
 from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused
 
@@ -95,9 +95,7 @@ class McpServer:
             self._on_disconnected(why)
             wait_s = next(backoff)
             await asyncio.sleep(min(wait_s, self._min_interval_s))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, wait_s - self._min_interval_s)):
-                    await self._connection_wanted.wait()
+            await event_within(self._connection_wanted, wait_s - self._min_interval_s)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         """Call one of its tools. Raises ToolFailed with a text for the model."""
@@ -124,9 +122,7 @@ class McpServer:
     async def _wait_for_connection(self) -> McpSession:
         if self._connection is None or self._connection.ended:
             self._connection_wanted.set()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RECONNECT_S):
-                    await self._try_done.wait()
+            await event_within(self._try_done, RECONNECT_S)
         connection = self._connection
         if connection is None or connection.ended:
             raise ToolFailed(
@@ -161,9 +157,7 @@ class McpServer:
     async def _watch_session(self, connection: McpSession) -> None:
         """List the tools whenever they changed, and every RELIST_S, until the session ends."""
         while not connection.ended:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RELIST_S):
-                    await self._list_changed.wait()
+            await event_within(self._list_changed, RELIST_S)
             # Cleared before the list is requested: a change that comes meanwhile is then not lost.
             self._list_changed.clear()
             if connection.ended:

