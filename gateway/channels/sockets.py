@@ -13,9 +13,7 @@ from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.tasks import cancel_all
 
-AT_ONCE: Final = 200
-"""At most this many events are in progress; then reading pauses."""
-
+AT_ONCE: Final = 200  # at most this many events are in progress; then reading pauses
 HOLD_S: Final = 30.0
 """An event that cannot be accepted for this long is left to another replica. Meanwhile it exists
 only at the platform, which repeats what is not acknowledged."""
@@ -57,8 +55,8 @@ class SocketEvents(Generic[S]):
         self._chats = WeakValueDictionary[str, asyncio.Lock]()
 
     async def run(self, until: asyncio.Event) -> None:
-        """Listen until `until` is set. Raises NotAccepted when the connection is lost, RedisAway and
-        Refused when an event could not be accepted in time, and what `connect` and `read` raise."""
+        """Listen until `until` is set. Raises NotAccepted when the connection is lost, RedisAway
+        and Refused when an event was not accepted in time, and what `connect` and `read` raise."""
         ending = asyncio.create_task(until.wait())
         ending.add_done_callback(lambda _: self._news.set())
         try:
@@ -85,7 +83,8 @@ class SocketEvents(Generic[S]):
             try:
                 await cancel_all([ending, *self._sockets, *self.tasks])
             finally:
-                await asyncio.gather(*(socket.close() for socket in self._sockets.values()), return_exceptions=True)
+                closing = (socket.close() for socket in self._sockets.values())
+                await asyncio.gather(*closing, return_exceptions=True)
 
     def refresh(self) -> None:
         """Open another socket soon: the platform will close this one."""
@@ -110,7 +109,7 @@ class SocketEvents(Generic[S]):
                 try:
                     return await accept()
                 except (RedisAway, Refused) as exc:
-                    again_s = max(again_s, exc.retry_after_s) if isinstance(exc, Refused) else again_s
+                    again_s = max(again_s, getattr(exc, "retry_after_s", 0.0))
                     if now() + again_s > give_up_at:
                         raise
                 await asyncio.sleep(again_s)

@@ -1,5 +1,5 @@
-"""Access rules of the chat platforms: the settings that their channels share, how they are read, and
-the one function that judges a message.
+"""Access rules of the chat platforms: the settings that their channels share, and the one function
+that judges a message.
 
 Rules go by ids, never by names: anyone can choose any name. Direct chats and groups have rules of
 their own; access to one gives none to the other.
@@ -82,8 +82,7 @@ class Verdict(Struct, frozen=True):
 
 
 ALLOWED: Final = Verdict("allowed")
-UNKNOWN: Final = Verdict("unknown", "unknown_sender")
-"""A sender who is not allowed, but may be let in by a code."""
+UNKNOWN: Final = Verdict("unknown", "unknown_sender")  # not allowed, but may be let in by a code
 
 
 def judge(rules: AccessSettings, event: PlatformMessage, *, paired: bool = False) -> Verdict:
@@ -176,7 +175,8 @@ def is_safe_address(address: str) -> bool:
         _ = url.port  # raises ValueError for one out of range, which hostname does not notice
     except ValueError:
         return False
-    return bool(url.hostname) and (url.scheme == "https" or (url.scheme == "http" and url.hostname in LOOPBACK))
+    safe = url.scheme == "https" or (url.scheme == "http" and url.hostname in LOOPBACK)
+    return bool(url.hostname) and safe
 
 
 def _with_text_ids(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _blank_secrets(settings: Struct, key: str) -> Iterator[str]:
 
 def _wrong_ids(settings: AccessSettings, key: str, ids: IdForm | None) -> Iterator[str]:
     ids = ids or _ANY_ID
-    lists = [("allow_from", ids.person, settings.allow_from), ("admins", ids.person, settings.admins)]
+    lists = [(name, ids.person, getattr(settings, name)) for name in ("allow_from", "admins")]
     lists.append(("allow_groups", ids.group, settings.allow_groups))
     for name, rule in settings.group_rules.items():
         lists.append((f"{GROUP_RULES}.{name}.allow_from", ids.person, rule.allow_from or ()))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.commands.pair import ADMIN
 from gateway.ingress.ingest import Ingress
@@ -29,8 +29,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import OVERLOADED
 from shared.store.turns.known_messages import SeenMessages
 
-NOTED: Final = 10_000
-"""At most this many chats' notes are cached by a process; past it the cache is emptied."""
+NOTED: Final = 10_000  # chats whose notes a process caches; past it the cache is emptied
 
 log = logger("inlet")
 
@@ -107,7 +106,7 @@ class PlatformInlet:
             return self._count_ignored(late)
         if event.files and await self._seen.knows(message):
             return self._count_duplicate()  # before the files: fetching them again costs minutes
-        media, refused = await self._files.fetch_all(session, event.files) if event.files else ((), ())
+        media, refused = await self._files.fetch_all(session, event.files) if event.files else ([], [])
         notes = {**event.notes, GROUP_NOTE: "1"} if event.group else dict(event.notes)
         if notes and self._noted.get(session) != notes:
             await self._notes.save_notes(session, notes)
@@ -118,7 +117,7 @@ class PlatformInlet:
         content = "\n\n".join(filter(None, [message.content, *lines]))
         try:
             accepted = await self._sink.ingest(
-                msgspec.structs.replace(message, content=content, media=media, metadata=self._metadata(event)),
+                replace(message, content=content, media=tuple(media), metadata=self._metadata(event)),
                 show=self._refusal_notice(refused) if refused else None,
                 notice=True,
             )
@@ -140,12 +139,13 @@ class PlatformInlet:
         """Withdraw the message that this one replaces; return why it cannot be replaced, '' if it
         was."""
         before = await self._seen.new_form(message, replaced)
-        done = await self._sink.withdraw(self._channel, message.chat_id, before, thread=message.thread)
+        chat, thread = message.chat_id, message.thread
+        done = await self._sink.withdraw(self._channel, chat, before, thread=thread)
         return {"withdrawn": "", "unknown": "edited_unknown"}.get(done, "edited_late")
 
     def _metadata(self, event: PlatformMessage) -> dict[str, str]:
-        """Return the metadata, all of it Shoal's own: what the platform's code put there is dropped,
-        so that no channel can make its sender an admin."""
+        """Return the metadata, all of it Shoal's own: what the platform's code put there is
+        dropped, so that no channel can make its sender an admin."""
         metadata = {"sender_name": name} if (name := one_line(event.name, NAME_CHARS)) else {}
         if event.group:
             metadata["group"] = "1"
@@ -153,7 +153,7 @@ class PlatformInlet:
             metadata[ADMIN] = "1"
         return metadata
 
-    def _refusal_notice(self, refused: tuple[str, ...]) -> OutboundMessage:
+    def _refusal_notice(self, refused: Sequence[str]) -> OutboundMessage:
         text = "\n".join(["I could not take:", *(f"- {line}" for line in refused)])
         return OutboundMessage(content=text, turn=0, kind="notice", at=self._clock.now_ms())
 

@@ -26,12 +26,8 @@ from shared.tasks import cancel_all, event_within, until_first
 
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_CAP_S: Final = 30.0
-SETTLED_S: Final = 30.0
-"""A connection that lasted this long resets the back-off."""
-
-FINISH_S: Final = 1.3
-"""Seconds in which a listener may finish at the end of the process."""
-
+SETTLED_S: Final = 30.0  # a connection that lasted this long resets the back-off
+FINISH_S: Final = 1.3  # seconds in which a listener may finish at the end of the process
 GIVE_UP_S: Final = 0.4
 
 log = logger("listening")
@@ -50,7 +46,7 @@ class ListenerCursor:
         return self._value
 
     async def save(self, value: bytes) -> None:
-        if self._lock is not None and self._held is not None and await self._lock.save_cursor(self._held, value):
+        if self._lock and self._held and await self._lock.save_cursor(self._held, value):
             self._value = value
 
     def bind(self, lock: ListenerLock, held: ListenerLease) -> None:
@@ -122,7 +118,8 @@ class PlatformListener:
 
     async def _listen_under(self, lock: ListenerLock, held: ListenerLease, claimed_at: float, inlet: Inlet) -> None:
         """Listen while the lock is safe, then release it."""
-        log.info("listening", channel=self._platform.name, lock=lock.name, owner_lost=held.owner_lost)
+        channel = self._platform.name
+        log.info("listening", channel=channel, lock=lock.name, owner_lost=held.owner_lost)
         self._cursor.bind(lock, held)
         listening = asyncio.create_task(self._listen_until_drained(inlet), name="listener")
         keeping = asyncio.create_task(keep_lock(lock, held, claimed_at, self._clock), name="listener's lock")
@@ -131,7 +128,7 @@ class PlatformListener:
         finally:
             self._cursor.unbind()
         if keeping in done:
-            log.warning("lock lost", channel=self._platform.name, lock=lock.name)
+            log.warning("lock lost", channel=channel, lock=lock.name)
         with contextlib.suppress(RedisAway, TimeoutError):
             async with asyncio.timeout(GIVE_UP_S):
                 await lock.release(held)

@@ -13,9 +13,7 @@ from shared.tasks import event_within, until_first
 
 FIRST_S: Final = 1.0
 CAP_S: Final = 60.0
-MENDED_S: Final = 300.0
-"""Pause before a broken channel is tried again: it may have been mended at the platform."""
-
+MENDED_S: Final = 300.0  # pause of a broken channel: it may have been mended at the platform
 OPEN_S: Final = 60.0
 REASON_CHARS: Final = 200
 
@@ -38,8 +36,8 @@ class ChannelState:
         """Set the state. A change is logged once."""
         why = " ".join(why.split())[:REASON_CHARS]
         if (name, why) != (self.name, self.why):
-            log_change = log.info if name in ("on", "closed") else log.error if name == "off" else log.warning
-            log_change("channel", channel=self._channel, state=name, **({"reason": why} if why else {}))
+            write = {"on": log.info, "closed": log.info, "off": log.error}.get(name, log.warning)
+            write("channel", channel=self._channel, state=name, **({"reason": why} if why else {}))
         self.name, self.why = name, why
         CHANNEL_ON.labels(self._channel).set(name == "on")
 

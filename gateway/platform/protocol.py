@@ -63,8 +63,7 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
     give_up_after_s: float = 86_400.0
 
 
-GROUP_NOTE: Final = "group"
-"""Key of the note of a target that is "1" where several people are; the inlet writes it."""
+GROUP_NOTE: Final = "group"  # key of the note of a target that is "1" where several people are
 
 
 class PostTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +210,7 @@ class Inlet(Protocol):
         """
 
     async def on_delete(self, deleted: InboundMessage) -> None:
-        """Withdraw a message that a person deleted, unless a turn began with it. Raises RedisAway."""
+        """Withdraw a deleted message, unless a turn has begun with it. Raises RedisAway."""
 
 
 class HookRequest(msgspec.Struct, frozen=True, kw_only=True):

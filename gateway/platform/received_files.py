@@ -13,9 +13,7 @@ from shared.media.reference import clean_name
 from shared.media.store import MediaStore, Upload
 
 AT_ONCE: Final = 4
-WITHIN_S: Final = 30.0
-"""Limit for all files of one message together."""
-
+WITHIN_S: Final = 30.0  # limit for all files of one message together
 PIECE_BYTES: Final = 256 * 1024
 REFUSED: Final = "file refused: "
 
@@ -32,9 +30,9 @@ class ReceivedFiles:
         self._within_s = within_s
         self._slots = asyncio.Semaphore(AT_ONCE)
 
-    async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> tuple[list[str], list[str]]:
         """Fetch and keep files, in order; return the references of those that are kept, and a reason
-        for each that is not: a fault of a file is not raised."""
+        for each that is not: a fault is not raised."""
         media, refused = list[str](), list[str]()
         async with self._slots:
             end_at = asyncio.get_running_loop().time() + self._within_s
@@ -46,7 +44,7 @@ class ReceivedFiles:
                 if why:
                     refused.append(f"{name}: {why}")
                     log.info("file refused", channel=self._platform.name, why=why)
-        return tuple(media), tuple(refused)
+        return media, refused
 
     async def _fetch_one(self, session: str, file: RemoteFile, name: str, end_at: float, media: list[str]) -> str:
         """Fetch a file and append its reference to `media`; return '' or why it is refused."""
@@ -93,7 +91,7 @@ class ReceivedFiles:
                 await asyncio.to_thread(upload.write, bytes(waiting))
                 return str(await asyncio.to_thread(upload.finish, name))
         finally:
-            if isinstance(parts, AsyncGenerator):  # so that its connection is closed now, however this ends
+            if isinstance(parts, AsyncGenerator):  # its connection is closed now, however this ends
                 await parts.aclose()
 
 

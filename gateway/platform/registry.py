@@ -94,7 +94,8 @@ def make_platform(context: PlatformContext) -> BuiltPlatform:
 
 
 def _plugin_platforms(off: Collection[str]) -> list[LoadedPlugin]:
-    return list(found_plugins("shoal.channels", off=off, reserved={*PLATFORMS, "web", "api", "cli", "system"}))
+    reserved = {*PLATFORMS, "web", "api", "cli", "system"}
+    return list(found_plugins("shoal.channels", off=off, reserved=reserved))
 
 
 def _load_factory(name: str) -> PlatformFactory:

@@ -1,4 +1,4 @@
-"""Reply sent once to senders who may not talk to the bot, with a pairing code if that is enabled."""
+"""Reply sent once to senders who may not talk to the bot, with a pairing code where enabled."""
 
 from __future__ import annotations
 
@@ -14,31 +14,25 @@ from shared.store.access.pairing import CODE_MS, PairedPerson, Pairings
 
 T = TypeVar("T")
 
-KNOWN_S: Final = 1.0
-"""Seconds for which the store's answer whether a sender was let in is cached."""
-
-PEOPLE: Final = 10_000
-"""At most this many senders are cached by a process; past it the cache is emptied."""
-
+KNOWN_S: Final = 1.0  # seconds for which the store's answer whether a sender was let in is cached
+PEOPLE: Final = 10_000  # senders that a process caches; past it the cache is emptied
 NAME_CHARS: Final = 80
-AGAIN_S: Final = 60.0
-"""Pause after the store refused a notice because it is full."""
-
+AGAIN_S: Final = 60.0  # pause after the store refused a notice because it is full
 CODE: Final = (
-    "I do not know you yet, so I have not read this. To be let in, give this code to whoever runs me: **{code}**\n\n"
-    "It is good for {minutes} minutes, and once. Your id here is `{id}`."
+    "I do not know you yet, so I have not read this. To be let in, give this code to whoever runs me: "
+    "**{code}**\n\nIt is good for {minutes} minutes, and once. Your id here is `{id}`."
 )
 NOBODY: Final = (
-    "I may not talk with you, so I have not read this, and I will not answer again. Whoever runs me can let you in by "
-    "your id, `{id}`."
+    "I may not talk with you, so I have not read this, and I will not answer again. Whoever runs me "
+    "can let you in by your id, `{id}`."
 )
 IN_GROUP: Final = (
-    "I may not talk with you in this group. Whoever runs me can change that; your id here is `{id}`, the group's is "
-    "`{group}`."
+    "I may not talk with you in this group. Whoever runs me can change that; your id here is `{id}`, "
+    "the group's is `{group}`."
 )
 GROUP: Final = (
-    "I may not talk in this group, and I will not answer here again. Whoever runs me can change that; the group's id "
-    "is `{group}`."
+    "I may not talk in this group, and I will not answer here again. Whoever runs me can change that; "
+    "the group's id is `{group}`."
 )
 
 
@@ -99,7 +93,7 @@ _TEXTS: Final = {"group_not_allowed": GROUP, "group_sender_not_allowed": IN_GROU
 
 
 def _notice_key(message: InboundMessage, verdict: Verdict) -> str:
-    """Return the key of a notice that is sent once: to a person, a group, or a person in a group."""
+    """Return the key of a notice sent once: to a person, a group, or a person in a group."""
     match verdict.reason:
         case "group_not_allowed":
             return f"group:{message.chat_id}"

@@ -25,9 +25,7 @@ from shared.settings.sections.gateways import HooksSettings
 
 PREFIX: Final = "/hooks/"
 METHODS: Final = ("GET", "POST")
-AGAIN_S: Final = 1
-"""Default Retry-After of a 503, in seconds."""
-
+AGAIN_S: Final = 1  # default Retry-After of a 503, in seconds
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 WebhookHandler = Callable[[HookRequest], Awaitable[HookAnswer]]

@@ -1,4 +1,4 @@
-"""Characters that a chat must not pass on or cannot see, and their number as platforms count them."""
+"""Characters that a chat must not pass on or cannot show, and their number on platforms."""
 
 from __future__ import annotations
 

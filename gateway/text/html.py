@@ -32,18 +32,19 @@ class Tags(msgspec.Struct, frozen=True, kw_only=True):
         written: list[str] = []
         for (kind, _), group in groupby(leaves, _outermost):
             inside = list(group)
-            deeper = [(leaf, path[1:]) for leaf, path in inside]
             match kind:
                 case "leaf":
                     written += [self._block(leaf) for leaf, _ in inside]
                 case "quote":
-                    written += [self._tag("blockquote"), *self._nested(deeper), "</blockquote>"]
+                    below = self._nested([(leaf, path[1:]) for leaf, path in inside])
+                    written += [self._tag("blockquote"), *below, "</blockquote>"]
                 case _:
                     number = inside[0][1][0].number
                     start = "" if number in (None, 1) else f' start="{number}"'
                     written.append("<ul>" if number is None else f"<ol{start}>")
-                    for _, item in groupby(zip(inside, deeper, strict=True), lambda one: one[0][1][0].id):
-                        written.append("<li>" + "\n".join(self._nested([below for _, below in item])) + "</li>")
+                    for _, item in groupby(inside, lambda one: one[1][0].id):
+                        below = self._nested([(leaf, path[1:]) for leaf, path in item])
+                        written.append("<li>" + "\n".join(below) + "</li>")
                     written.append("</ul>" if number is None else "</ol>")
         return written
 
@@ -71,7 +72,8 @@ class Tags(msgspec.Struct, frozen=True, kw_only=True):
 
         head = f"<thead>{row('th', leaf.rows[0])}</thead>"
         body = "\n".join(row("td", cells) for cells in leaf.rows[1:])
-        return f"{self._tag('table')}\n{head}\n" + (f"<tbody>\n{body}\n</tbody>\n" if body else "") + "</table>"
+        body = f"<tbody>\n{body}\n</tbody>\n" if body else ""
+        return f"{self._tag('table')}\n{head}\n{body}</table>"
 
     def _tag(self, name: str, align: str = "") -> str:
         aligned = f' align="{align}"' if align and self.align else ""

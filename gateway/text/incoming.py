@@ -18,9 +18,7 @@ _DEEPEST: Final = 500
 _SHALLOW: Final = "p|li|td|th|tr|dt|dd|br|hr|img|input|meta|link|col|option|wbr"
 _DEEP: Final = re.compile(rf"<(/?)(?!(?:{_SHALLOW})\b)[a-z]", re.IGNORECASE)
 _QUOTES_SHOWN: Final = 5
-_SOFT: Final = "\v"
-"""The border of a block: a line end, unless there is one already."""
-
+_SOFT: Final = "\v"  # the border of a block: a line end, unless there is one already
 _BEGINS: Final = {"br": "\n", "hr": f"{_SOFT}---{_SOFT}", "div": _SOFT, "tr": _SOFT, "td": "\t", "th": "\t"}
 _ENDED: Final = dict.fromkeys(("div", "li", "tr"), _SOFT) | dict.fromkeys(
     ("p", "pre", "table", "h1", "h2", "h3", "h4", "h5", "h6"), "\n\n"
@@ -99,7 +97,8 @@ def _is_attribution(lines: list[str]) -> bool:
     joined = " ".join(lines)
     if len(joined) > _LONGEST or not _ATTRIBUTION.fullmatch(joined):
         return False
-    return len(lines) == 1 or ("@" in joined and not any(line[-1:] in ("", *".!?:") for line in lines[:-1]))
+    goes_on = not any(line[-1:] in ("", *".!?:") for line in lines[:-1])
+    return len(lines) == 1 or ("@" in joined and goes_on)
 
 
 def _depth(source: str) -> int:
@@ -173,10 +172,10 @@ class _Reader(HTMLParser):
 
     def _link(self, address: str, start: int) -> None:
         label = "".join(self._parts[-1][start:]).strip()
-        if address and label and label not in (address, address.removeprefix("mailto:"), address.rstrip("/")):
-            self._add(f" ({address})")
-        elif not label:
+        if not label:
             self._add(address)
+        elif label not in (address, address.removeprefix("mailto:"), address.rstrip("/")) and address:
+            self._add(f" ({address})")
 
 
 def _tidy(text: str) -> str:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.text.leaves import Leaf, Run, Step, text_of
 from gateway.text.tables import as_text
@@ -79,9 +80,9 @@ def unlinked(leaf: Leaf) -> Leaf:
     """Return a leaf with the addresses of its links as text."""
     found: list[Run] = []
     for link, group in groupby(leaf.runs, lambda run: run.link):
-        found += [msgspec.structs.replace(run, link=None) for run in group]
+        found += [replace(run, link=None) for run in group]
         found += [Run(link.address_behind)] if link is not None and not link.bare else []
-    return msgspec.structs.replace(leaf, runs=tuple(found))
+    return replace(leaf, runs=tuple(found))
 
 
 def quoted_lines(mark: str) -> Callable[[str], str]:
@@ -103,7 +104,7 @@ def _plain_body(leaf: Leaf) -> str:
         case "rule":
             return RULE
         case "table":
-            return plain([msgspec.structs.replace(part, path=()) for part in as_text(leaf)])
+            return plain([replace(part, path=()) for part in as_text(leaf)])
         case _:
             return text_of(unlinked(leaf).runs)
 

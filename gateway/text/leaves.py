@@ -13,6 +13,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 Style = Literal["bold", "italic", "strike"]
 Align = Literal["left", "center", "right"]
@@ -92,12 +93,12 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         """Return the characters from `start` to `stop`, or to the end. A part that does not begin
         at 0 opens no quote or item."""
         path = self.path if start == 0 else continued_path(self.path)
-        return msgspec.structs.replace(self, runs=slice_runs(self.runs, start, stop), path=path)
+        return replace(self, runs=slice_runs(self.runs, start, stop), path=path)
 
 
 def continued_path(path: Sequence[Step]) -> tuple[Step, ...]:
     """Return the path of a later leaf in the same quotes and items: it opens none of them."""
-    return tuple(msgspec.structs.replace(step, opens=False) for step in path)
+    return tuple(replace(step, opens=False) for step in path)
 
 
 def text_of(runs: Sequence[Run]) -> str:
@@ -107,10 +108,7 @@ def text_of(runs: Sequence[Run]) -> str:
 
 def bold(runs: Sequence[Run]) -> list[Run]:
     """Return the runs in bold. Code stays as it is."""
-    return [
-        run if run.code or "bold" in run.styles else msgspec.structs.replace(run, styles=("bold", *run.styles))
-        for run in runs
-    ]
+    return [run if run.code or "bold" in run.styles else replace(run, styles=("bold", *run.styles)) for run in runs]
 
 
 def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tuple[Run, ...]:
@@ -120,9 +118,9 @@ def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tupl
     last, ends = (len(runs), 0) if stop is None else _run_at(runs, stop, first, begins)
     inside = list(runs[first : last + 1])
     if last < len(runs):
-        inside[-1] = msgspec.structs.replace(inside[-1], text=inside[-1].text[: (stop or 0) - ends])
+        inside[-1] = replace(inside[-1], text=inside[-1].text[: (stop or 0) - ends])
     if inside:
-        inside[0] = msgspec.structs.replace(inside[0], text=inside[0].text[start - begins :])
+        inside[0] = replace(inside[0], text=inside[0].text[start - begins :])
     if inside and not inside[-1].text:
         inside.pop()
     return tuple(inside)

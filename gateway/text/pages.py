@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 import regex  # type: ignore[import-untyped]
+from msgspec.structs import replace
 
 from gateway.platform.protocol import Piece
 from gateway.text.characters import is_blank
@@ -196,7 +197,7 @@ def _simpler(leaf: Leaf) -> Leaf:
     """Return a leaf without what cannot be cut: links, and then the marks of lists and quotes."""
     if any(run.link is not None for run in leaf.runs):
         return unlinked(leaf)
-    return msgspec.structs.replace(leaf, path=())
+    return replace(leaf, path=())
 
 
 def _head(leaf: Leaf, text: str, at: int) -> Leaf:

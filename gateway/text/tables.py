@@ -6,13 +6,11 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.text.leaves import Align, Kind, Leaf, Run, continued_path, text_of
 
-_WIDEST: Final = 64
-"""Width in characters. A wider table would break on a phone's screen, so it is shown row by row."""
-
+_WIDEST: Final = 64  # characters; a wider table would break on a phone, so it is shown row by row
 _GROWTH: Final = 4
 """Largest factor by which a table may grow; past it heads are not repeated and cells not padded."""
 
@@ -31,7 +29,7 @@ def as_text(table: Leaf) -> list[Leaf]:
     heads = table.rows[0] if table.rows[1:] and sum(map(len, cells[0])) * len(rest) <= most else ()
     rows = [runs for row in (rest if heads else table.rows) if (runs := _row_as_lines(heads, row))]
     opens = _leaf(table, "text", rows[0])
-    return [opens, *(msgspec.structs.replace(opens, runs=runs, path=continued_path(table.path)) for runs in rows[1:])]
+    return [opens, *(replace(opens, runs=runs, path=continued_path(table.path)) for runs in rows[1:])]
 
 
 def flat(leaves: Sequence[Leaf]) -> list[Leaf]:

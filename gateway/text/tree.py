@@ -8,19 +8,17 @@ from itertools import count
 from threading import local
 from typing import Final
 
-import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
+from msgspec.structs import replace
 
 from gateway.text.characters import clean, is_blank
 from gateway.text.leaves import Align, Kind, Leaf, Link, Run, Step, Style, is_link, text_of, unshown_host
 
-LIMIT_CHARS: Final = 128 * 1024
-"""Longer text is shown without parsing, paragraph by paragraph."""
-
+LIMIT_CHARS: Final = 128 * 1024  # longer text is shown without parsing, paragraph by paragraph
 _MAX_NESTING: Final = 50
-_MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, and looking for its end is what takes time
+_MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, whose end takes time to find
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 _STYLES: Final[dict[str, Style]] = {"strong": "bold", "em": "italic", "s": "strike"}
@@ -135,9 +133,9 @@ class _Walk:
                     self._add(Leaf(kind="table", rows=rows, align=tuple(self._align), tight=bool(self._lists)))
 
     def _add(self, leaf: Leaf) -> None:
-        path = tuple(msgspec.structs.replace(step, opens=step.id not in self._opened) for step in self._path)
+        path = tuple(replace(step, opens=step.id not in self._opened) for step in self._path)
         self._opened.update(step.id for step in path)
-        self.leaves.append(msgspec.structs.replace(leaf, path=path))
+        self.leaves.append(replace(leaf, path=path))
 
 
 def _are_seen(runs: Sequence[Run]) -> bool:
@@ -166,7 +164,8 @@ def _runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
                 runs.append(Run(""))  # keeps the label from being merged into the run before it
             case "link_close" if opened is not None:
                 first, link = opened
-                runs[first:] = _link_runs(runs[first:], str(link.attrs.get("href", "")), link.info == "auto", next(ids))
+                address, automatic = str(link.attrs.get("href", "")), link.info == "auto"
+                runs[first:] = _link_runs(runs[first:], address, automatic, next(ids))
                 runs.append(Run(""))
                 opened = None
             case "image":
@@ -175,7 +174,8 @@ def _runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
                 if opened is not None:  # a link within a link is not a link
                     _add(runs, label or address, styles)
                 else:
-                    runs += [*_link_runs([Run(label, tuple(styles))], address, False, next(ids)), Run("")]
+                    runs += _link_runs([Run(label, tuple(styles))], address, False, next(ids))
+                    runs.append(Run(""))
             case name:
                 style = _STYLES.get(name.partition("_")[0])
                 if style is not None and name.endswith("_open"):
@@ -187,8 +187,8 @@ def _runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
 
 def _add(runs: list[Run], text: str, styles: Sequence[Style], code: bool = False) -> None:
     run = Run(text, tuple(dict.fromkeys(styles)), code)
-    if runs and runs[-1].text and msgspec.structs.replace(runs[-1], text=text) == run:
-        run = msgspec.structs.replace(run, text=runs.pop().text + text)
+    if runs and runs[-1].text and replace(runs[-1], text=text) == run:
+        run = replace(run, text=runs.pop().text + text)
     runs.append(run)
 
 
@@ -197,12 +197,13 @@ def _link_runs(label: list[Run], address: str, automatic: bool, at: int) -> list
     label_text = text_of(label)
     if is_blank(label_text):
         label, label_text = [Run(clean(address))], address
+    bare = label_text.strip() == address
     if not is_link(address):
-        return label if label_text.strip() == address or not address else [*label, Run(f" ({clean(address)})")]
-    link = Link(at, address, unshown_host(label_text, address), automatic or label_text.strip() == address)
-    return [msgspec.structs.replace(run, link=link) for run in label if run.text]
+        return label if bare or not address else [*label, Run(f" ({clean(address)})")]
+    link = Link(at, address, unshown_host(label_text, address), automatic or bare)
+    return [replace(run, link=link) for run in label if run.text]
 
 
 def _label_text(tokens: Sequence[Token]) -> str:
     """Return the text of an image's label."""
-    return "".join(token.content if not token.children else _label_text(token.children) for token in tokens)
+    return "".join(_label_text(token.children) if token.children else token.content for token in tokens)

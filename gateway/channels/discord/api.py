@@ -35,13 +35,9 @@ from gateway.platform.protocol import (
 )
 from shared.version import VERSION
 
-PAGE: Final = 100
-"""Messages per page of a channel's history."""
-
+PAGE: Final = 100  # messages per page of a channel's history
 _USER_AGENT: Final = f"DiscordBot (Shoal, {VERSION})"
-_ANSWER_S: Final = 3.0
-"""Discord waits this long for the response to an interaction."""
-
+_ANSWER_S: Final = 3.0  # Discord waits this long for the response to an interaction
 _THREADS: Final = (10, 11, 12)
 _DEFERRED: Final = 6
 _CLOSED: Final = {10003, 50001, 50007, 50013, 50278, 160005}
@@ -62,25 +58,19 @@ class MayNotReply(PostRefused):
     succeed."""
 
 
-class ChannelInfo(msgspec.Struct, frozen=True):
-    """A server channel; for a thread, `parent_id` is its channel."""
-
+class _ChannelInfo(msgspec.Struct, frozen=True):
     type: int
-    parent_id: Snowflake | None = None
+    parent_id: Snowflake | None = None  # of a thread: its channel
 
 
-class CreatedMessage(msgspec.Struct, frozen=True):
-    """A message that the bot posted."""
-
+class _CreatedMessage(msgspec.Struct, frozen=True):
     id: Snowflake
 
 
-class SessionStartLimit(msgspec.Struct, frozen=True):
-    """The quota of sessions: `remaining` for `reset_after` ms, `max_concurrency` per 5 s."""
-
+class _SessionStartLimit(msgspec.Struct, frozen=True):
     remaining: int
-    reset_after: int
-    max_concurrency: int = 1
+    reset_after: int  # ms
+    max_concurrency: int = 1  # per 5 s
 
 
 class GatewayInfo(msgspec.Struct, frozen=True):
@@ -88,7 +78,7 @@ class GatewayInfo(msgspec.Struct, frozen=True):
 
     url: str
     shards: int
-    session_start_limit: SessionStartLimit
+    session_start_limit: _SessionStartLimit
 
 
 class DiscordApi:
@@ -124,7 +114,7 @@ class DiscordApi:
     async def get_conversation(self, channel_id: str) -> ConversationInfo:
         """Return whether a server channel is a chat or a thread of one."""
         with contextlib.suppress(ChatClosed, PostRefused):
-            found = _convert_reply(ChannelInfo, await self._call("GET", f"/channels/{channel_id}"))
+            found = _convert_reply(_ChannelInfo, await self._call("GET", f"/channels/{channel_id}"))
             if found.type in _THREADS and found.parent_id:
                 return ConversationInfo(found.parent_id, channel_id)
         return ConversationInfo(channel_id)
@@ -133,7 +123,7 @@ class DiscordApi:
         """Return at most PAGE messages of a channel after the id `after`, oldest first."""
         path, query = f"/channels/{channel_id}/messages", {"after": after, "limit": PAGE}
         found = _convert_reply(list[dict[str, Any]], await self._call("GET", path, params=query))
-        return sorted(found, key=lambda one: _convert_reply(CreatedMessage, one).id.zfill(20))
+        return sorted(found, key=lambda one: _convert_reply(_CreatedMessage, one).id.zfill(20))
 
     async def send(self, post: Post) -> str:
         """Send a post and return its id."""
@@ -149,15 +139,16 @@ class DiscordApi:
     async def _send(self, post: Post, form: dict[str, Any]) -> str:
         path, file = f"/channels/{target_channel(post.target)}/messages", post.file
         if file is None:
-            return _convert_reply(CreatedMessage, await self._call("POST", path, json=form)).id
+            return _convert_reply(_CreatedMessage, await self._call("POST", path, json=form)).id
         parts = aiohttp.FormData(quote_fields=False)  # Discord reads no escapes in `files[0]`
         parts.add_field("payload_json", json.dumps(form), content_type="application/json")
         parts.add_field("files[0]", file.data, filename=file.name, content_type=file.media_type)
-        return _convert_reply(CreatedMessage, await self._call("POST", path, data=parts, with_file=True)).id
+        return _convert_reply(_CreatedMessage, await self._call("POST", path, data=parts, with_file=True)).id
 
     async def edit(self, id: str, post: Post) -> None:
         """Replace a message with a post."""
-        await self._call("PATCH", f"/channels/{target_channel(post.target)}/messages/{id}", json=edit_form(post))
+        path = f"/channels/{target_channel(post.target)}/messages/{id}"
+        await self._call("PATCH", path, json=edit_form(post))
 
     async def typing(self, place: PostTarget) -> None:
         await self._call("POST", f"/channels/{target_channel(place)}/typing")
@@ -165,7 +156,8 @@ class DiscordApi:
     async def confirm_press(self, id: str, token: str) -> None:
         """Acknowledge an interaction; it may have been acknowledged before."""
         path = f"/interactions/{id}/{quote(token, safe='')}/callback"
-        await self._call("POST", path, json={"type": _DEFERRED}, timeout=aiohttp.ClientTimeout(total=_ANSWER_S))
+        timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
+        await self._call("POST", path, json={"type": _DEFERRED}, timeout=timeout)
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file, only from the hosts where Discord keeps files."""
@@ -228,7 +220,8 @@ def map_error(name: str, status: int, headers: Mapping[str, str], reply: Any, *,
 
 
 def _retry_after_s(headers: Mapping[str, str], reply: Any) -> float:
-    for value in (reply.get("retry_after") if isinstance(reply, dict) else None, headers.get("Retry-After")):
+    in_body = reply.get("retry_after") if isinstance(reply, dict) else None
+    for value in (in_body, headers.get("Retry-After")):
         if value is not None:
             with contextlib.suppress(TypeError, ValueError):
                 return max(0.0, float(value))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from gateway.channels.discord.parse import ConversationInfo
 
-MAX_CHATS: Final = 500
-"""Only the most recent chats are remembered."""
+MAX_CHATS: Final = 500  # only the most recent chats are remembered
 
 
 class GatewaySession(msgspec.Struct, frozen=True, array_like=True):
@@ -19,6 +18,11 @@ class GatewaySession(msgspec.Struct, frozen=True, array_like=True):
     id: str
     url: str
     seq: int
+
+
+def new_session(seq: int, ready: Any) -> GatewaySession:
+    """Return the session that the event READY begins."""
+    return GatewaySession(str(ready["session_id"]), str(ready["resume_gateway_url"]), seq)
 
 
 class ShardProgress(msgspec.Struct, frozen=True, array_like=True):

@@ -16,13 +16,10 @@ from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.tasks import cancel_all
 
-MAX_PENDING: Final = 500
-"""Events waiting or in progress; beyond this, reading pauses."""
-
+MAX_PENDING: Final = 500  # events waiting or in progress; beyond this, reading pauses
 FIRST_S: Final = 0.5
 CAP_S: Final = 15.0
-MAX_FAULTS: Final = 5
-"""An event that crashes our own code this often is skipped."""
+MAX_FAULTS: Final = 5  # an event that crashes our own code this often is skipped
 
 Work = Callable[[], Awaitable[None]]
 

@@ -19,6 +19,7 @@ from gateway.channels.discord.cursor import (
     ShardProgress,
     decode_cursor,
     encode_cursor,
+    new_session,
 )
 from gateway.channels.discord.event_queue import EventQueue, EventWindow
 from gateway.channels.discord.parse import DiscordIdentity, written_ms
@@ -34,8 +35,7 @@ from shared.tasks import cancel_all
 
 SAVE_EVERY_S: Final = 1.0
 FINISH_S: Final = 0.8
-BEGIN_EVERY_S: Final = 5.0
-"""Discord allows `max_concurrency` new sessions per this time."""
+BEGIN_EVERY_S: Final = 5.0  # Discord allows `max_concurrency` new sessions per this time
 
 log = logger("discord")
 
@@ -95,7 +95,7 @@ class ShardReader:
     async def on_event(self, seq: int, name: str, data: Any) -> None:
         """Handle an event from the shard."""
         if name == "READY":
-            self._begin_session(GatewaySession(str(data["session_id"]), str(data["resume_gateway_url"]), seq))
+            self._begin_session(new_session(seq, data))
             return
         event = self._receiver.decode(name, data)
         if event is None or event.channel_id is None:
@@ -105,10 +105,9 @@ class ShardReader:
             # Discord fails an interaction after three seconds, so it is confirmed before its turn
             # comes.
             self._intake.start_detached(self._receiver.confirm_press(event))
-        mark = self._window.append(seq, 0 if isinstance(event, MessagesDeleted) else written_ms(event.id))
-        await self._intake.submit(
-            event.channel_id, partial(self._receiver.accept, event), partial(self._window.complete, mark)
-        )
+        at_ms = 0 if isinstance(event, MessagesDeleted) else written_ms(event.id)
+        done = partial(self._window.complete, self._window.append(seq, at_ms))
+        await self._intake.submit(event.channel_id, partial(self._receiver.accept, event), done)
 
     def stop(self) -> None:
         """Stop; whatever was not caught up with stays unread."""
@@ -131,7 +130,8 @@ class ShardReader:
         waits, chats = {*self._intake.working}, self._chats(self._number)
         log.info("catching up", shard=self._number, chats=len(chats))
         for chat in chats:
-            waits.add(self._intake.start(str(chat.channel), partial(self._receiver.catch_up, chat, since_ms)))
+            work = partial(self._receiver.catch_up, chat, since_ms)
+            waits.add(self._intake.start(str(chat.channel), work))
         self._catching_up = asyncio.create_task(self._wait_for_catch_up(waits), name="catch up")
 
     async def _wait_for_catch_up(self, waits: Collection[asyncio.Task[None]]) -> None:
@@ -185,7 +185,8 @@ class DiscordListener:
         saving = asyncio.create_task(self._keep_saving(), name="save")
         stops = [asyncio.create_task(event.wait()) for event in (until, intake.broken)]
         try:
-            done, _ = await asyncio.wait([*connections, saving, *stops], return_when=asyncio.FIRST_COMPLETED)
+            tasks = [*connections, saving, *stops]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done - set(stops):
                 task.result()
             if intake.failure is not None:

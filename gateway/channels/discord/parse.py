@@ -11,12 +11,8 @@ from gateway.channels.discord.wire import Interaction, Message, Snowflake, sende
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
-BEGAN_MS: Final = 1_420_070_400_000
-"""Epoch of Discord's ids, which contain the milliseconds since then."""
-
-PRESSED: Final = "press/"
-"""Prefix of the id of a press, which is not a message's id."""
-
+BEGAN_MS: Final = 1_420_070_400_000  # epoch of Discord's ids, which contain the ms since then
+PRESSED: Final = "press/"  # prefix of the id of a press, which is not a message's id
 _NAMED: Final = re.compile(r"<@!?([0-9]+)>")
 _COMMAND: Final = re.compile(r"/\w+@(\S+)")
 
@@ -109,10 +105,9 @@ def _message_text(message: Message, me: DiscordIdentity) -> str:
     # A leading or trailing mention of the bot only addresses us.
     name = rf"<@!?{me.id}>"
     shorter = re.sub(rf"^\s*(?:{name}[\s,:]*)+|\s*{name}\s*$", "", message.content).strip()
-    names = {one.id: one.username for one in message.mentions if one.username} | {me.id: me.username}
-    text = _NAMED.sub(
-        lambda found: f"@{names[found[1]]}" if found[1] in names else found[0], shorter or message.content
-    )
+    names = {one.id: f"@{one.username}" for one in message.mentions if one.username}
+    names[me.id] = f"@{me.username}"
+    text = _NAMED.sub(lambda found: names.get(found[1], found[0]), shorter or message.content)
     snapshots = (one.message.content for one in message.message_snapshots)
     stickers = (f"[sticker: {one.name}]" for one in message.sticker_items)
     return "\n\n".join(part.strip() for part in (text, *snapshots, *stickers) if part.strip())

@@ -21,16 +21,13 @@ from gateway.channels.discord.wire import Event, Interaction, Message, MessagesD
 from gateway.platform.protocol import ChannelBroken, ChatClosed, Inlet, NotDelivered, PostRefused
 from shared.log import logger
 
-MAX_PAGES: Final = 5
-"""Pages of a chat read after a gap, oldest first."""
-
-PARALLEL_READS: Final = 2
-"""Chats read in parallel; few, because people's new messages need API calls too."""
-
+MAX_PAGES: Final = 5  # pages of a chat read after a gap, oldest first
+PARALLEL_READS: Final = 2  # chats read at once; few, because people's new messages need calls too
 OVERLAP_MS: Final = 60_000
 """Ids of two chats are not ordered to the millisecond. Messages read twice are recognised by id."""
 
 MAX_CONVERSATIONS: Final = 10_000
+_ACCEPTED: Final = ("taken", "command", "duplicate")
 
 log = logger("discord")
 
@@ -47,7 +44,8 @@ class EventReceiver:
         self._inlet = inlet
         self._chats = chats
         self._history_ms = int(settings.history_s * 1000)
-        self._reads_all = "open" in (settings.groups, *(rule.groups for rule in settings.group_rules.values()))
+        rules = settings.group_rules.values()
+        self._reads_all = "open" in (settings.groups, *(rule.groups for rule in rules))
         self._conversations: dict[str, ConversationInfo] = {}
         self._reading = asyncio.Semaphore(PARALLEL_READS)
 
@@ -72,7 +70,7 @@ class EventReceiver:
         assert event.channel_id is not None
         conversation = await self._conversation(event, event.channel_id)
         message = parse_event(self._name, event, conversation, self._me)
-        if message is not None and await self._inlet.take(message) in ("taken", "command", "duplicate"):
+        if message is not None and await self._inlet.take(message) in _ACCEPTED:
             self._chats.remember(event.channel_id, event.guild_id, conversation)
 
     async def catch_up(self, chat: KnownChannel, since_ms: int) -> None:
@@ -88,8 +86,9 @@ class EventReceiver:
                     return
                 for found in page:
                     after = found["id"]
+                    # A page does not say whose it is.
                     guild = {"guild_id": str(chat.guild)} if chat.guild else {}
-                    event = self.decode("MESSAGE_CREATE", {**found, **guild})  # a page does not say whose it is
+                    event = self.decode("MESSAGE_CREATE", {**found, **guild})
                     if event is not None:
                         await self.accept(event)
                 if len(page) < PAGE:

@@ -16,9 +16,7 @@ from gateway.text.pages import PageFormat, both, render
 
 CUSTOM_ID_CHARS: Final = 100
 LABEL_CHARS: Final = 80
-TEXT_LIMIT: Final = 1900
-"""UTF-16 code units; Discord accepts 2000 characters."""
-
+TEXT_LIMIT: Final = 1900  # UTF-16 code units; Discord accepts 2000 characters
 _SPECIAL: Final = re.compile(r"[\\*_~`|<\[]")
 _FIRST_IN_LINE: Final = re.compile(r"^([ \t]*)([-+#>]|\d+(?=[.)]))", re.MULTILINE)
 _NAME: Final = re.compile(r"@(?=everyone|here)|(?<=<)[@#](?=[!&]?\d)", re.IGNORECASE)
@@ -128,7 +126,8 @@ def _button_rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
         if len(custom_id) > CUSTOM_ID_CHARS:
             # Too long: the press is resolved by the button's label instead (`parse.py`).
             custom_id = f"{number}:"
-        label = button.label if len(button.label) <= LABEL_CHARS else button.label[: LABEL_CHARS - 1] + "…"
+        label = button.label
+        label = label if len(label) <= LABEL_CHARS else label[: LABEL_CHARS - 1] + "…"
         made.append({"type": _BUTTON, "style": _GREY, "label": label, "custom_id": custom_id})
     rows = [made[at : at + _IN_ROW] for at in range(0, len(made), _IN_ROW)]
     return [{"type": _ROW, "components": row} for row in rows]

@@ -17,32 +17,29 @@ from functools import partial
 from typing import Any, Final, cast
 
 import aiohttp
-import msgspec
+from msgspec.structs import replace
 from yarl import URL
 
 from gateway.channels.discord.api import DiscordApi
-from gateway.channels.discord.cursor import GatewaySession
+from gateway.channels.discord.cursor import GatewaySession, new_session
 from gateway.channels.discord.settings import DiscordSettings
 from gateway.platform.protocol import ChannelBroken
 from shared.backoff import Backoff
 from shared.log import logger
 
 with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)  # it imports that for its voices
+    # It imports that for its voices.
+    warnings.filterwarnings("ignore", "'audioop' is deprecated", DeprecationWarning)
     from discord import Client, ConnectionClosed, Intents
     from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 
 CONNECT_S: Final = 30.0
-SILENT_S: Final = 60.0
-"""A connection silent for this long is dead: there is traffic at every heartbeat."""
-
+SILENT_S: Final = 60.0  # a connection silent for this long is dead: every heartbeat is traffic
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_CAP_S: Final = 30.0
 SETTLED_S: Final = 30.0
 
-_KEPT: Final = 4000
-"""Close code that leaves the session resumable; 1000 would end it."""
-
+_KEPT: Final = 4000  # close code that leaves the session resumable; 1000 would end it
 _PORTAL: Final = "on the page Bot of Discord's Developer Portal"
 _FINAL: Final = {
     4004: f"Discord's gateway does not know this bot: write the token that is shown {_PORTAL} into {{key}}.token",
@@ -87,8 +84,8 @@ class Shard:
         self._use_front_door = False  # where the session was is nobody to connect to
 
     async def run(self, on_event: EventHandler) -> None:
-        """Hear events, one after the other, for ever. Raises ChannelBroken, and what `may_begin` does."""
-        logging.getLogger("discord").setLevel(logging.WARNING)  # below that it writes what people say
+        """Hear events, one by one, for ever. Raises ChannelBroken, and what `may_begin` does."""
+        logging.getLogger("discord").setLevel(logging.WARNING)  # below it writes what people say
         backoff, loop = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
         while True:
             began_at = loop.time()
@@ -137,9 +134,9 @@ class Shard:
 
     async def _dispatch(self, on_event: EventHandler, seq: int, name: str, data: Any) -> None:
         if name == "READY":
-            self.session = GatewaySession(str(data["session_id"]), str(data["resume_gateway_url"]), seq)
+            self.session = new_session(seq, data)
         elif self.session is not None:
-            self.session = msgspec.structs.replace(self.session, seq=seq)
+            self.session = replace(self.session, seq=seq)
         await on_event(seq, name, data)
 
 

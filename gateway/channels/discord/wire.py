@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 _SPOKEN: Final = (0, 19)
 """Message types written by people: plain ones and replies. Others report joins, pins and so on."""
 
-_COMPONENT: Final = 3
-"""Interaction type of a button press."""
+_COMPONENT: Final = 3  # interaction type of a button press
 
 Snowflake = Annotated[str, Meta(pattern=r"^[0-9]{1,20}\Z")]
 
@@ -40,28 +40,20 @@ class Attachment(msgspec.Struct, frozen=True):
     size: int | None = None
 
 
-class Sticker(msgspec.Struct, frozen=True):
-    """A sticker; only its name."""
-
+class _Sticker(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class MessageSnapshot(msgspec.Struct, frozen=True):
-    """Text and files of a forwarded message; its author is not given."""
-
+class _Snapshot(msgspec.Struct, frozen=True):
     content: str = ""
     attachments: tuple[Attachment, ...] = ()
 
 
-class Forwarded(msgspec.Struct, frozen=True):
-    """A forwarded message."""
-
-    message: MessageSnapshot
+class _Forwarded(msgspec.Struct, frozen=True):
+    message: _Snapshot
 
 
-class ReferencedMessage(msgspec.Struct, frozen=True):
-    """The message that this one replies to."""
-
+class _Referenced(msgspec.Struct, frozen=True):
     author: User | None = None
 
 
@@ -77,17 +69,15 @@ class Message(msgspec.Struct, frozen=True):
     content: str = ""
     edited_timestamp: datetime | None = None
     mentions: tuple[User, ...] = ()
-    referenced_message: ReferencedMessage | None = None
-    message_snapshots: tuple[Forwarded, ...] = ()
+    referenced_message: _Referenced | None = None
+    message_snapshots: tuple[_Forwarded, ...] = ()
     attachments: tuple[Attachment, ...] = ()
-    sticker_items: tuple[Sticker, ...] = ()
+    sticker_items: tuple[_Sticker, ...] = ()
     edit: bool = False
     """True if it arrived as an update; Discord has no such field."""
 
 
-class MessageDeleted(msgspec.Struct, frozen=True):
-    """One deleted message."""
-
+class _MessageDeleted(msgspec.Struct, frozen=True):
     id: Snowflake
     channel_id: Snowflake
     guild_id: Snowflake | None = None
@@ -101,17 +91,13 @@ class MessagesDeleted(msgspec.Struct, frozen=True):
     guild_id: Snowflake | None = None
 
 
-class Component(msgspec.Struct, frozen=True):
-    """A button, a row of them, or whatever holds them."""
-
-    components: tuple[Component, ...] = ()
+class _Component(msgspec.Struct, frozen=True):
+    components: tuple[_Component, ...] = ()
     label: str | None = None
     custom_id: str | None = None
 
 
-class Member(msgspec.Struct, frozen=True):
-    """A member of a server."""
-
+class _Member(msgspec.Struct, frozen=True):
     user: User | None = None
 
 
@@ -123,10 +109,10 @@ class Interaction(msgspec.Struct, frozen=True):
     type: int
     channel_id: Snowflake | None = None
     guild_id: Snowflake | None = None
-    member: Member | None = None
+    member: _Member | None = None
     user: User | None = None
-    data: Component | None = None
-    message: Component | None = None
+    data: _Component | None = None
+    message: _Component | None = None
 
 
 Event = Message | MessagesDeleted | Interaction
@@ -139,7 +125,7 @@ def read_event(name: str, data: Any) -> Event | None:
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
                 return _check_message(msgspec.convert(data, Message), edit=name == "MESSAGE_UPDATE")
             case "MESSAGE_DELETE":
-                one = msgspec.convert(data, MessageDeleted)
+                one = msgspec.convert(data, _MessageDeleted)
                 return MessagesDeleted(one.channel_id, (one.id,), one.guild_id)
             case "MESSAGE_DELETE_BULK":
                 return msgspec.convert(data, MessagesDeleted)
@@ -156,7 +142,7 @@ def read_event(name: str, data: Any) -> Event | None:
 def _check_message(message: Message, *, edit: bool) -> Message | None:
     if message.type not in _SPOKEN or message.author is None or (edit and message.edited_timestamp is None):
         return None
-    return msgspec.structs.replace(message, edit=edit)
+    return replace(message, edit=edit)
 
 
 def sender(press: Interaction) -> User | None:

@@ -18,8 +18,7 @@ from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, Po
 
 PAGE: Final = 200
 PAGES: Final = 10
-LOOK_BACK_S: Final = 90_000
-"""A post is retried for at most a day, so older history need not be searched."""
+LOOK_BACK_S: Final = 90_000  # a post is retried for at most a day, so older history is not searched
 
 
 class SlackApi:
@@ -47,7 +46,8 @@ class SlackApi:
         granted = reply.headers.get("x-oauth-scopes")
         if granted is not None and "chat:write" not in granted.replace(" ", "").split(","):
             raise map_error("missing_scope", status=200, needed="chat:write")
-        self._me = SlackIdentity(*(str(reply.get(name) or "") for name in ("team_id", "user_id", "bot_id", "user")))
+        names = ("team_id", "user_id", "bot_id", "user")
+        self._me = SlackIdentity(*(str(reply.get(name) or "") for name in names))
         if not (self._me.team_id and self._me.user_id and self._me.bot_id):
             raise ChannelBroken("channels.slack.token is not that of a bot; copy the one that begins with xoxb-")
         return self._me
@@ -77,7 +77,7 @@ class SlackApi:
     async def edit(self, ts: str, post: Post) -> None:
         """Replace a message with a post."""
         calls, wait_s = self._calls, self._edits_at - time.monotonic()
-        if wait_s > 0:  # the edits of a workspace have one budget: asking again would only make it longer
+        if wait_s > 0:  # a workspace's edits have one budget: asking again would make it longer
             raise Throttled(wait_s)
         try:
             # `parse`: what holds for a new message without saying it
@@ -89,23 +89,23 @@ class SlackApi:
     async def find(self, post: Post) -> str | None:
         """Return the ts of a post that was already shown, or None."""
         sdk, thread = self._calls.sdk, post.target.thread
+        ask = sdk.conversations_history if thread is None else sdk.conversations_replies
         where: dict[str, Any] = {
             "channel": post.target.chat_id,
             "oldest": str(int(time.time()) - LOOK_BACK_S),
             "limit": PAGE,
             "include_all_metadata": True,
         }
-        if thread is not None:
-            where["ts"] = thread
+        where |= {} if thread is None else {"ts": thread}
         for _ in range(PAGES):
-            asking = sdk.conversations_history(**where) if thread is None else sdk.conversations_replies(**where)
             try:
                 # A failed look-up must not look like "not found": that would send the post twice.
-                reply = await self._calls.call_invisible(asking)
+                reply = await self._calls.call_invisible(ask(**where))
             except ScopeMissing as exc:  # sent again without a look it might be there twice
                 raise NotAccepted(str(exc)) from exc
             for message in reply.get("messages") or ():
-                ours = self._me.bot_id == message.get("bot_id") or self._me.user_id == message.get("user")
+                bot, user = message.get("bot_id"), message.get("user")
+                ours = self._me.bot_id == bot or self._me.user_id == user
                 if ours and has_mark(message, post.key):
                     return str(message.get("ts", ""))
             where["cursor"] = (reply.get("response_metadata") or {}).get("next_cursor")
@@ -157,7 +157,8 @@ async def _upload_bytes(calls: SlackWebApi, url: str, data: bytes) -> None:
     if not calls.may_have_token(url):
         raise PostRefused("Slack wants the bytes of a file elsewhere than at files.slack.com")
     try:
-        async with calls.http.post(url, data=data, proxy=calls.proxy, allow_redirects=False) as answer:
+        posting = calls.http.post(url, data=data, proxy=calls.proxy, allow_redirects=False)
+        async with posting as answer:
             status, again = answer.status, answer.headers.get("Retry-After")
     except (ClientError, TimeoutError) as exc:
         raise NotAccepted(f"no file taken: {type(exc).__name__}") from exc

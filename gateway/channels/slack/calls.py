@@ -26,9 +26,7 @@ from gateway.platform.protocol import (
 
 FILES: Final = "https://files.slack.com/"
 CONNECT_S: Final = 5.0
-AGAIN_S: Final = 5.0
-"""Wait used when Slack does not say how long."""
-
+AGAIN_S: Final = 5.0  # wait used when Slack does not say how long
 _THROTTLED: Final = frozenset({"ratelimited", "rate_limited", "rate_limit_exceeded"})
 _BROKEN: Final = frozenset(
     """invalid_auth not_authed account_inactive token_revoked token_expired not_allowed_token_type

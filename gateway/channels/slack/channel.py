@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.channels.slack.api import SlackApi
 from gateway.channels.slack.listener import SocketModeListener
@@ -59,14 +59,17 @@ class SlackChannel:
         self._api = api = SlackApi(
             settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s
         )
-        self.close, self.send, self.edit, self.find, self.fetch = api.close, api.send, api.edit, api.find, api.fetch
-        self._parser = SlackEventParser(name, SlackIdentity("", "", ""), settings.threads, settings.command)
+        self.close, self.send, self.edit = api.close, api.send, api.edit
+        self.find, self.fetch = api.find, api.fetch
+        nobody = SlackIdentity("", "", "")
+        self._parser = SlackEventParser(name, nobody, settings.threads, settings.command)
 
     async def open(self) -> None:
-        self._parser = msgspec.structs.replace(self._parser, me=await self._api.open())
+        self._parser = replace(self._parser, me=await self._api.open())
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        await SocketModeListener(self._api.connect, partial(self._accept_event, inlet=inlet)).run(until)
+        accept = partial(self._accept_event, inlet=inlet)
+        await SocketModeListener(self._api.connect, accept).run(until)
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.signing_secret is not None

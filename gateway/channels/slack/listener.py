@@ -1,9 +1,9 @@
-"""Listen by Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode): an event is acknowledged
-after it was accepted; Slack repeats what is not acknowledged.
+"""Listen by Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode): an event is
+acknowledged after it was accepted; Slack repeats what is not.
 
 The SDK's own client reconnects forever even with a revoked token, handles the messages of one chat
 in parallel, and drops a connection before it has the next; slack-bolt builds on it. Here the next
-one is opened while the old one is still read: Slack announces a few seconds ahead that it closes it.
+one is opened while the old one is read: Slack announces a few seconds ahead that it closes it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ async def open_connection(calls: SlackWebApi, app_token: str) -> SocketModeConne
         reply = await calls.call_setup(calls.sdk.apps_connections_open(app_token=app_token))
     except ChannelBroken as exc:
         raise ChannelBroken(
-            "Slack opens no socket with channels.slack.app_token: it must be an app-level token (xapp-) of this app "
-            "with connections:write, and Socket Mode must be on"
+            "Slack opens no socket with channels.slack.app_token: it must be an app-level token (xapp-) "
+            "of this app with connections:write, and Socket Mode must be on"
         ) from exc
     url = str(reply.get("url", ""))
     if not url.startswith(("wss://", calls.origin.replace("http", "ws", 1))):
@@ -120,6 +120,7 @@ class SocketModeListener:
         except UnreadablePayload as exc:
             log.warning("event not understood", kind=envelope.type, why=str(exc))
         if event is not None:
-            await self._events.accept(conversation_id(event), partial(self._accept, event), self._hold_s)
+            chat, accept = conversation_id(event), partial(self._accept, event)
+            await self._events.accept(chat, accept, self._hold_s)
         # Also for one that could not be read: repeating it would not help.
         await socket.acknowledge(envelope.envelope_id)

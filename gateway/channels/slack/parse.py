@@ -28,12 +28,10 @@ from gateway.platform.protocol import PlatformMessage, RemoteFile
 from gateway.text.incoming import slack_to_text
 from shared.messages.inbound import InboundMessage
 
-BUTTONS: Final = "shoal"
-"""Block id of our buttons."""
+Parsed = PlatformMessage | InboundMessage | None
 
-HELP: Final = "/help"
-"""Text of a slash command that has none."""
-
+BUTTONS: Final = "shoal"  # block id of our buttons
+HELP: Final = "/help"  # text of a slash command that has none
 _SPOKEN: Final = (None, "file_share", "me_message", "thread_broadcast", "bot_message")
 _SLACKBOT: Final = "USLACKBOT"
 _ID: Final = re.compile(r"[A-Z0-9]{2,40}")
@@ -58,7 +56,7 @@ class SlackEventParser(Struct, frozen=True):
     threads: bool = True
     command: str = "/shoal"
 
-    def parse_event(self, event: SlackEvent, *, now_ms: int) -> PlatformMessage | InboundMessage | None:
+    def parse_event(self, event: SlackEvent, *, now_ms: int) -> Parsed:
         """Return the message, or a deleted one as InboundMessage; None if the event is not for us,
         such as joins, or another workspace's event. `now_ms` stands in for a missing time."""
         match event:
@@ -78,14 +76,15 @@ class SlackEventParser(Struct, frozen=True):
             one.user_id == self.me.user_id for one in callback.authorizations
         )
 
-    def _parse_callback(self, callback: EventCallback, now_ms: int) -> PlatformMessage | InboundMessage | None:
+    def _parse_callback(self, callback: EventCallback, now_ms: int) -> Parsed:
         event, place = callback.event, callback.event.channel or ""
         if not _ID.fullmatch(place):
             return None
         changed, before = event.message, event.previous_message
         match event.subtype:
             case "message_changed" if changed is not None and changed.subtype == "tombstone":
-                return self._parse_deletion(place, changed.ts, before or changed)  # deleted, with replies that stay
+                # Deleted, with replies that stay.
+                return self._parse_deletion(place, changed.ts, before or changed)
             case "message_changed" if changed is not None:
                 if not _is_edit_by_person(changed, before):
                     return None
@@ -105,21 +104,20 @@ class SlackEventParser(Struct, frozen=True):
         if not text and not files:
             return None
         id = ts or callback.event_id
+        form = f"{id}/{edited.ts}" if edited else id
         own = message.user == me.user_id or (bool(message.bot_id) and message.bot_id == me.bot_id)
-        is_bot = bool(message.bot_id) or message.subtype == "bot_message" or message.user == _SLACKBOT
+        is_bot = message.bot_id or message.subtype == "bot_message" or message.user == _SLACKBOT
         at_ms = _ts_to_ms(edited.ts if edited else ts) or now_ms
         thread = self._thread(place, ts, message.thread_ts)
         return PlatformMessage(
-            message=self._inbound(
-                place, message.user or "", f"{id}/{edited.ts}" if edited else id, text, at_ms, thread
-            ),
+            message=self._inbound(place, message.user or "", form, text, at_ms, thread),
             group=_is_group(place),
             addressed=not _is_group(place)
             or callback.event.type == "app_mention"
             or message.parent_user_id == me.user_id
             or re.search(self._mention(), message.text or "") is not None,
             own=own,
-            from_bot=is_bot and not own,
+            from_bot=bool(is_bot) and not own,
             replaces=self._message_id(place, id) if edited else None,
             files=files,
         )
@@ -132,7 +130,8 @@ class SlackEventParser(Struct, frozen=True):
 
     def _parse_press(self, press: BlockActions, now_ms: int) -> PlatformMessage | None:
         on, message, place = press.container, press.message or Message(), conversation_id(press)
-        button = next((one for one in press.actions if one.type == "button" and one.block_id == BUTTONS), None)
+        ours = (one for one in press.actions if one.type == "button" and one.block_id == BUTTONS)
+        button = next(ours, None)
         team = press.team.id if press.team is not None else press.user.team_id
         if team != self.me.team_id or not _ID.fullmatch(place) or button is None:
             return None
@@ -153,7 +152,8 @@ class SlackEventParser(Struct, frozen=True):
         text = slack_to_text(command.text).strip()
         if command.command != self.command:
             text = f"{command.command} {text}".strip()
-        given = self._inbound(place, command.user_id, f"command/{command.trigger_id}", text or HELP, now_ms)
+        id = f"command/{command.trigger_id}"
+        given = self._inbound(place, command.user_id, id, text or HELP, now_ms)
         return PlatformMessage(message=given, group=_is_group(place), name=command.user_name)
 
     def _inbound(
@@ -193,8 +193,11 @@ class SlackEventParser(Struct, frozen=True):
             if one.is_share and (text := slack_to_text(one.text or one.fallback or "").strip()):
                 author = " ".join((one.author_name or "somebody").split())
                 parts.append(f"[forwarded from {author}]\n{text}")
-        external = [one for one in _all_files(message) if one.mode == "external" and one.url_private]
-        parts += [f"[{one.title or one.name or 'file'}: {one.url_private}]" for one in external]
+        parts += [
+            f"[{one.title or one.name or 'file'}: {one.url_private}]"
+            for one in _all_files(message)
+            if one.mode == "external" and one.url_private
+        ]
         return "\n\n".join(filter(None, parts))
 
 

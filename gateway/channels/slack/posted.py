@@ -10,9 +10,7 @@ from gateway.channels.slack.parse import BUTTONS
 from gateway.channels.slack.render import escape_mrkdwn
 from gateway.platform.protocol import File, Post
 
-EVENT: Final = "shoal"
-"""Event type of the metadata by which a post is found again."""
-
+EVENT: Final = "shoal"  # event type of the metadata by which a post is found again
 _LABEL_CHARS: Final = 75
 
 
@@ -23,10 +21,10 @@ def post_mark(key: str) -> str:
 
 def has_mark(message: Mapping[str, Any], key: str) -> bool:
     """Return whether a message of a channel's history is the post with this key."""
-    carried = message.get("metadata") or {}
-    if carried.get("event_type") == EVENT and (carried.get("event_payload") or {}).get("key") == post_mark(key):
+    mark, carried = post_mark(key), message.get("metadata") or {}
+    if carried.get("event_type") == EVENT and (carried.get("event_payload") or {}).get("key") == mark:
         return True
-    return any(block.get("block_id") == post_mark(key) for block in message.get("blocks") or ())
+    return any(block.get("block_id") == mark for block in message.get("blocks") or ())
 
 
 def post_form(post: Post) -> dict[str, Any]:

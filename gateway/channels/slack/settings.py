@@ -14,8 +14,8 @@ from shared.settings import Secret
 IDS: Final = IdForm(
     person=r"[UW][A-Z0-9]+",
     group=r"[CG][A-Z0-9]+",
-    words="a person's begins with U or W, a channel's with C or G; Slack shows them in a profile under the three dots, "
-    "and at the foot of a channel's details",
+    words="a person's begins with U or W, a channel's with C or G; Slack shows them in a profile under "
+    "the three dots, and at the foot of a channel's details",
 )
 
 _BOT_TOKEN: Final = re.compile(r"xoxb-[\w-]{10,}", re.ASCII)

@@ -22,9 +22,7 @@ MESSAGES: Final = ("message", "app_mention")
 CHALLENGE_CHARS: Final = 1000
 SIGNATURE: Final = "x-slack-signature"
 SIGNED_AT: Final = "x-slack-request-timestamp"
-OLD_S: Final = 300
-"""A call signed longer ago, or this far in the future, is treated as a replay."""
-
+OLD_S: Final = 300  # a call signed longer ago, or this far in the future, is treated as a replay
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 _NULL: Final = Raw(b"null")
 
@@ -85,9 +83,7 @@ class SlackFile(Struct, frozen=True):
     url_private_download: str | None = None
 
 
-class Authorization(Struct, frozen=True):
-    """An installation of the app that may see an event."""
-
+class _Authorization(Struct, frozen=True):
     team_id: str | None = None
     user_id: str | None = None
 
@@ -98,35 +94,27 @@ class EventCallback(Struct, frozen=True):
     event: Message
     team_id: str
     event_id: str
-    authorizations: tuple[Authorization, ...]
+    authorizations: tuple[_Authorization, ...]
 
 
-class Place(Struct, frozen=True):
-    """The workspace or the channel of a press."""
-
+class _Place(Struct, frozen=True):
     id: str = ""
 
 
-class SlackUser(Struct, frozen=True):
-    """The person who pressed. `name` is self-chosen."""
-
+class _User(Struct, frozen=True):
     id: str = ""
-    name: str | None = None
+    name: str | None = None  # self-chosen
     username: str | None = None
     team_id: str | None = None
 
 
-class Container(Struct, frozen=True):
-    """The message that the button is on."""
-
+class _Container(Struct, frozen=True):
     message_ts: str | None = None
     channel_id: str | None = None
     thread_ts: str | None = None
 
 
-class Action(Struct, frozen=True):
-    """A button that was pressed."""
-
+class _Action(Struct, frozen=True):
     type: str = ""
     block_id: str | None = None
     value: str | None = None
@@ -136,12 +124,12 @@ class Action(Struct, frozen=True):
 class BlockActions(Struct, frozen=True):
     """A person pressed a button (block_actions)."""
 
-    user: SlackUser
-    actions: tuple[Action, ...]
+    user: _User
+    actions: tuple[_Action, ...]
     type: str = ""
-    team: Place | None = None
-    channel: Place | None = None
-    container: Container = Container()
+    team: _Place | None = None
+    channel: _Place | None = None
+    container: _Container = _Container()
     message: Message | None = None
 
 
@@ -181,7 +169,7 @@ class _Outer(Struct, frozen=True):
     challenge: str = ""
     team_id: str | None = None
     event_id: str | None = None
-    authorizations: tuple[Authorization, ...] | None = None
+    authorizations: tuple[_Authorization, ...] | None = None
     event: Raw = _NULL
 
 
@@ -201,7 +189,8 @@ def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now_s: fl
 
 def signature(secret: str, at: str, body: bytes) -> str:
     """Return the signature header for a body; `at` is the time in seconds."""
-    return "v0=" + hmac.new(secret.encode(), b"v0:" + at.encode() + b":" + body, hashlib.sha256).hexdigest()
+    signed = b"v0:" + at.encode() + b":" + body
+    return "v0=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def read_call(media_type: str, body: bytes) -> SlackEvent | None:
@@ -267,7 +256,8 @@ def _decode(given: Any, kind: type[T], decode: Callable[..., T] = msgspec.json.d
     try:
         return decode(given, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise UnreadablePayload(f"this is no {kind.__name__.strip('_').lower()} of Slack's") from exc
+        name = kind.__name__.strip("_").lower()
+        raise UnreadablePayload(f"this is no {name} of Slack's") from exc
 
 
 def _convert_each(given: Any, kind: type[T]) -> list[T]:

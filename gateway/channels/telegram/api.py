@@ -48,9 +48,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 
-CALLBACK_BYTES: Final = 64
-"""Largest payload of an inline button, in bytes."""
-
+CALLBACK_BYTES: Final = 64  # largest payload of an inline button, in bytes
 _PHOTO_BYTES: Final = 10_000_000
 _PHOTOS: Final = ("image/jpeg", "image/png", "image/webp")
 _UNREADABLE: Final = ("can't parse entities", "unsupported start tag", "can't find end")
@@ -90,7 +88,8 @@ class TelegramApi:
 
     def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._bot = Bot(token, session=AiohttpSession(api=TelegramAPIServer.from_base(base), timeout=timeout_s))
+        server = TelegramAPIServer.from_base(base)
+        self._bot = Bot(token, session=AiohttpSession(api=server, timeout=timeout_s))
 
     async def close(self) -> None:
         await self._bot.session.close()
@@ -102,8 +101,9 @@ class TelegramApi:
 
     async def set_webhook(self, url: str, secret: str) -> None:
         """Register our webhook with Telegram."""
+        updates = list(ALLOWED_UPDATES)
         await self._call_repeatable(
-            self._bot.set_webhook(url, secret_token=secret, allowed_updates=list(ALLOWED_UPDATES), max_connections=40)
+            self._bot.set_webhook(url, secret_token=secret, allowed_updates=updates, max_connections=40)
         )
 
     async def delete_webhook(self) -> None:
@@ -154,8 +154,9 @@ class TelegramApi:
 
     async def _send(self, chat: str, post: Post) -> Any:
         reply = None
-        if post.reply_to is not None and (number := post.reply_to.split("/")[1:2]) and number[0].isdecimal():
-            reply = ReplyParameters(message_id=int(number[0]), allow_sending_without_reply=True)
+        answered = f"{post.reply_to}/".split("/")[1]  # of <chat>/<message>; a press has none
+        if answered.isdecimal():
+            reply = ReplyParameters(message_id=int(answered), allow_sending_without_reply=True)
         where: dict[str, Any] = {
             "message_thread_id": int(post.target.thread) if post.target.thread else None,
             "reply_parameters": reply,
@@ -225,18 +226,18 @@ def _map_error(exc: AiogramError) -> Exception:
             return PostRefused(f"{type(exc).__name__} of the Bot API")
         case TelegramServerError():
             return NotAccepted("the Bot API is out of order")
-        case TelegramNetworkError() if isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError):
-            return NotAccepted("no connection")  # so the request cannot have arrived
         case TelegramNetworkError():
-            return MaybeSent("no answer")
+            # Without a connection the request cannot have arrived.
+            arrived = not isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError)
+            return MaybeSent("no answer") if arrived else NotAccepted("no connection")
         case _:
             return MaybeSent(type(exc).__name__)
 
 
 def _text(post: Post) -> dict[str, Any]:
     """Return the arguments that a new message and an edit share."""
-    mode = None if post.as_plain else "HTML"
-    return {"text": post.text, "parse_mode": mode, "link_preview_options": LinkPreviewOptions(is_disabled=True)}
+    mode, preview = None if post.as_plain else "HTML", LinkPreviewOptions(is_disabled=True)
+    return {"text": post.text, "parse_mode": mode, "link_preview_options": preview}
 
 
 def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:

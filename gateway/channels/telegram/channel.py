@@ -50,15 +50,17 @@ class TelegramChannel:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
         self._settings = settings
-        self._api = api = TelegramApi(settings.token.reveal(), settings.api, timeout_s=settings.timeout_s)
+        token = settings.token.reveal()
+        self._api = api = TelegramApi(token, settings.api, timeout_s=settings.timeout_s)
         self.close, self.send, self.edit = api.close, api.send, api.edit
         self.typing, self.fetch = api.typing, api.fetch
         self._me = TelegramIdentity(0, "")
 
     async def open(self) -> None:
         self._me = await self._api.identify()
-        if self.run_mode == "webhook" and self._settings.public_url and self._settings.webhook_secret is not None:
-            await self._api.set_webhook(self._settings.public_url, self._settings.webhook_secret.reveal())
+        url, secret = self._settings.public_url, self._settings.webhook_secret
+        if self.run_mode == "webhook" and url and secret is not None:
+            await self._api.set_webhook(url, secret.reveal())
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Poll, accept, and confirm with the next poll. Telegram repeats unconfirmed updates to

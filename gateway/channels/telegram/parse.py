@@ -38,53 +38,39 @@ class User(msgspec.Struct, frozen=True):
     username: str = ""
 
 
-class TelegramChat(msgspec.Struct, frozen=True):
-    """A chat; `type` is private, group, supergroup or channel."""
-
+class _Chat(msgspec.Struct, frozen=True):
     id: int
+    type: str  # private, group, supergroup or channel
+
+
+class _Entity(msgspec.Struct, frozen=True):
     type: str
-
-
-class Entity(msgspec.Struct, frozen=True):
-    """A span of a text, in UTF-16 code units."""
-
-    type: str
-    offset: int
+    offset: int  # in UTF-16 code units, like the length
     length: int
     user: User | None = None
 
 
-class TelegramFile(msgspec.Struct, frozen=True):
-    """A file of any kind. Photos, voice messages and round videos have no name."""
-
+class _File(msgspec.Struct, frozen=True):
     file_id: str
-    file_name: str = ""
+    file_name: str = ""  # photos, voice messages and round videos have none
     mime_type: str = ""
     file_size: int | None = None
 
 
-class InlineKeyboard(msgspec.Struct, frozen=True):
-    """The rows of buttons under a message."""
-
+class _InlineKeyboard(msgspec.Struct, frozen=True):
     inline_keyboard: tuple[tuple[dict[str, Any], ...], ...] = ()
 
 
-class Sticker(msgspec.Struct, frozen=True):
-    """A sticker; we read only the emoji it stands for."""
-
+class _Sticker(msgspec.Struct, frozen=True):
     emoji: str = ""
 
 
-class Location(msgspec.Struct, frozen=True):
-    """A position in degrees."""
-
+class _Location(msgspec.Struct, frozen=True):
     latitude: float
     longitude: float
 
 
-class Contact(msgspec.Struct, frozen=True):
-    """A contact card from the sender's address book."""
-
+class _Contact(msgspec.Struct, frozen=True):
     phone_number: str
     first_name: str = ""
     last_name: str = ""
@@ -94,30 +80,30 @@ class Message(msgspec.Struct, frozen=True):
     """The parts of a message that we read."""
 
     message_id: int
-    chat: TelegramChat
+    chat: _Chat
     date: int = 0
     edit_date: int = 0
     from_: User | None = field(name="from", default=None)
-    sender_chat: TelegramChat | None = None
+    sender_chat: _Chat | None = None
     via_bot: User | None = None
     message_thread_id: int | None = None
     is_topic_message: bool = False
     reply_to_message: Message | None = None
     text: str = ""
     caption: str = ""
-    entities: tuple[Entity, ...] = ()
-    caption_entities: tuple[Entity, ...] = ()
-    photo: tuple[TelegramFile, ...] = ()
-    document: TelegramFile | None = None
-    voice: TelegramFile | None = None
-    audio: TelegramFile | None = None
-    video: TelegramFile | None = None
-    video_note: TelegramFile | None = None
-    animation: TelegramFile | None = None
-    sticker: Sticker | None = None
-    location: Location | None = None
-    contact: Contact | None = None
-    reply_markup: InlineKeyboard | None = None
+    entities: tuple[_Entity, ...] = ()
+    caption_entities: tuple[_Entity, ...] = ()
+    photo: tuple[_File, ...] = ()
+    document: _File | None = None
+    voice: _File | None = None
+    audio: _File | None = None
+    video: _File | None = None
+    video_note: _File | None = None
+    animation: _File | None = None
+    sticker: _Sticker | None = None
+    location: _Location | None = None
+    contact: _Contact | None = None
+    reply_markup: _InlineKeyboard | None = None
 
 
 class CallbackQuery(msgspec.Struct, frozen=True):
@@ -138,8 +124,7 @@ class Update(msgspec.Struct, frozen=True):
     callback_query: CallbackQuery | None = None
 
 
-decode_update: Final = msgspec.json.Decoder(Update).decode
-"""Decodes an update. Raises msgspec.DecodeError."""
+decode_update: Final = msgspec.json.Decoder(Update).decode  # Raises msgspec.DecodeError.
 
 
 def parse_update(channel: str, update: Update, me: TelegramIdentity) -> PlatformMessage | None:
@@ -228,7 +213,8 @@ def _message_text(message: Message) -> str:
 
 def _message_files(message: Message) -> tuple[RemoteFile, ...]:
     kinds = (
-        (message.photo[-1] if message.photo else None, "photo.jpg", "image/jpeg"),  # the last one is the biggest
+        # The last photo is the biggest.
+        (message.photo[-1] if message.photo else None, "photo.jpg", "image/jpeg"),
         (message.document if message.animation is None else None, "file", ""),
         (message.animation, "animation.mp4", "video/mp4"),
         (message.voice, "voice.ogg", "audio/ogg"),
@@ -263,8 +249,8 @@ def _is_addressed(message: Message, me: TelegramIdentity) -> bool:
         if entity.type == "text_mention" and entity.user is not None and entity.user.id == me.id:
             return True
         if entity.type == "mention":
-            named = units[2 * entity.offset : 2 * (entity.offset + entity.length)].decode("utf-16-le", "replace")
-            if named.lower() == f"@{me.username.lower()}":
+            named = units[2 * entity.offset : 2 * (entity.offset + entity.length)]
+            if named.decode("utf-16-le", "replace").lower() == f"@{me.username.lower()}":
                 return True
     return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from gateway.platform.protocol import Piece
 from gateway.text.characters import utf8, utf16
@@ -14,15 +14,9 @@ from gateway.text.layout import RULE, Dress
 from gateway.text.leaves import Leaf, Run, Style, bold
 from gateway.text.pages import PageFormat, render
 
-TEXT_LIMIT: Final = 4000
-"""UTF-16 code units after entities are parsed; Telegram accepts 4096."""
-
-RAW_LIMIT: Final = 30_000
-"""Bytes including tags; Telegram truncates at 35,000."""
-
-ENTITIES_LIMIT: Final = 95
-"""Tags per message; Telegram drops entities after the hundredth, including link addresses."""
-
+TEXT_LIMIT: Final = 4000  # UTF-16 code units after entities are parsed; Telegram accepts 4096
+RAW_LIMIT: Final = 30_000  # bytes including tags; Telegram truncates at 35,000
+ENTITIES_LIMIT: Final = 95  # tags per message; Telegram drops those after the hundredth, also links
 _TAGS: Final[dict[Style, str]] = {"bold": "b", "italic": "i", "strike": "s"}
 _TAG: Final = re.compile(r"<(/?)[^>]*>")
 _ENTITY: Final = re.compile(r"&(?:lt|gt|amp|quot);")
@@ -46,7 +40,7 @@ def _leaf_html(leaf: Leaf) -> str:
 
 def _link_without_code(run: Run) -> Run:
     """Turn code that is a link into a plain link: Telegram allows no entity inside code."""
-    return msgspec.structs.replace(run, code=False) if run.link is not None else run
+    return replace(run, code=False) if run.link is not None else run
 
 
 def _piece_sizes(piece: Piece) -> tuple[int, ...]:

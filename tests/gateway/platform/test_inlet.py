@@ -527,7 +527,7 @@ async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(
     replica.files.files = {"a": [b"text"]}
     received = ReceivedFiles(cast(Platform, replica.files), replica.media, per_message=4, within_s=0.05)
     given_up = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a")])
-    assert given_up[1] == ("a: it did not come in time; send it again",)
+    assert given_up[1] == ["a: it did not come in time; send it again"]
     slow.set()
     await eventually(lambda: opened and opened[0]._file.closed, within_s=30)
     assert list(replica.media._root.rglob(".part-*")) == []
