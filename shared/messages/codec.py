@@ -20,9 +20,7 @@ RECORD_LIMIT_BYTES: Final = 4 * 1024 * 1024
 
 T = TypeVar("T")
 
-_ARRAY: Final = b"\xdd"
-"""Header of a msgpack array whose length follows in four bytes."""
-
+_ARRAY: Final = b"\xdd"  # header of a msgpack array whose length follows in four bytes
 _encoder = msgspec.msgpack.Encoder()
 
 

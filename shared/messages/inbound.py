@@ -18,8 +18,7 @@ RESERVED_CHANNELS: Final = frozenset({SYSTEM})
 PRESET: Final = "preset"
 """Metadata: the model that answers this message, by the name of its preset. Without it the chat's own does."""
 
-NO_ORIGIN: Final = "cli"
-"""The channel of a system message whose chat id names none."""
+NO_ORIGIN: Final = "cli"  # the channel of a system message whose chat id names none
 
 
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="in"):

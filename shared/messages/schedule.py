@@ -14,9 +14,7 @@ from shared.messages.codec import Decoder
 from shared.messages.inbound import InboundMessage
 
 SENDER: Final = "cron"
-HEARTBEAT: Final = "heartbeat"
-"""Id of a chat's heartbeat; a chat has at most one."""
-
+HEARTBEAT: Final = "heartbeat"  # id of a chat's heartbeat; a chat has at most one
 BACKGROUND: Final = "background"
 
 Misfire = Literal["skip", "once", "all"]

@@ -27,17 +27,11 @@ from shared.settings.sections.processes import TracingSettings
 from shared.tracing.tracer import Recorded, TraceContext, Value
 from shared.version import VERSION
 
-QUEUE_SPANS: Final = 4096
-"""Limit of queued spans; more are dropped and counted."""
-
+QUEUE_SPANS: Final = 4096  # limit of queued spans; more are dropped and counted
 BATCH_SPANS: Final = 256
 EVERY_S: Final = 1.0
-TRY_S: Final = 5.0
-"""Seconds that one batch may take, its retries included."""
-
-TEXT_CHARS: Final = 256
-"""Limit for texts that a provider chose, such as the name of its model."""
-
+TRY_S: Final = 5.0  # seconds that one batch may take, its retries included
+TEXT_CHARS: Final = 256  # limit for texts that a provider chose, such as the name of its model
 _PATH: Final = "/v1/traces"
 _SCOPE: Final = InstrumentationScope("shoal", VERSION)
 _LIBRARY_LOG: Final = "opentelemetry.exporter"

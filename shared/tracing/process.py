@@ -16,9 +16,7 @@ from shared.version import VERSION
 if TYPE_CHECKING:
     from shared.tracing.export import Exporter
 
-FLUSH_S: Final = 2.0
-"""Seconds that the end of a process waits for the collector."""
-
+FLUSH_S: Final = 2.0  # seconds that the end of a process waits for the collector
 log = logger("tracing")
 
 _exporter: Exporter | None = None

@@ -23,8 +23,7 @@ OF_EVERY_SPAN: Final = frozenset({ERROR, ENDED_BY})
 """Outcome of a span that did not succeed: the kind of an error, or what ended it without one, such
 as a stop."""
 
-FIRST: Final = "first_token"
-"""The only event: a model's first text."""
+FIRST: Final = "first_token"  # the only event: a model's first text
 
 
 def _type(name: str, kind: Kind, *attributes: str, word: str = "") -> SpanType:

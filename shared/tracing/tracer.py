@@ -74,8 +74,7 @@ class Span:
 
     __slots__ = ()
 
-    on = False
-    """True when the span is recorded."""
+    on = False  # true when the span is recorded
 
     def __enter__(self) -> Span:
         return self
@@ -132,8 +131,7 @@ class Recorded(Span):
         self.name = name
         self.context = context
         self.parent = parent
-        self.remote = remote
-        """True when the parent belongs to another process."""
+        self.remote = remote  # true when the parent belongs to another process
         self.attributes: dict[str, Value] = {}
         self.events: list[tuple[str, int]] = []
         self.links: list[TraceContext] = []

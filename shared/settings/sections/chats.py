@@ -14,8 +14,7 @@ Busy = Literal["queue", "steer", "merge", "interrupt", "reject"]
 """Policies for a message that arrives while a turn runs: answer it in a turn of its own; let it
 join the running turn; make one turn of a burst; end the running turn; refuse it."""
 POLICIES: Final[tuple[Busy, ...]] = get_args(Busy)
-BUSY_KEY: Final = "busy"
-"""Key that every channel's table may have."""
+BUSY_KEY: Final = "busy"  # key that every channel's table may have
 SENDER_KEY: Final = "sender_per_minute"
 """Key that every channel's table may have, a limit in addition to `inbox.sender_per_minute`."""
 SENDER_LIMIT: Final = 60_000

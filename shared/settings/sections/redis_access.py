@@ -15,8 +15,7 @@ from shared.settings.secret import RedisUrl, Secret
 from shared.settings.sections.kinds import Text
 
 EMBEDDED: Final = "embedded"
-EMBEDDED_URL_FILE: Final = "valkey.url"
-"""Written below `data.dir` by the embedded server."""
+EMBEDDED_URL_FILE: Final = "valkey.url"  # written below `data.dir` by the embedded server
 CA_FILE: Final = "ssl_ca_certs"
 """Parameter of an address that names the file with the certificates to trust; redis-py's own
 name."""

@@ -16,12 +16,8 @@ from shared.store.client.redis_client import RedisClient, Value, pairs
 LINES: Final = 10_000
 KEEP_MS: Final = 90 * 86_400_000
 FIELD_CHARS: Final = 200
-CONSOLE: Final = "console"
-"""Actor of what an operator types at `shoal`."""
-
-AGENT: Final = "agent"
-"""Actor of what a turn does."""
-
+CONSOLE: Final = "console"  # actor of what an operator types at `shoal`
+AGENT: Final = "agent"  # actor of what a turn does
 log = logger("audit")
 
 
@@ -78,8 +74,7 @@ class Audit:
         return [_line(id.decode(), fields) for id, fields in rows]
 
 
-NO_TRAIL: Final = Audit(None)
-"""Audit of tools that run without a store."""
+NO_TRAIL: Final = Audit(None)  # audit of tools that run without a store
 
 
 def actor_of(channel: str, sender: str) -> str:

@@ -24,9 +24,7 @@ from shared.store.turns.inbox import DAY_MS
 ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Alphabet of codes, without I, L, O and U, which are misread (D. Crockford, "Base32 Encoding")."""
 
-CODE_CHARS: Final = 8
-"""40 random bits."""
-
+CODE_CHARS: Final = 8  # 40 random bits
 CODE_MS: Final = 600_000
 GUESSES: Final = 5
 GUESSES_MS: Final = 3_600_000
@@ -39,9 +37,7 @@ NOTICES_A_MINUTE: Final = 30
 """Strangers of one channel that get a notice within a minute; nothing is stored for the others."""
 
 PEOPLE: Final = 10_000
-STRANGERS_MS: Final = DAY_MS
-"""Life of the log of a chat in which only a stranger wrote."""
-
+STRANGERS_MS: Final = DAY_MS  # life of the log of a chat in which only a stranger wrote
 LET_IN: Final = "You are let in: you can talk with me now. What you wrote before I have not read; please send it again."
 
 _CORRECTIONS: Final = str.maketrans("OIL", "011", "- \t`")

@@ -37,9 +37,7 @@ __all__ = ["Cleared", "DeliveryQueue", "DeliveryState", "LeasedChat", "PendingLi
 READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
 """Channels whose log people read themselves; others are delivered. `lib/core.lua` has them, too."""
 
-ENTRIES: Final = 4
-"""Lines handed to a gateway at once, the oldest that wait."""
-
+ENTRIES: Final = 4  # lines handed to a gateway at once, the oldest that wait
 OUTBOX_CAP: Final = 100
 """Lines of one chat that may wait; over it the second oldest becomes a dead letter. `lib/core.lua`
 has the same number."""

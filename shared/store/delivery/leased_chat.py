@@ -53,11 +53,8 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     running: int | None = None
     """Number of the turn at the head of the inbox; None = nothing runs or waits."""
 
-    background: bool = False
-    """True when no person waits for the answer of this turn."""
-
-    tries: int = 0
-    """Number of times the first line was put off since something of it arrived."""
+    background: bool = False  # true when no person waits for the answer of this turn
+    tries: int = 0  # number of times the first line was put off since something of it arrived
 
 
 class LeasedChat(DeliveryState, frozen=True, kw_only=True):

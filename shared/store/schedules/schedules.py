@@ -22,8 +22,7 @@ from shared.store.turns.queue import Claim
 
 BATCH: Final = 100
 PUT_OFF_MS: Final = 5_000
-PAUSED_DAYS: Final = 30
-"""Days after which an unreachable chat loses its schedules."""
+PAUSED_DAYS: Final = 30  # days after which an unreachable chat loses its schedules
 
 
 class DueSchedule(msgspec.Struct, frozen=True):

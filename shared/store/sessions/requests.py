@@ -13,9 +13,7 @@ from shared.ids import API, KEEP_MS, MARK, ephemeral_chat, session_id
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 
-UNACCEPTED_MS: Final = 10 * 60_000
-"""Life of a request whose message was not accepted yet."""
-
+UNACCEPTED_MS: Final = 10 * 60_000  # life of a request whose message was not accepted yet
 UNASKED_MS: Final = 2 * 3_600_000
 """Life of the session of a request without a key, whose answer nobody can ask for."""
 

@@ -65,11 +65,8 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     entries: int = 0
     attempt: int = 0
     model_unavailable_since: int = 0
-    subagents: int = 0
-    """Subagents that have not ended."""
-
-    open_question: ApprovalEntry | None = None
-    """The question that its turn waits for."""
+    subagents: int = 0  # subagents that have not ended
+    open_question: ApprovalEntry | None = None  # the question that its turn waits for
 
 
 class MemorySize(msgspec.Struct, frozen=True):

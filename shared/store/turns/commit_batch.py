@@ -13,9 +13,7 @@ from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.turns.inbox import TURNS, InboxLimits
 
-AT_ONCE: Final = 64
-"""Turns in one call; the server does nothing else meanwhile."""
-
+AT_ONCE: Final = 64  # turns in one call; the server does nothing else meanwhile
 AT_ONCE_BYTES: Final = 256 * 1024
 """Bytes of entries and lines in one call; a turn with more goes alone."""
 

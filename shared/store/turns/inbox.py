@@ -23,9 +23,7 @@ DAY_MS: Final = 86_400_000
 TITLE_LIMIT: Final = 60
 TURNS: Final = "turns"
 SHARED_SCOPE: Final = "shared"
-ECHO_CHARS: Final = 20
-"""A shorter text may well be written by two people."""
-
+ECHO_CHARS: Final = 20  # a shorter text may well be written by two people
 BOT_LOOP: Final = "bot_loop"
 OVERLOADED: Final = "overloaded"
 """The fleet is overloaded, or the store is full: the same message may be sent again."""

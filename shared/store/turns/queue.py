@@ -50,12 +50,8 @@ class TurnWork(msgspec.Struct, frozen=True):
     joins_at_start: bool = False
     """True when messages wait right after this one that join a turn when it begins."""
 
-    steers: bool = False
-    """True when messages that come while the turn runs may join it."""
-
-    background: bool = False
-    """True when no person waits for the message that it answers."""
-
+    steers: bool = False  # true when messages that come while the turn runs may join it
+    background: bool = False  # true when no person waits for the message that it answers
     next_due: str = ""
     """Time in ms from which the next message is due, where it can simply follow; `""`: it
     cannot."""
@@ -86,9 +82,7 @@ class Claim(msgspec.Struct, frozen=True):
     waited_ms: int
     owner_lost: bool
     turn: TurnWork | None
-    job_crashes: int = 0
-    """For a plain job: worker crashes while it ran, within about a day."""
-
+    job_crashes: int = 0  # for a plain job: worker crashes while it ran, within about a day
     subagent: SubagentWork | None = None
 
     @property
