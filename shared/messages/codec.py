@@ -1,7 +1,6 @@
-"""Encoding of the records that cross a process border: msgpack, limited in size and depth, with a
-version. A record is a frozen, tagged Struct. Fields are only ever added, with a default, so that
-the version before and the one after can read it. No bytes can make this module import or run
-code."""
+"""Encoding of records that cross a process border: msgpack of limited size and depth. A record is a
+frozen, tagged Struct. Fields are only added, with a default, so that the versions before and after
+can read it. No bytes can make this module import or run code."""
 
 from __future__ import annotations
 

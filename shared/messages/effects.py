@@ -1,5 +1,4 @@
-"""Effects of a turn inside Shoal besides its answer, carried out in one step with the ledger
-entry that records them."""
+"""Effects of a turn besides its answer, made in one step with their ledger entries."""
 
 from __future__ import annotations
 

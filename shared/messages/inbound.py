@@ -42,8 +42,7 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     @property
     def origin(self) -> tuple[str, str]:
-        """Channel and chat id that the answer goes to; a system message names them in its chat
-        id."""
+        """Channel and chat id of the answer; a system message names them in its chat id."""
         if self.channel != SYSTEM:
             return self.channel, self.chat_id
         channel, colon, chat_id = self.chat_id.partition(":")

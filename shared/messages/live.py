@@ -1,5 +1,4 @@
-"""Live events of a running turn. They travel by pub/sub and may be lost; the chat's log is the
-truth."""
+"""Live events of a running turn, by pub/sub. They may be lost; the chat's log is the truth."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ class TurnEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type
 
 class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="delta"):
     """More text of the running reply. `seq` counts from 0 within (turn, attempt). `full` means that
-    `text` is everything so far and replaces what is shown: sent first, at times in between, and
-    whenever shown text is withdrawn."""
+    `text` is everything so far and replaces what is shown: sent first, now and then, and when shown
+    text is withdrawn."""
 
     turn: int
     attempt: int

@@ -17,10 +17,9 @@ ApprovalState = Literal["open", "yes", "no"]
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A question whether a tool may run, for channels that show more than its text, or (`yes`,
-    `no`) its answer. `digest` identifies the exact arguments; `arguments` shows them, without
-    secrets and perhaps cut. After `expires_at` (ms) it counts as a no. `by` is the sender who
-    answered."""
+    """A question whether a tool may run, or (`yes`, `no`) its answer. `digest` identifies the exact
+    arguments; `arguments` shows them without secrets, perhaps cut. After `expires_at` (ms) it
+    counts as a no. `by` is the sender who answered."""
 
     id: str
     state: ApprovalState
@@ -32,8 +31,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tokens that the model calls of a turn's last attempt used. `cached` are those of the
-    prompt that came from a provider's cache."""
+    """Tokens used by a turn's last attempt. `cached`: of the prompt, from a provider's cache."""
 
     prompt: int = 0
     completion: int = 0
@@ -67,8 +65,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):
-    """A person's own message as a line of the chat's log, so that their other devices show it
-    too."""
+    """A person's own message in the chat's log, so that their other devices show it too."""
 
     id: str
     text: str

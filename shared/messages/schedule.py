@@ -1,5 +1,4 @@
-"""Schedules of a chat: a text that the agent gets at given times, and the message that brings
-it."""
+"""Schedules of a chat: texts that the agent gets at given times, in messages."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class AtPlan(msgspec.Struct, frozen=True, tag_field="t", tag="at"):
 
 
 class EveryPlan(msgspec.Struct, frozen=True, tag_field="t", tag="every"):
-    """A plan with a tick every `every_ms`, counted from `from_ms`, independent of any local
-    clock."""
+    """A plan with a tick every `every_ms`, counted from `from_ms`, whatever local clocks do."""
 
     every_ms: int
     from_ms: int
@@ -46,10 +44,9 @@ Plan = AtPlan | EveryPlan | CronPlan
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="schedule"):
-    """A plan and its text, bound to the chat that created it. `timezone` is the one in which
-    times are shown there, `owner` the id of the person who asked for it. A `heartbeat` reads
-    HEARTBEAT.md first, and has no text of its own. `traceparent` is W3C trace context: the turn
-    that created it."""
+    """A plan and its text, bound to the chat that created it. Times are shown there in `timezone`;
+    `owner` asked for it. A `heartbeat` reads HEARTBEAT.md first, and has no text of its own.
+    `traceparent` is W3C trace context: the turn that created it."""
 
     id: str
     channel: str
@@ -112,8 +109,7 @@ def tick_message(
 
 
 def is_tick(id: str) -> bool:
-    """Tell whether this is the id of a message that a schedule sent. Clients of people cannot
-    use an id with a colon."""
+    """Tell whether a schedule sent the message. Clients cannot use an id with a colon."""
     schedule, colon, tick = id.partition(":")
     return bool(schedule and colon) and tick.isdecimal()
 

@@ -57,9 +57,8 @@ def label_of(label: str, task: str) -> str:
 
 
 def report(task: SubagentTask, outcome: Outcome, result: str, *, now_ms: int) -> InboundMessage:
-    """Build the message that tells the chat's agent that a subagent has ended. Its id is that of
-    the subagent, so it stays one message. It belongs to the current trace, else to that of the
-    task."""
+    """Build the message that tells the chat's agent that a subagent has ended. Its id is the
+    subagent's, so it stays one message. Its trace is the current one, else the task's."""
     channel, chat_id = split_session(task.session)
     text = task.task if len(task.task) <= 2000 else f"{task.task[:2000]}..."
     return InboundMessage(

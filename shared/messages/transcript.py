@@ -8,8 +8,7 @@ from shared.messages.codec import Decoder
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """A model's request to use a tool. `arguments` is the JSON text as the model wrote it, valid
-    or not."""
+    """A model's request to use a tool. `arguments` is JSON as the model wrote it, valid or not."""
 
     id: str
     name: str
@@ -27,9 +26,8 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
-    """Output of the model: text, tool calls, or both. `reasoning` is kept for the record and
-    never sent back. `seen` is the state of shared files that the model had seen, as the turn's
-    files encode it."""
+    """Output of the model: text, tool calls, or both. `reasoning` is never sent back. `seen` is the
+    state of shared files that the model had seen, as the turn's files encode it."""
 
     content: str | None
     turn: int
@@ -55,8 +53,7 @@ class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):
-    """Written before a tool with side effects runs: without a result after it, the outcome is
-    unknown."""
+    """Written before a tool with side effects runs; without a result its outcome is unknown."""
 
     call_id: str
     turn: int

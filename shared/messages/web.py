@@ -10,8 +10,7 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 from msgspec import Meta, Struct, field
 
 FRAME_LIMIT_BYTES: Final = 2 * 1024 * 1024
-"""A larger client frame ends the socket. Far above the limit of a message, so that a message which
-is too long gets an answer instead."""
+"""A larger client frame ends the socket. A message that is merely too long gets an answer."""
 
 Seq = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 """The number of a log line or of a turn; JavaScript holds integers up to 2**53 - 1 exactly."""
@@ -79,8 +78,7 @@ class WithdrawFrame(Struct, frozen=True, tag_field="type", tag="withdraw"):
 
 
 class ApproveFrame(Struct, frozen=True, tag_field="type", tag="approve"):
-    """Decide whether a tool may run. A `digest` limits the decision to the arguments that the
-    approval frame with this digest showed."""
+    """Decide whether a tool may run; with `digest` only for the arguments that its frame showed."""
 
     chat: str
     call: str
@@ -122,8 +120,8 @@ class WelcomeFrame(Struct, frozen=True, tag_field="type", tag="welcome"):
 
 
 class AcceptedFrame(Struct, frozen=True, tag_field="type", tag="accepted"):
-    """The message is durable. `ahead` turns come before it; `turn` is its number, 0 for a command
-    and for a message that is not answered."""
+    """The message is durable. `ahead` turns come before it; `turn` is its number, 0 if it gets no
+    turn."""
 
     id: str
     chat: str
@@ -132,8 +130,8 @@ class AcceptedFrame(Struct, frozen=True, tag_field="type", tag="accepted"):
 
 
 class MediaFrame(Struct, frozen=True, omit_defaults=True):
-    """A file of a line. A message names the file by `ref`; `path` is its address, which needs the
-    token; `size` is in bytes."""
+    """A file of a line. Messages name it by `ref`; its address `path` needs the token; `size` in
+    bytes."""
 
     ref: str
     path: str
@@ -274,8 +272,7 @@ class HistoryFrame(Struct, Generic[LineT], frozen=True, tag_field="type", tag="h
 
 
 class ErrorFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="error"):
-    """A frame that was refused: `code` for programs, `message` for the person, `retry_after` in
-    seconds."""
+    """A refused frame: `code` for programs, `message` for people, `retry_after` in seconds."""
 
     code: str
     message: str

@@ -35,8 +35,7 @@ class FromEnvironment(str):
 
 
 def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]) -> Table:
-    """Return the tables of the settings file with every `${NAME}` filled in; {} when no file was
-    named and the default one does not exist."""
+    """Return the tables of the settings file, every `${NAME}` filled in; {} without a file."""
     named = path or (Path(environ[CONFIG_VARIABLE]) if environ.get(CONFIG_VARIABLE) else None)
     where = named or DEFAULT_FILE
     file = f"the settings file {str(where)!r}"
@@ -58,8 +57,8 @@ def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]
 
 
 def from_environment(environ: Mapping[str, str], problems: list[str]) -> Table:
-    """Return the tables that `SHOAL_<SECTION>__<KEY>` variables describe. An empty variable counts
-    as not set."""
+    """Return the tables that `SHOAL_<SECTION>__<KEY>` variables describe. An empty one is not
+    set."""
     table: Table = {}
     for name in sorted(environ):
         if not name.startswith(PREFIX) or "__" not in name or not environ[name]:

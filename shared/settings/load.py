@@ -1,5 +1,4 @@
-"""Settings as a whole: loaded, shown, and the secrets and the address in them. No other module reads
-the environment."""
+"""Settings as a whole: loaded, shown, their secrets. Only this module reads the environment."""
 
 from __future__ import annotations
 
@@ -54,9 +53,9 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
 
 
 def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None) -> Settings:
-    """Load only these sections, and only from the environment, for a process that must not hold
-    secrets: no file is opened. Everything else has its default. Raises SettingsError with every
-    problem found, one a line."""
+    """Load only these sections, from the environment alone, for a process that must not hold
+    secrets. Everything else has its default. Raises SettingsError with every problem found, one a
+    line."""
     problems: list[str] = []
     tables = from_environment(os.environ if environ is None else environ, problems)
     kinds = fields_of(Settings)
@@ -112,9 +111,8 @@ def _channels(table: Table, problems: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def redis_url(settings: Settings) -> str:
-    """Return the address of the Redis to use, with password and `ssl_ca_certs`; for `embedded`, the
-    one that the running server has written to its file. Raises SettingsError for a file that is
-    missing or cannot be read."""
+    """Return the address of the Redis to use, with password and `ssl_ca_certs`; for `embedded` from
+    the file of the running server. Raises SettingsError for an unreadable file."""
     url = settings.redis.url.reveal()
     if url != EMBEDDED:
         return whole_address(settings.redis)

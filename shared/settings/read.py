@@ -86,8 +86,7 @@ def unknown(key: str, raw: object, *, siblings: list[str] | None = None) -> str:
 
 def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, problems: list[str]) -> Table:
     """Replace each `<key>_file` by `<key>`, read from that file. In a channel's table (`kind` None)
-    only keys that sound like a secret are read: another `_file` may name a file that the channel
-    uses itself."""
+    only keys that sound like a secret are read: others may name files for the channel itself."""
     kinds = fields_of(kind) if kind else {}
     result: Table = {}
     for name, raw in table.items():

@@ -1,5 +1,4 @@
-"""Every key in Redis, and nothing else. `lua/lib/core.lua` builds the per-session ones again; a
-test compares the two."""
+"""Every key in Redis, and nothing else. `lua/lib/core.lua` builds the per-session ones again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Export of spans to an OpenTelemetry collector: one thread and a bounded queue; no work waits for
-it. Imported only where traces are exported. OTEL_* variables are ignored: the settings decide what
-is sent where."""
+"""Export of spans to an OpenTelemetry collector: one thread, a bounded queue, no waits. Imported
+only where traces are exported. OTEL_* variables are ignored: the settings decide what is sent
+where."""
 
 from __future__ import annotations
 
@@ -69,8 +69,7 @@ class Exporter:
             self._wake.set()
 
     def stop(self, within_s: float) -> None:
-        """Send what is queued, within this time, and end. May be called from any thread; blocks
-        it."""
+        """Send what is queued within this time, and end. Blocks the calling thread."""
         self._stopping = True
         self._wake.set()
         self._thread.join(within_s)
@@ -126,8 +125,7 @@ class Exporter:
 
 
 def endpoint_of(address: str) -> str:
-    """Return the URL for traces of the collector at `address`; one that has the path already is
-    kept."""
+    """Return the URL for traces of the collector at `address`, which may be it already."""
     return address if urlsplit(address).path.endswith(_PATH) else address.rstrip("/") + _PATH
 
 
@@ -159,8 +157,7 @@ class _Session(requests.Session):
 
 
 class _FirstWarning(logging.Handler):
-    """Keeps the first warning of the library about a batch, which it would log again for every
-    batch."""
+    """Keeps the library's first warning about a batch, which it would log for every one."""
 
     def __init__(self) -> None:
         super().__init__()

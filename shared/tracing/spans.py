@@ -20,8 +20,7 @@ class SpanType(NamedTuple):
 ERROR: Final = "error.type"
 ENDED_BY: Final = "shoal.ended_by"
 OF_EVERY_SPAN: Final = frozenset({ERROR, ENDED_BY})
-"""Outcome of a span that did not succeed: the kind of an error, or what ended it without one, such
-as a stop."""
+"""Outcome of a span that failed: the kind of error, or what else ended it, such as a stop."""
 
 FIRST: Final = "first_token"  # the only event: a model's first text
 

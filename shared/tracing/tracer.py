@@ -30,8 +30,7 @@ _SAMPLED: Final = 1
 
 
 class TraceContext(NamedTuple):
-    """A position in a trace. `trace_id` has 32 hex digits, `span_id` 16; `sampled` means that the
-    trace is recorded."""
+    """A position in a trace; the ids have 32 and 16 hex digits. `sampled`: it is recorded."""
 
     trace_id: str
     span_id: str

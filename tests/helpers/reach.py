@@ -101,7 +101,7 @@ def _commands(message: list[ast.expr]) -> set[str]:
 
 def _pattern(attr: str) -> str:
     """The key that `keys.<attr>` makes; `""` for what is none by itself."""
-    made = getattr(keys, attr)
+    made = getattr(keys, attr, "")  # a local may have the name of the module, too
     if isinstance(made, type):
         return ""
     if isinstance(made, str) and not isinstance(made, keys.Keys):

@@ -60,8 +60,7 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of one chat for one day (UTC); 0 means no limit. The chat is warned at the share
-    `warn_at`."""
+    """Limits of one chat for a day (UTC), 0: none. The chat is warned at the share `warn_at`."""
 
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
@@ -69,8 +68,8 @@ class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Plugins of installed packages: hooks, tools, commands, channels. Names in `off` are not
-    loaded."""
+    """Plugins of installed packages: hooks, tools, commands, channels. `off` lists disabled
+    ones."""
 
     off: tuple[str, ...] = ()
 

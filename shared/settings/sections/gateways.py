@@ -31,15 +31,14 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Address of /metrics, /healthz and /readyz. `port` None is the default of the kind of process;
-    0 takes any free port."""
+    """Address of /metrics, /healthz and /readyz. `port` 0 takes any free port; None: see
+    `port_of`."""
 
     host: Text = "127.0.0.1"
     port: Port | None = None
 
     def port_of(self, process: Literal["gateway", "worker"]) -> int:
-        """Return the port that this kind of process listens on: gateway 9464, worker 9465, unless
-        one is set."""
+        """Return the port of a kind of process: gateway 9464, worker 9465, unless one is set."""
         return _METRICS_PORTS[process] if self.port is None else self.port
 
 

@@ -41,8 +41,7 @@ class RunnerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LogSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Format of the log. `auto` is `console` on a terminal and `json` elsewhere; colour `auto` is
-    on for a terminal."""
+    """Format of the log. `auto` is `console` with colour on a terminal and `json` elsewhere."""
 
     format: Literal["auto", "json", "console"] = "auto"
     level: Literal["debug", "info", "warning", "error"] = "info"

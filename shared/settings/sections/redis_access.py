@@ -17,15 +17,13 @@ from shared.settings.sections.kinds import Text
 EMBEDDED: Final = "embedded"
 EMBEDDED_URL_FILE: Final = "valkey.url"  # written below `data.dir` by the embedded server
 CA_FILE: Final = "ssl_ca_certs"
-"""Parameter of an address that names the file with the certificates to trust; redis-py's own
-name."""
+"""Parameter of an address: the file with the certificates to trust; redis-py's name."""
 _REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 
 
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The Redis that holds all state. `embedded` is the Valkey that `make up` starts. `user` and
-    `password` may stand in the address or here; `ca_file` has the certificates to trust
-    (rediss://)."""
+    `password` may stand in the address or here; `ca_file` has the certificates to trust."""
 
     url: RedisUrl = RedisUrl(EMBEDDED)
     user: Text | None = None
@@ -34,8 +32,8 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def whole_address(redis: RedisSettings) -> str:
-    """Return `redis.url` with `user`, `password` and `ca_file` in it. Raises SettingsError for a
-    file that cannot be read."""
+    """Return `redis.url` with user, password and `ca_file`. Raises SettingsError: unreadable
+    file."""
     if redis.password is None and redis.ca_file is None:
         return redis.url.reveal()
     parts = urlsplit(redis.url.reveal())

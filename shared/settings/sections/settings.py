@@ -1,6 +1,5 @@
 """All settings together, and what is wrong with values that their kinds allow. Each section is a
-Struct in a file of this folder: every key with its kind, its range and its default.
-`shared.settings.load` fills them."""
+Struct in a file of this folder. `shared.settings.load` fills them."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def problem_in(key: str, value: object) -> str | None:
-    """Return what is wrong with the value of `key`, as the end of a sentence that begins with its
-    name; None when it is valid."""
+    """Return what is wrong with a value, as the end of a sentence that begins with its key."""
     check = _CHECKS.get(key)
     return check(value) if check else None
 

@@ -1,5 +1,4 @@
-"""The audit record: refusals, admissions, approvals and what was run, without the texts of
-messages."""
+"""The audit record: refusals, admissions, approvals and commands, without texts of messages."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit:
-    """Writes and reads the record: the last 10,000 lines of 90 days. Without a client it drops
-    every line."""
+    """Writes and reads the last 10,000 lines of 90 days. Without a client it drops every line."""
 
     def __init__(self, client: RedisClient | None, *, lines: int = LINES, keep_ms: int = KEEP_MS) -> None:
         self._client = client

@@ -1,5 +1,4 @@
-"""Pairing: a stranger gets a code, somebody who may approve people enters it, and it counts
-once."""
+"""Pairing: a stranger gets a code, which counts once, when somebody who may approve enters it."""
 
 from __future__ import annotations
 
@@ -61,9 +60,8 @@ class PairedPerson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StrangerNotice(msgspec.Struct, frozen=True):
-    """Result of a notice to a stranger: `told` now, `silent` (told before, or too often),
-    `crowded` (too many strangers), or `let_in` meanwhile; and the seconds for which no further
-    notice is sent."""
+    """Result of a notice to a stranger: `told` now, `silent` (told before, or too often), `crowded`
+    (too many strangers), or `let_in` meanwhile; and seconds without a further notice."""
 
     outcome: Literal["told", "silent", "crowded", "let_in"]
     quiet_s: float
@@ -134,8 +132,7 @@ class Pairings:
     ) -> PairedPerson:
         """Give access to the person who got this code, send `line` into their chat, and resume the
         schedules there. `by` is the actor whose wrong guesses count; `request` is the same for
-        every retry of one call. With `channel` only a code of that channel counts. Raises
-        PairingFailed."""
+        every retry of one call. With `channel` only its codes count. Raises PairingFailed."""
         call = _digest(code), by, request, channel, GUESSES, GUESSES_MS, PEOPLE, encode(line)
         outcome, *result = await self._client.run(
             "access/pair_approve",

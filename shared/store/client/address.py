@@ -1,5 +1,4 @@
-"""Addresses of Redis: `redis://`, `rediss://` (TLS) and `unix://`, as redis-py and the server's own
-tools read them."""
+"""Addresses of Redis, `redis://`, `rediss://` (TLS) and `unix://`, as redis-py reads them."""
 
 from __future__ import annotations
 

@@ -146,9 +146,8 @@ class Wire(asyncio.Protocol):
 
 
 class RedisConnection:
-    """A connection that opens on the first call, and again on the next call after it broke.
-    `limit_s` is the time allowed for a reply. A call that is cancelled, or fails, may or may not
-    have happened."""
+    """A connection that opens on the first call, and again after it broke. `limit_s` is the time
+    for a reply. A call that is cancelled, or fails, may have happened."""
 
     def __init__(self, address: Address, *, name: str, connect_s: float, limit_s: float) -> None:
         self._address = address
@@ -170,8 +169,8 @@ class RedisConnection:
         return answer
 
     async def calls(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send commands together and return their replies. Raises OSError, and the first
-        ReplyError once all have been answered."""
+        """Send commands together and return their replies. Raises OSError, or the first
+        ReplyError."""
         answers = await self.answers(commands)
         _raise_first(answers)
         return answers

@@ -42,8 +42,7 @@ class RedisClient:
 
     async def run(self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0) -> Any:
         """Run the script `lua/<name>.lua` by its hash, and send its source when the server does not
-        know it (after a restart or a fail-over). With `retry_for_s` it is repeated for at most that
-        long (see `with_retries`)."""
+        know it (after a restart or a fail-over). `retry_for_s`: see `with_retries`."""
         script, call = load(name), (len(keys), *keys, *args)
         if retry_for_s:
             return await with_retries(lambda: self.evaluate(script, call), retry_for_s)
@@ -68,8 +67,8 @@ class RedisClient:
         return await _timed(self._connection.calls(commands))
 
     async def scan(self, command: str, *key: str, match: str = "*", count: int = 500) -> AsyncIterator[list[bytes]]:
-        """Yield the pages of a SCAN, or of an HSCAN or ZSCAN of `key`. A later page may repeat what
-        an earlier one had."""
+        """Yield the pages of SCAN, or HSCAN or ZSCAN of `key`. Later pages may repeat earlier
+        entries."""
         cursor = b"0"
         while True:
             cursor, page = await self.command(command, *key, cursor, "MATCH", match, "COUNT", count)
@@ -78,8 +77,7 @@ class RedisClient:
                 return
 
     def blocking(self, timeout_s: float) -> BlockingConnection:
-        """Return a separate connection for commands that block on the server for at most
-        `timeout_s`."""
+        """Return a connection for commands that block for at most `timeout_s`."""
         return BlockingConnection(self._connect(timeout_s + self._timeout_s))
 
     async def open(self) -> Wire:
@@ -98,8 +96,8 @@ class RedisClient:
 
 
 class BlockingConnection:
-    """A connection for BLPOP and other blocking commands. A call that is cancelled or fails
-    closes it; the next call opens it again."""
+    """A connection for blocking commands. A call that is cancelled or fails closes it until the
+    next."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
@@ -160,8 +158,8 @@ def unknown_script(error: object) -> bool:
 
 
 async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
-    """Return the result of `ask`. While Redis is unavailable, repeat it with full jitter (50 ms
-    to 1.5 s) for at most `for_s`."""
+    """Return the result of `ask`; repeat it (50 ms to 1.5 s) while Redis is away, at most
+    `for_s`."""
     give_up_at, backoff = time.monotonic() + for_s, None
     while True:
         try:

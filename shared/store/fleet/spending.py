@@ -15,8 +15,7 @@ _MICROS: Final = 1_000_000
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """Totals of a chat on one day, counted in days since 1970. `warn`: its person must be warned
-    now."""
+    """Totals of a chat on a day, counted since 1970. `warn`: its person must be warned now."""
 
     day: int
     tokens: int = 0
@@ -32,8 +31,7 @@ class Spending:
 
     async def add(self, session: str, tokens: int, usd: float, *, warn_tokens: int = 0, warn_usd: float = 0.0) -> Spent:
         """Add to today's totals. `warn` is set for the first call of a day that reaches
-        `warn_tokens` or `warn_usd` (0: never). Raises RedisAway; then it may or may not have
-        been added."""
+        `warn_tokens` or `warn_usd` (0: never). Raises RedisAway; it may have been added."""
         args = account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)
         day, tokens, micros, warn = await self._client.run("fleet/spend", [], args)
         return Spent(day, tokens, micros / _MICROS, bool(warn))

@@ -88,8 +88,7 @@ class ScheduleOver(Refused):
 
 
 class Schedules:
-    """All schedules. Every method raises RedisAway; with a `claim` also LeaseLost when the turn
-    lost its lease."""
+    """All schedules. Every method raises RedisAway; with a `claim` also LeaseLost."""
 
     def __init__(
         self,
@@ -143,8 +142,7 @@ class Schedules:
         return bool(done == 1)
 
     async def of_session(self, session: str) -> list[ScheduleStatus]:
-        """Return the schedules of a chat, the next one first. Records that this version cannot
-        read are left out."""
+        """Return the schedules of a chat, the next one first, without unreadable records."""
         flat = await self._client.command("HGETALL", keys.schedules(session))
         fields = {name.decode(): value for name, value in pairs(flat)}
         found = []
@@ -180,8 +178,8 @@ class Schedules:
         return await self._pause(session, PAUSED_DAYS * DAY_MS)
 
     async def resume(self, session: str) -> int:
-        """Resume the schedules of a chat; ticks that passed meanwhile count as missed. Return
-        how many; 0 when they were not paused."""
+        """Resume a chat's schedules; passed ticks count as missed. Return how many; 0: none was
+        paused."""
         return await self._pause(session, "")
 
     async def _pause(self, session: str, for_ms: int | str) -> int:

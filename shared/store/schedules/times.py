@@ -1,5 +1,4 @@
-"""Ticks of plans: pure functions of the plan and a time. The only file that uses the cron
-library."""
+"""Ticks of plans: pure functions of plan and time. Only this file uses the cron library."""
 
 from __future__ import annotations
 
@@ -47,8 +46,8 @@ def check_plan(plan: Plan, *, now_ms: int, min_every_s: float) -> int:
 
 
 def next_tick(plan: Plan, after_ms: int) -> int | None:
-    """Return the first tick later than `after_ms`, in ms; None when there is none, for a cron
-    expression within ten years."""
+    """Return the first tick after `after_ms`, in ms; None: there is none (of cron: in ten
+    years)."""
     match plan:
         case EveryPlan(every_ms=every_ms, from_ms=from_ms):
             return from_ms + every_ms * max(1, (after_ms - from_ms) // every_ms + 1)

@@ -72,8 +72,7 @@ async def session_names(
     match: str = "",
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> tuple[list[str], bool]:
-    """Return the name of every matching session, in arbitrary order, and whether all keys were
-    scanned. See `list_sessions`."""
+    """Return all matching names, in arbitrary order, and whether all keys were scanned."""
     total, done = int(await client.command("DBSIZE")), 0
     names: dict[str, None] = {}
     async for found in client.scan("SCAN", match=f"{_PREFIX}*", count=SCAN_COUNT):

@@ -1,5 +1,4 @@
-"""Memory of a chat beyond its conversation: MEMORY.md, HISTORY.md, and how conversations become
-both."""
+"""Memory of a chat: MEMORY.md, HISTORY.md, and how conversations become both."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class MemoryText(msgspec.Struct, frozen=True):
 class Unconsolidated(msgspec.Struct, frozen=True):
     """A conversation as it was read: raw entries, oldest first, the mark of the first one, and the
     memory scope it feeds. `mark` counts the entries that ever left the conversation at its head, so
-    that it identifies the first one. `total` counts all entries, of which at most a limit were
-    read."""
+    that it identifies the first one. `total` counts all entries, also unread ones."""
 
     source: Source
     entries: tuple[bytes, ...]
@@ -100,8 +98,7 @@ class MemoryStore:
     async def read_unconsolidated(
         self, session: str, source: Source = "history", *, limit: int = 2000
     ) -> Unconsolidated:
-        """Read the oldest entries of a conversation that are not in memory yet. Raises
-        RedisAway."""
+        """Read the oldest entries that are not in memory yet. Raises RedisAway."""
         # The mark first: were it read last, entries that left in between would give these a mark
         # that is not theirs.
         listed = _LISTS[source](session)

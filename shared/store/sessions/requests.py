@@ -26,9 +26,8 @@ class KeyReused(ShoalError):
 
 
 class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request and its progress. `key` is where its answer is kept, `""` without one; `ticket`
-    is the id of its message, `after` the number of the chat's last line before it, `answer` its
-    stored answer."""
+    """A request and its progress. `key` is where its answer is kept, `""` without one; `ticket` is
+    the id of its message, `after` the chat's last line before it."""
 
     key: str
     session: str
@@ -40,8 +39,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requests:
-    """Finds requests by their keys. A key belongs to one person, and stands for one request for
-    a day. Every method raises RedisAway."""
+    """Finds requests by a person's keys, each of one request for a day. Methods raise RedisAway."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client

@@ -91,8 +91,7 @@ class Sessions:
         self._limits = limits or InboxLimits()
 
     async def state(self, session: str, *, scope: str = "") -> SessionState:
-        """Read the state of a session. `scope` is its memory scope, `""` for the one at the last
-        message. Raises RedisAway."""
+        """Read the state; `scope` is a memory scope, `""` the last message's. Raises RedisAway."""
         fields, waiting, lease, entries, subagents, newest = await self._client.pipeline(
             [
                 ("HMGET", keys.session(session), *_FIELDS),

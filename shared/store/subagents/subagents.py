@@ -1,5 +1,4 @@
-"""Subagents: the writes of a worker that runs one, the end of one, and what people can see of
-them."""
+"""Subagents: writes of a worker that runs one, their end, and what people see of them."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ _FIELDS: Final = ("state", "spawned", "began", "ended", "rounds", "tokens", "res
 
 
 class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A subagent for people to see; times are ms of the server, 0 = not yet. `now` is when it
-    was read."""
+    """A subagent for people to see, read at `now`; times are ms of the server, 0 = not yet."""
 
     task: SubagentTask
     state: State
@@ -57,8 +55,7 @@ class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitedSubagent(msgspec.Struct, frozen=True):
-    """A subagent for the turn that spawned it; `waited_for` while its report must not go to the
-    inbox."""
+    """A subagent for its turn; `waited_for` while its report must not go to the inbox."""
 
     state: State
     waited_for: bool
@@ -97,8 +94,8 @@ class Subagents:
             raise ledger_full("it", LEDGER_CAP_BYTES)
 
     async def save_progress(self, claim: Claim, *, rounds: int, tokens: int) -> None:
-        """Store the progress of a running subagent: its rounds so far, and `tokens` more. Raises
-        LeaseLost, RedisAway."""
+        """Store the rounds of a running subagent, and `tokens` more. Raises LeaseLost,
+        RedisAway."""
         names = [keys.leases(JOBS), keys.attempts(claim.member)]
         args = *claim.fence, rounds, tokens
         if await self._client.run("subagents/save_note", names, args) != 1:
@@ -115,8 +112,7 @@ class Subagents:
         retry_for_s: float = 0.0,
     ) -> ReportOutcome:
         """End a subagent, once, and report to its session in the same step. Without a claim it ends
-        in an operator's name. Raises LeaseLost when another worker has it or it is gone,
-        RedisAway."""
+        in an operator's name. Raises LeaseLost (another worker's, or gone), RedisAway."""
         session = task.session
         child = keys.leases(JOBS), keys.child(task.id)
         chat = keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.wake(TURNS)
@@ -136,15 +132,14 @@ class Subagents:
         return _REPORT_OUTCOMES[done]
 
     async def cancel(self, session: str, id: str = "", *, turn: int | None = None) -> int:
-        """End subagents of a session without a report: all, one, or those of one turn. Return
-        how many there were. Raises RedisAway."""
+        """End subagents without a report: all, one, or a turn's. Return how many. Raises
+        RedisAway."""
         args = session, "" if turn is None else turn, id
         ended: int = await self._client.run("subagents/cancel", [], args)
         return ended
 
     async def detach(self, id: str) -> bool:
-        """Let a subagent that its turn waited for report to the inbox instead. Returns False
-        when it has ended meanwhile."""
+        """Let a subagent that its turn waited for report to the inbox. False: it has ended."""
         return bool(await self._client.run("subagents/detach", [keys.child(id)], []))
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None:
@@ -157,8 +152,7 @@ class Subagents:
         return AwaitedSubagent(msgspec.convert(state.decode(), State), wait == b"1", text)
 
     async def requeue_lost(self, *, look_at: int = 1000) -> int:
-        """Queue subagents again that have not ended but are in no queue; return how many. Raises
-        RedisAway, Refused."""
+        """Queue open subagents that are in no queue; return how many. Raises RedisAway, Refused."""
         names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)]
         back: int = await self._client.run("subagents/sweep", names, [look_at])
         return back
@@ -174,8 +168,7 @@ class Subagents:
         return None if found is None else found.state
 
     async def of_session(self, session: str) -> list[SubagentInfo]:
-        """Return the subagents of a session that run, wait, or ended within the last hour, the
-        oldest first."""
+        """Return a session's subagents, also those that ended within an hour, the oldest first."""
         ids = await self._client.command("ZRANGE", keys.children(session), 0, 500)
         return await self._read_infos(ids)
 

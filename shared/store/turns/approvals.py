@@ -1,5 +1,4 @@
-"""Approvals: a turn asks a person whether a tool may run and waits without a slot; exactly one
-answer counts."""
+"""Approvals: a turn asks whether a tool may run and waits without a slot; one answer counts."""
 
 from __future__ import annotations
 
@@ -122,8 +121,7 @@ class Approvals:
 def resolution_args(
     id: str, question: ApprovalEntry | None, *, yes: bool, sender: str, digest: str, now_ms: int
 ) -> list[Value]:
-    """Id, answer, request, sender, digest and line, as resolve_approval (lib/core.lua) takes
-    them."""
+    """Arguments of resolve_approval (lib/core.lua): id, answer, request, sender, digest, line."""
     line = b""
     if question is not None:
         line = encode(resolution_line(question, yes=yes, sender=sender, now_ms=now_ms))

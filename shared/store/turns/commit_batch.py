@@ -21,8 +21,7 @@ _KEYS: Final = (keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.DE
 
 
 class _End(NamedTuple):
-    """Commit of one turn: its arguments of commit.lua, its entries and lines, and the future of
-    its reply."""
+    """Commit of one turn: arguments of commit.lua, its entries and lines, and its future reply."""
 
     args: Sequence[Value]
     brought: Sequence[bytes]

@@ -35,8 +35,7 @@ class SeenMessages:
         self._days = InboxLimits().seen_days
 
     async def knows(self, message: InboundMessage) -> bool:
-        """Tell whether a message was seen before. A False may be wrong; only ingest decides for
-        certain."""
+        """Tell whether a message was seen before. False may be wrong: ingest decides."""
         today = self._clock.now_ms() // DAY_MS
         prefix, id = keys.seen(message.channel), f"{message.chat_id}/{message.id}"
         days = range(today - self._days, today + 2)  # the server's day may be the next one already

@@ -53,13 +53,11 @@ class TurnWork(msgspec.Struct, frozen=True):
     steers: bool = False  # true when messages that come while the turn runs may join it
     background: bool = False  # true when no person waits for the message that it answers
     next_due: str = ""
-    """Time in ms from which the next message is due, where it can simply follow; `""`: it
-    cannot."""
+    """Time in ms from which the next message is due, if it can simply follow, else `""`."""
 
 
 class SubagentWork(msgspec.Struct, frozen=True):
-    """Everything a subagent needs to run; see TurnWork. `age_ms` is how long ago it was first
-    claimed."""
+    """Everything a subagent needs; see TurnWork. `age_ms`: since it was first claimed."""
 
     record: bytes
     errors: int
@@ -215,8 +213,7 @@ class LeaseQueue:
         return Claim(member, *lease, turn, job_crashes, child)
 
     async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
-        """Renew the leases. For each the result is None = lost, else the number of the turn that
-        was told to stop (0 = none)."""
+        """Renew the leases. Return for each None (lost) or the turn that must stop (0: none)."""
         held = [part for claim in claims for part in (claim.member, claim.token)]
         args: list[str | int] = [self.owner, int(self.lease_s * 1000), *held]
         answer = await self._client.run("turns/renew", self._keys[:2], args, retry_for_s=retry_for_s)
@@ -239,8 +236,7 @@ class LeaseQueue:
             raise claim.lost()
 
     async def release_unknown(self, running: Iterable[Claim]) -> int:
-        """Release leases that carry our nonce but that we do not run, because the reply to an
-        acquire was lost. Return how many."""
+        """Release leases of ours that we do not know of, after a lost reply. Return how many."""
         # Compare member and token: an older lease of ours on the same member is unknown, too.
         known, count = {(claim.member, claim.token) for claim in running}, 0
         for member, token in await leases_of_owner(self._client, self._keys[1], self.owner):

@@ -101,8 +101,7 @@ class Turns:
     ) -> JoinedMessages | None:
         """Let messages that wait right after the turn join it, as step number `step`; None when
         none does. The same step again returns the messages that it took then. Raises TurnStopped
-        when the turn was told to stop (waiting messages are not part of it), LeaseLost,
-        RedisAway."""
+        when the turn was told to stop, LeaseLost, RedisAway."""
         assert claim.turn is not None
         session = claim.session
         chat = [kind(session) for kind in (keys.session, keys.inbox, keys.ledger)]
