@@ -29,8 +29,6 @@ CLIENTS: Final = {
     "litellm": "worker.llm.clients.litellm_client:LiteLLMModel",
 }
 
-Limits = ProviderLimits | None
-
 
 class ModelLimits(msgspec.Struct, frozen=True):
     """The limits of a call to a model. `context_tokens` is 0 if unknown; `max_tokens` is the value
@@ -45,14 +43,12 @@ class Models:
     """The models of one process: the default one, and those that a chat may choose, each built when
     first needed. Raises SettingsError at once if one cannot be reached as the settings want it."""
 
-    def __init__(self, settings: ModelSettings, limits: Limits = None) -> None:
+    def __init__(self, settings: ModelSettings, limits: ProviderLimits | None = None) -> None:
         self._settings = settings
         self._limits = limits
         self._catalogue = ModelCatalogue(settings)
-        self._presets = {
-            name: _checked_preset(name, preset_settings(settings, preset)) for name, preset in settings.presets.items()
-        }
-        self._usual = _chain([settings, *_fallbacks(settings)], limits, self._catalogue)
+        self._presets = {name: _checked_preset(settings, name) for name in settings.presets}
+        self._usual = self._chain([settings, *_fallbacks(settings)])
         self._made: dict[str, Model] = {}
 
     @property
@@ -66,13 +62,13 @@ class Models:
         if preset not in self._made:
             chosen = self._presets[preset]
             others = (one for one in _fallbacks(self._settings) if one.name != chosen.name)
-            self._made[preset] = _chain([chosen, *others], self._limits, self._catalogue)
+            self._made[preset] = self._chain([chosen, *others])
         return self._made[preset]
 
     @property
     def provider_routes(self) -> dict[str, str]:
         """The rate-limit key of each model whose calls the fleet limits, by the model's name."""
-        if not self._limits:
+        if self._limits is None:
             return {}
         every = [self._settings, *_fallbacks(self._settings), *self._presets.values()]
         # Of two that have one name the usual one counts.
@@ -105,6 +101,22 @@ class Models:
     async def close(self) -> None:
         for model in (self._usual, *self._made.values()):
             await model.close()
+
+    def _chain(self, each: Iterable[ModelSettings]) -> Model:
+        models = [self._build_one(settings) for settings in each]
+        return models[0] if len(models) == 1 else FallbackModel(models)
+
+    def _build_one(self, settings: ModelSettings) -> Model:
+        if settings.name == DEMO:
+            return traced(_client(DEMO), asked=DEMO, provider=DEMO)
+        route = choose(settings)
+        made = partial(_client, route.client, settings, route=route)
+        model: Model = LazyModel(settings.name, made, self._catalogue)
+        model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
+        if self._limits is not None:
+            way, rules = provider_route(settings, route), limit_rules(settings)
+            model = ThrottledModel(model, self._limits, route_key=way, rules=rules)
+        return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
 
 
 class LazyModel:
@@ -186,33 +198,17 @@ def _elsewhere(settings: ModelSettings) -> Any:
     return "litellm" if settings.client == "litellm" else "auto"
 
 
-def _checked_preset(name: str, settings: ModelSettings) -> ModelSettings:
-    """Raise SettingsError for a preset that cannot be reached, without loading anything."""
-    if settings.name != DEMO:
+def _checked_preset(settings: ModelSettings, name: str) -> ModelSettings:
+    """Return the settings of a preset. Raises SettingsError for one that cannot be reached, without
+    loading anything."""
+    made = preset_settings(settings, settings.presets[name])
+    if made.name != DEMO:
         try:
-            choose(settings)
+            choose(made)
         except SettingsError as exc:
             text = re.sub(r"\bmodel\.(?=api_|client)", f"model.presets.{name}.", str(exc))
             raise SettingsError(text) from None
-    return settings
-
-
-def _chain(each: Iterable[ModelSettings], limits: Limits, catalogue: ModelCatalogue) -> Model:
-    models = [_build_one(settings, limits, catalogue) for settings in each]
-    return models[0] if len(models) == 1 else FallbackModel(models)
-
-
-def _build_one(settings: ModelSettings, limits: Limits, catalogue: ModelCatalogue) -> Model:
-    if settings.name == DEMO:
-        return traced(_client(DEMO), asked=DEMO, provider=DEMO)
-    route = choose(settings)
-    made = partial(_client, route.client, settings, route=route)
-    model: Model = LazyModel(settings.name, made, catalogue)
-    model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
-    if limits is not None:
-        way = provider_route(settings, route)
-        model = ThrottledModel(model, limits, route_key=way, rules=limit_rules(settings))
-    return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
+    return made
 
 
 def _client(name: str, *arguments: Any, **options: Any) -> Any:

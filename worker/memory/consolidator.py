@@ -23,6 +23,8 @@ PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000
 RAW_CHARS: Final = 16_000
 SWAPS: Final = 4  # attempts while MEMORY.md keeps changing; then the job returns later
+_TOO_OFTEN: Final = f"MEMORY.md was changed {SWAPS} times in the meantime; try again later"
+
 log = logger("memory")
 
 
@@ -103,7 +105,7 @@ class Consolidator:
             except MemoryChanged:
                 continue
             return True
-        raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times while it was written anew; try again later")
+        raise MemoryChanged(_TOO_OFTEN)
 
     async def _advance(self, session: str, read: Unconsolidated, goal: int, patient: bool) -> Unconsolidated:
         """Consolidate up to the mark `goal`, in pieces. Return the conversation as it is then.
@@ -132,7 +134,8 @@ class Consolidator:
                     raw_until = read.mark + piece.take
                     continue
             CONSOLIDATIONS.labels(outcome).inc()
-            log.info("conversation consolidated", outcome=outcome, source=read.source, entries=piece.take)
+            source, take = read.source, piece.take
+            log.info("conversation consolidated", outcome=outcome, source=source, entries=take)
             read = await self._memory.read_unconsolidated(session, read.source)
         return read
 
@@ -146,16 +149,17 @@ class Consolidator:
                 prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=at, count=count
             )
             new = None if saved.memory is None else MemoryText(saved.memory, old.version)
+            rework_ms = self._rework_ms
             try:
                 done = await self._memory.consolidate(
-                    session, read, take=piece.take, entry=saved.entry, memory=new, rework_ms=self._rework_ms
+                    session, read, take=piece.take, entry=saved.entry, memory=new, rework_ms=rework_ms
                 )
             except MemoryChanged:
                 continue
             if not done:
                 return "gone"
             return "refused" if saved.refused else "entry" if new is None else "memory"
-        raise MemoryChanged(f"MEMORY.md was changed {SWAPS} times during a consolidation; try again later")
+        raise MemoryChanged(_TOO_OFTEN)
 
     async def _count(self, session: str, usage: TokenUsage) -> None:
         tokens = usage.prompt_tokens + usage.completion_tokens
@@ -174,7 +178,8 @@ class Consolidator:
 
     async def _keep_raw(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
         entry = f"[{self._stamp(piece)}] [RAW] {middle_out(piece.text, RAW_CHARS)}"
-        done = await self._memory.consolidate(session, read, take=piece.take, entry=entry, rework_ms=self._rework_ms)
+        take, rework_ms = piece.take, self._rework_ms
+        done = await self._memory.consolidate(session, read, take=take, entry=entry, rework_ms=rework_ms)
         return "raw" if done else "gone"
 
     def _stamp(self, piece: ConversationPiece) -> str:

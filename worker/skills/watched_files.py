@@ -61,4 +61,4 @@ class WatchedFile(Generic[T]):
             self._content = self._load(self._path)
         except ValueError as exc:
             self._report(exc)
-        self._mark = mark  # also for a broken file, so that it is read again only once it has changed
+        self._mark = mark  # also for a broken file: it is read again only once it has changed

@@ -47,9 +47,9 @@ Compact = Callable[..., Awaitable[Compacted]]  # `compact` for one model
 
 
 async def compact(model: Model, messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
-    """Keep the system text, `task` (the message to answer) and the newest `keep` messages, as far as
-    that fits in about `aim_tokens`; a call keeps its results. One call to `model` sums up the rest;
-    if it fails, a note takes the place of the summary."""
+    """Keep the system text, `task` (the message to answer) and the newest `keep` messages, as far
+    as that fits in about `aim_tokens`; a call keeps its results. One call to `model` sums up the
+    rest; if it fails, a note takes the place of the summary."""
     system = 1 if messages and messages[0]["role"] == "system" else 0
     head, rest = list(messages[:system]), list(messages[system:])
     start = _start(rest, keep)

@@ -117,7 +117,7 @@ class Toolbox:
         return None if tool is None else tool.safety
 
     def can_run_concurrently(self, name: str) -> bool:
-        """Return whether a call may run beside others: it only reads, or the tool is `concurrent`."""
+        """Return whether a call may run beside others: it only reads, or is `concurrent`."""
         tool = self._tools.get(name)
         concurrent = getattr(tool, "concurrent", False) is True
         return tool is not None and (concurrent or tool.safety == "read_only")

@@ -19,7 +19,7 @@ def parse_arguments(raw: str) -> dict[str, Any] | None:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         value = _repair(text)
-    if isinstance(value, str) and value.lstrip().startswith("{"):  # some models encode the object twice
+    if isinstance(value, str) and value.lstrip().startswith("{"):  # encoded twice
         value = _repair(value)
     return value if isinstance(value, dict) and _is_encodable(value) else None
 

@@ -41,7 +41,7 @@ class Connections:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # CallTimeouts limits each wait
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # CallTimeouts limits
                 trust_env=False,
             )
             self._loop = loop
@@ -109,7 +109,7 @@ class DirectModel:
             raise await self._refusal(response, wait)
 
         async def next_piece() -> bytes:
-            with self._faults():  # around the read only: an exception of `on_delta` is the caller's own
+            with self._faults():  # not around `on_delta`: its exceptions are the caller's own
                 piece: bytes = await wait(response.content.readany())
                 return piece
 
@@ -124,7 +124,8 @@ class DirectModel:
         with contextlib.suppress(aiohttp.ClientError, OSError, ValueError):
             body = await wait(_read_body(response, ERROR_LIMIT_BYTES))
         kind = kind_of_refusal(response.status, body.decode("utf-8", "replace"))
-        return model_error(self.name, kind, response.status, retry_after_s=retry_after_s(response.headers))
+        wait_s = retry_after_s(response.headers)
+        return model_error(self.name, kind, response.status, retry_after_s=wait_s)
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:

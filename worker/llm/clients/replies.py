@@ -16,6 +16,8 @@ from worker.llm.clients.faults import kind_of_error, model_error
 from worker.llm.clients.wire import ChatCompletion, decode
 from worker.llm.policies.timeouts import CallTimeouts
 
+NextPiece = Callable[[], Awaitable[bytes]]
+
 DRAIN_S: Final = 0.1  # for the last bytes of a stream: unread, its connection cannot be reused
 LIMIT_BYTES: Final = 16 * 1024 * 1024  # of one event; no provider comes near it, it saves memory
 _DONE: Final = b"[DONE]"
@@ -29,7 +31,8 @@ def parse_completion(data: bytes, model: str) -> ChatCompletion:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise model_error(model, "bad_reply", type(exc).__name__) from None
     if completion.error is not None:
-        raise model_error(model, kind_of_error(completion.error, "connection"), "an error in its answer")
+        kind = kind_of_error(completion.error, "connection")
+        raise model_error(model, kind, "an error in its answer")
     return completion
 
 
@@ -46,7 +49,7 @@ async def read_whole_answer(data: bytes, model: str, on_delta: OnDelta | None) -
 
 
 async def read_event_stream(
-    next_piece: Callable[[], Awaitable[bytes]], model: str, timeouts: CallTimeouts, on_delta: OnDelta | None
+    next_piece: NextPiece, model: str, timeouts: CallTimeouts, on_delta: OnDelta | None
 ) -> LLMResponse:
     """Read a streamed reply to its end, and pass its text on. `next_piece` returns `b""` at the end
     of the body. Raises ModelError, and what `next_piece` and `on_delta` raise."""
@@ -113,7 +116,7 @@ class ReplyAssembler:
             raise ModelError("connection", "the model's stream ended before its reply did", retryable=True)
         return LLMResponse(
             content="".join(self._content) or None,
-            tool_calls=tuple(parse_call(call.id, call.name, "".join(call.pieces)) for call in self._calls),
+            tool_calls=tuple(call.whole() for call in self._calls),
             finish_reason=self._finish or ("tool_calls" if self._calls else "stop"),
             usage=self._usage,
             reasoning_content="".join(self._reasoning) or None,
@@ -154,6 +157,9 @@ class _PartialCall:
         self.id = ""
         self.name = ""
         self.pieces: list[str] = []
+
+    def whole(self) -> ToolCallRequest:
+        return parse_call(self.id, self.name, "".join(self.pieces))
 
     def ended_by(self, id_: str, name: str) -> bool:
         """Return whether a piece without an index begins another call: by id, name or complete

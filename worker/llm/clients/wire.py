@@ -122,10 +122,7 @@ class RequestWriter:
 
 def offer(tool: ToolSpec) -> dict[str, Any]:
     """Return a tool in the form of OpenAI's protocol."""
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
-    }
+    return {"type": "function", "function": msgspec.structs.asdict(tool)}
 
 
 def offers(tools: Sequence[ToolSpec], *, caching: bool) -> list[dict[str, Any]]:
@@ -138,7 +135,8 @@ def offers(tools: Sequence[ToolSpec], *, caching: bool) -> list[dict[str, Any]]:
 
 def marked_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return the messages with a cache mark on the system text, if they begin with one."""
-    if not messages or messages[0].get("role") != "system" or not isinstance(messages[0].get("content"), str):
+    first = messages[0] if messages else {}
+    text = first.get("content")
+    if first.get("role") != "system" or not isinstance(text, str):
         return list(messages)
-    system = {**messages[0], "content": [{"type": "text", "text": messages[0]["content"], **_CACHE_MARK}]}
-    return [system, *messages[1:]]
+    return [{**first, "content": [{"type": "text", "text": text, **_CACHE_MARK}]}, *messages[1:]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from types import TracebackType
 from typing import TypeVar
 
 from shared.errors import ModelError
@@ -38,9 +37,7 @@ class CallTimeouts:
     def __enter__(self) -> CallTimeouts:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,16 +62,17 @@ class CallTimeouts:
         try:
             return await answer
         except asyncio.CancelledError:
-            # Our timer and somebody else may cancel the task in the same moment. Only if ours is the
-            # only cancellation is this a timeout; otherwise the task must end as cancelled.
+            # Our timer and somebody else may cancel the task in the same moment. It is a timeout only
+            # if ours is the only cancellation; otherwise the task must end as cancelled.
             if self._expired and task.cancelling() - 1 <= cancels:
-                raise ModelError("timeout", f"the model was given up: {self._reason()}", retryable=True) from None
+                text = f"the model was given up: {self._reason()}"
+                raise ModelError("timeout", text, retryable=True) from None
             raise
         finally:
             self._waiting = None
             if self._expired:
                 self._expired = False
-                task.uncancel()  # withdraw our own cancellation, or the caller's next await would end
+                task.uncancel()  # of our own cancellation, or the caller's next await would end
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -85,7 +83,7 @@ class CallTimeouts:
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._waiting is None:  # the caller is handling a token; its next wait sets the timer again
+        if self._waiting is None:  # the caller handles a token; its next wait sets the timer
             return
         if self._loop.time() < self._by:
             self._set_timer()
