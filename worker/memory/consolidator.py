@@ -70,9 +70,12 @@ class Consolidator:
         await self._bring_in(session, "archive", 0, patient, unread)
 
     async def _bring_in(self, session: str, source: Source, keep: int, patient: bool, unread: bool) -> None:
-        if unread:
-            await self._keep_unread(session, source, keep)
         read = await self._memory.read_unconsolidated(session, source)
+        piece = unread_piece(read.entries, read.total, keep, RAW_CHARS) if unread else None
+        if piece is not None:
+            CONSOLIDATIONS.labels(await self._keep_raw(session, read, piece)).inc()
+            log.error("conversation kept raw", error="crashes", entries=piece.take)
+            read = await self._memory.read_unconsolidated(session, source)
         while take := cut_point(read_entries(read.entries), read.total, keep):
             whole = read.total == len(read.entries)
             read = await self._advance(session, read, read.mark + take, patient)
@@ -166,15 +169,6 @@ class Consolidator:
         if self._spending is not None:
             with contextlib.suppress(RedisAway, Refused):  # bookkeeping must not end a job
                 await self._spending.add(session, tokens, usage.cost_usd)
-
-    async def _keep_unread(self, session: str, source: Source, keep: int) -> None:
-        read = await self._memory.read_unconsolidated(session, source)
-        piece = unread_piece(read.entries, read.total, keep, RAW_CHARS)
-        if piece is None:
-            return
-        outcome = await self._keep_raw(session, read, piece)
-        CONSOLIDATIONS.labels(outcome).inc()
-        log.error("conversation kept raw", error="crashes", entries=piece.take)
 
     async def _keep_raw(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
         entry = f"[{self._stamp(piece)}] [RAW] {middle_out(piece.text, RAW_CHARS)}"

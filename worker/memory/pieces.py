@@ -66,7 +66,10 @@ def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Conversat
     take = size = 0
     for turn in _turns(entries):
         lines = [_render_line(entry, timezone, named) for entry in turn]
-        text = _fit_lines(lines, chars)
+        text = "\n".join(lines)
+        if len(text) > chars:
+            each = max(LINE_LEAST_CHARS, chars // len(lines))
+            text = middle_out("\n".join(shorten(line, each) for line in lines), chars)
         if texts and size + len(text) > chars:
             break
         texts.append(text)
@@ -142,14 +145,6 @@ def _render_line(entry: Entry, timezone: str, named: bool) -> str:
     # Lines of a text are set in, so that nothing in it can pass for a line of somebody else.
     first, *others = f"[{stamp(entry.at, timezone)}] {role}{used}: {text}".rstrip().splitlines()
     return "\n    ".join([first, *others])
-
-
-def _fit_lines(lines: Sequence[str], chars: int) -> str:
-    text = "\n".join(lines)
-    if len(text) <= chars:
-        return text
-    each = max(LINE_LEAST_CHARS, chars // len(lines))
-    return middle_out("\n".join(shorten(line, each) for line in lines), chars)
 
 
 def middle_out(text: str, chars: int) -> str:

@@ -125,7 +125,11 @@ class SkillCatalogue:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as exc:
-                self._log_once(name, _reason(exc))
+                why = _reason(exc)
+                if (name, why) not in self._logged and len(self._logged) < _LOGGED_LIMIT:
+                    self._logged.add((name, why))
+                    path = f"skills/{name}/{SKILL}"
+                    log.warning("skill skipped", path=path, origin="agent", why=why)
                 continue
             missing = self._missing(head)
             found.append(Skill(name, head.description, "", workspace, prefix, "agent", missing=missing))
@@ -144,11 +148,6 @@ class SkillCatalogue:
             there = self._find(name) is not None
             self._programs[name] = (there, now + PROGRAM_KEPT_S)
         return there
-
-    def _log_once(self, name: str, why: str) -> None:
-        if (name, why) not in self._logged and len(self._logged) < _LOGGED_LIMIT:
-            self._logged.add((name, why))
-            log.warning("skill skipped", path=f"skills/{name}/{SKILL}", origin="agent", why=why)
 
 
 class _SkillFolder:

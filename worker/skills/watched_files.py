@@ -46,7 +46,11 @@ class WatchedFile(Generic[T]):
             info = os.stat(self._path)
             mark = (info.st_mtime_ns, info.st_ctime_ns, info.st_size, info.st_ino)
             if mark != self._mark:
-                self._reload(mark)
+                try:
+                    self._content = self._load(self._path)
+                except ValueError as exc:
+                    self._report(exc)
+                self._mark = mark  # also for a broken file: it is read again only once it has changed
             self._away = False
         except (FileNotFoundError, NotADirectoryError):
             self._mark, self._content, self._away = None, None, False
@@ -55,10 +59,3 @@ class WatchedFile(Generic[T]):
                 self._away = True
                 self._report(exc)
         return self._content
-
-    def _reload(self, mark: tuple[int, ...]) -> None:
-        try:
-            self._content = self._load(self._path)
-        except ValueError as exc:
-            self._report(exc)
-        self._mark = mark  # also for a broken file: it is read again only once it has changed

@@ -67,14 +67,16 @@ async def _sum_up(
     model: Model, middle: list[Message], task: Message, aim_tokens: int
 ) -> tuple[list[Message], TokenUsage | None]:
     # A prompt may be compacted several times. To sum up old summaries again would only lose detail.
-    known = [message for message in middle if _is_summary(message)]
+    marks = (SUMMARY_MARK, LEFT_OUT)
+    asked = (message for message in middle if message["role"] == "user")
+    known = [message for message in asked if _content_text(message["content"]).startswith(marks)]
     if len(known) == len(middle):
         return known, None
     record = _render_record(middle, task, max(aim_tokens * CHARS_PER_TOKEN, 20 * _LEAST_CHARS))
-    asked = [{"role": "system", "content": PROMPT}, _user_message(record)]
+    messages = [{"role": "system", "content": PROMPT}, _user_message(record)]
     failed = [*known, _user_message(LEFT_OUT)]
     try:
-        reply = await model.chat(ModelRequest(asked, (), SUMMARY_TOKENS, _TEMPERATURE))
+        reply = await model.chat(ModelRequest(messages, (), SUMMARY_TOKENS, _TEMPERATURE))
     except ModelError:
         return failed, None
     summary = strip_think(valid_text(reply.content or ""))
@@ -139,11 +141,6 @@ def _content_text(content: Any) -> str:
     if isinstance(content, list):
         return "\n".join(part.get("text") or f"[{part.get('type')}]" for part in content)
     return content or ""
-
-
-def _is_summary(message: Message) -> bool:
-    text = _content_text(message["content"])
-    return message["role"] == "user" and text.startswith((SUMMARY_MARK, LEFT_OUT))
 
 
 def _user_message(text: str) -> Message:

@@ -33,13 +33,8 @@ def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
     """Return the messages of a turn's first call; the turn appends its own later."""
     entries = pair_calls_with_results(window(spec.history, spec.memory_window))
     system = [clean({"role": "system", "content": spec.system})] if spec.system else []
-    return [*system, *map(to_message, entries), clean(task_message(spec, now_ms))]
-
-
-def task_message(spec: AgentRunSpec, now_ms: int) -> Message:
-    """Return the message to answer: its images, then its text, then the runtime context."""
-    text = f"{spec.entry.content or EMPTY}\n\n{runtime_context(spec, now_ms)}"
-    return _user_message(text, spec.images)
+    asked = f"{spec.entry.content or EMPTY}\n\n{runtime_context(spec, now_ms)}"
+    return [*system, *map(to_message, entries), clean(_user_message(asked, spec.images))]
 
 
 def followup_message(followup: FollowupMessage) -> Message:

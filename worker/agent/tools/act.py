@@ -111,7 +111,10 @@ class Actor:
         # Checked before anything else: the lost worker may have run the call, so neither a hook nor
         # a person may let it run again.
         if intent is not None and safety not in ("read_only", "idempotent"):
-            return ToolOutcome(_outcome_unknown(intent), "outcome_unknown")
+            at = f"{datetime.fromtimestamp(intent.at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+            lost = f"the worker was lost at {at if intent.at else 'an unknown time'}"
+            why = f"outcome unknown: {lost}; verify before repeating"
+            return ToolOutcome(why, "outcome_unknown")
         if (reason := self._refused.get(call.id)) is not None:
             why = f"was refused: {valid_text(reason)}. Do not try it again."
             return ToolOutcome(f"Error: {call.name!r} {why}", "refused")
@@ -206,9 +209,3 @@ def _first_argument(call: ToolCallRequest) -> str:
         except (TypeError, ValueError, RecursionError):
             return "…"
     return ""
-
-
-def _outcome_unknown(intent: IntentEntry) -> str:
-    at = datetime.fromtimestamp(intent.at / 1000, UTC)
-    when = f"{at:%Y-%m-%d %H:%M:%S} UTC" if intent.at else "an unknown time"
-    return f"outcome unknown: the worker was lost at {when}; verify before repeating"

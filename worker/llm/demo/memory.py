@@ -54,21 +54,17 @@ def rework_arguments(prompt: str) -> dict[str, Any]:
     old, history = (parts["memory"], parts["told"]) if parts else ("", "")
     stated = (fact for quote in _QUOTED.findall(history) for fact in facts(quote))
     known = {what: value for what, value in stated if not value.endswith("…")}
-    memory = _with_facts(_without_duplicates(old), [*known.items(), *parse_notes(old)])
+    lines = old.splitlines()
+    once = (line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
+    memory = _with_facts("\n".join(once), [*known.items(), *parse_notes(old)])
     return {"memory_update": memory or "Unchanged."}
-
-
-def _without_duplicates(notes: str) -> str:
-    lines = notes.splitlines()
-    kept = (line for at, line in enumerate(lines) if not line.strip() or line not in lines[:at])
-    return "\n".join(kept)
 
 
 def _with_facts(old: str, news: Iterable[tuple[str, str]]) -> str:
     """Return the notes with these facts; a fact of the same kind is replaced, other notes stay."""
-    known = dict(parse_notes(old))
-    others = [line for line in old.splitlines() if not _NOTE.match(line) and line != "(nothing yet)"]
-    known.update(news)
+    known = dict(parse_notes(old)) | dict(news)
+    lines = (line for line in old.splitlines() if line != "(nothing yet)")
+    others = [line for line in lines if not _NOTE.match(line)]
     notes = [f"- The person's {what} is {value}." for what, value in known.items()]
     return "\n".join([*others, *notes]).strip()
 

@@ -11,8 +11,6 @@ from shared.errors import ModelClosed, ModelError
 from shared.log import logger
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
 
-WAITS_S: Final = (1.0, 2.0, 4.0)
-DEADLINE_S: Final = 300.0
 LONGEST_WAIT_S: Final = 10.0  # a waiting turn holds a slot; for a longer wait it is released
 
 log = logger("models")
@@ -29,8 +27,8 @@ class RetryingModel(ModelWrapper):
         self,
         model: Model,
         *,
-        waits_s: Sequence[float] = WAITS_S,
-        deadline_s: float = DEADLINE_S,
+        waits_s: Sequence[float] = (1.0, 2.0, 4.0),
+        deadline_s: float = 300.0,
         clock: Clock = SYSTEM_CLOCK,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -102,14 +100,10 @@ class FallbackModel:
                 if shown or exc.kind == "context_length":
                     raise
                 faults.append(exc)
-            else:
-                self._log_change(model.name, faults)
-                return reply
+                continue
+            if model.name != self._answering:  # only when it changes, not at every call
+                self._answering, kinds = model.name, [exc.kind for exc in faults]
+                log.warning("model changed", model=model.name, first=self.name, kinds=kinds)
+            return reply
         retryable = [exc for exc in faults if exc.retryable]
         raise min(retryable, key=lambda exc: exc.retry_after_s or 0.0, default=faults[0])
-
-    def _log_change(self, name: str, faults: Sequence[ModelError]) -> None:
-        """Log the model that answers when it changes, not at every call."""
-        if name != self._answering:
-            self._answering = name
-            log.warning("model changed", model=name, first=self.name, kinds=[exc.kind for exc in faults])

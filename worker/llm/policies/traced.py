@@ -28,22 +28,20 @@ class TracedModel(ModelWrapper):
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         with span(CHAT, self._asked) as chat_span:
             if chat_span.on:
-                self._set_request_attributes(chat_span, request, streams=on_delta is not None)
-                on_delta = None if on_delta is None else _with_first_token_event(chat_span, on_delta)
+                chat_span.set("gen_ai.operation.name", "chat")
+                chat_span.set("gen_ai.provider.name", self._provider)
+                chat_span.set("gen_ai.request.model", self._asked)
+                chat_span.set("gen_ai.request.max_tokens", request.max_tokens)
+                chat_span.set("gen_ai.request.temperature", request.temperature)
+                chat_span.set("gen_ai.request.stream", on_delta is not None)
+                if self._host:
+                    chat_span.set("server.address", self._host)
+                if on_delta is not None:
+                    on_delta = _with_first_token_event(chat_span, on_delta)
             reply = await self._model.chat(request, on_delta)
             if chat_span.on:
                 _set_response_attributes(chat_span, reply)
             return reply
-
-    def _set_request_attributes(self, chat_span: Span, request: ModelRequest, *, streams: bool) -> None:
-        chat_span.set("gen_ai.operation.name", "chat")
-        chat_span.set("gen_ai.provider.name", self._provider)
-        chat_span.set("gen_ai.request.model", self._asked)
-        chat_span.set("gen_ai.request.max_tokens", request.max_tokens)
-        chat_span.set("gen_ai.request.temperature", request.temperature)
-        chat_span.set("gen_ai.request.stream", streams)
-        if self._host:
-            chat_span.set("server.address", self._host)
 
 
 def traced(model: Model, *, asked: str, provider: str, address: str | None = None) -> Model:
