@@ -114,6 +114,7 @@ SLOW: Final = (
     "tests/gateway/channels/api/test_streams.py::test_redis_that_stays_away",
     "tests/gateway/channels/discord/test_listener.py::test_a_session_that_is_over_begins_anew_and_history_covers_the_gap",
     "tests/gateway/channels/discord/test_listener.py::test_an_event_that_cannot_be_accepted_waits_and_no_other_chat",
+    "tests/gateway/channels/email/test_listener.py::test_a_mailbox_without_idle",
     "tests/gateway/channels/email/test_smtp.py::test_a_server_that_says_nothing_is_waited_for_so_long",
     "tests/gateway/delivery/test_egress.py::test_a_lease_in_doubt_lets_nothing_out",
     "tests/gateway/delivery/test_egress.py::test_code_that_breaks_over_a_line_again_and_again_gives_it_up",

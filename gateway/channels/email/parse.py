@@ -62,10 +62,6 @@ class EmailIdentity(msgspec.Struct, frozen=True):
     address: str
     authserv_id: str = ""
 
-    @property
-    def domain(self) -> str:
-        return self.address.rpartition("@")[2]
-
 
 def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, now_ms: int) -> PlatformMessage:
     """Return the message of a mail. A sender that cannot be verified becomes empty, and access
@@ -87,7 +83,7 @@ def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, 
             id=id,
             content=_message_content(text, subject, opens=not earlier or is_forward(subject)),
             timestamp=_sent_ms(mail.first("date"), now_ms),
-            thread=thread_name(earlier, ids[0] if ids else id, us.domain),
+            thread=thread_name(earlier, ids[0] if ids else id, us.address.rpartition("@")[2]),
         ),
         own=address == us.address,
         from_bot=is_automatic(mail, address or ""),

@@ -29,9 +29,5 @@ _TAGS: Final = Tags(
     align=True,
 )
 _PAGE: Final = PageFormat(
-    write=_TAGS.to_html,
-    tables=True,
-    size=both(utf8),
-    limits=(SIZE_LIMIT, SIZE_LIMIT),
-    gap=(4, 6),
+    write=_TAGS.to_html, tables=True, size=both(utf8), limits=(SIZE_LIMIT, SIZE_LIMIT), gap=(4, 6)
 )

@@ -53,7 +53,9 @@ def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
 
 def _results_of(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield methods, results and properties of a header; nothing if another server wrote it."""
-    first, *rest = _QUOTED.sub(_unquoted, _without_comments(header)).split(";")
+    # A quoted value becomes one word without characters that could end it.
+    words = _QUOTED.sub(lambda found: re.sub(r"[\s;()=\"\\]", "", found[0]), _without_comments(header))
+    first, *rest = words.split(";")
     if first.lower().split()[:1] != [authserv_id.lower()]:
         return
     for part in rest:
@@ -96,8 +98,3 @@ def _without_comments(text: str) -> str:
         if not depth:
             kept.append(sign)
     return "".join(kept)
-
-
-def _unquoted(found: re.Match[str]) -> str:
-    """Return a quoted value as one word without characters that could end it."""
-    return re.sub(r"[\s;()=\"\\]", "", found[0])

@@ -78,11 +78,6 @@ class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """Our address, in lower case."""
         return (self.address or self.user).lower()
 
-    @property
-    def domain(self) -> str:
-        """Domain of our address."""
-        return self.me.rpartition("@")[2]
-
 
 def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
     """Read the settings table, with addresses in lower case. Raises SettingsError."""

@@ -85,7 +85,7 @@ class SmtpSender:
             use_tls=settings.smtp_tls == "tls",
             start_tls=settings.smtp_tls == "starttls",
             tls_context=self._context,
-            local_hostname=settings.domain,
+            local_hostname=settings.me.rpartition("@")[2],
             timeout=None,
         )
         step: Step = "greeting"

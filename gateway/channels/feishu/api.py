@@ -99,10 +99,10 @@ class FeishuApi:
 
     async def send(self, post: Post) -> str:
         """Send a post and return its id. Raises NotDelivered, ChannelBroken."""
+        words = cards.text_content(post) if post.as_plain else cards.card_content(post)
         if post.file is None:
-            content = cards.text_content(post) if post.as_plain else cards.card_content(post)
-            id = await self._place(post.target, content, post_uuid(post.key), post.reply_to)
-            return TEXT + id if content.msg_type == "text" else id
+            id = await self._place(post.target, words, post_uuid(post.key), post.reply_to)
+            return TEXT + id if post.as_plain else id
         if 0 < len(post.file.data) <= cards.FILE_BYTES:
             content = await self._upload_file(post.file)
         else:
@@ -110,8 +110,7 @@ class FeishuApi:
         if not post.buttons:
             return await self._place(post.target, content, post_uuid(post.key), post.reply_to)
         await self._place(post.target, content, post_uuid(f"{post.key}:file"), post.reply_to)
-        below = cards.text_content(post) if post.as_plain else cards.file_buttons(post)
-        return await self._place(post.target, below, post_uuid(post.key), None)
+        return await self._place(post.target, words, post_uuid(post.key), None)
 
     async def edit(self, id: str, post: Post) -> None:
         """Replace a message with a post. Raises NotDelivered, ChannelBroken."""

@@ -44,11 +44,27 @@ def post_uuid(key: str) -> str:
 
 def card_content(post: Post) -> MessageContent:
     """Return a card, which can be edited later, with buttons; as plain text it has no markup."""
-    plain = post.piece.plain if post.piece is not None else ""
+    preview = post.piece.plain if post.piece is not None else ""
+    if post.file is not None:  # the card is for the buttons below it: file messages have none
+        preview = post.file.name
     words: dict[str, Any] = {"tag": "markdown", "content": post.text}
     if post.as_plain:
         words = {"tag": "div", "text": {"tag": "plain_text", "content": post.text}}
-    return _build_card([words] if post.text else [], plain, post)
+    elements = [words] if post.text else []
+    if post.buttons:
+        buttons = [_button(button, post.target) for button in post.buttons]
+        columns = [{"tag": "column", "width": "auto", "elements": [button]} for button in buttons]
+        elements.append({"tag": "column_set", "flex_mode": "flow", "columns": columns})
+    line = " ".join(preview.split())  # shown in the list of chats
+    summary = line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
+    config = {
+        "update_multi": True,
+        "width_mode": "fill",
+        "enable_forward_interaction": False,  # a card that was passed on asks somebody else
+        "summary": {"content": summary},
+    }
+    card = {"schema": "2.0", "config": config, "body": {"elements": elements}}
+    return MessageContent("interactive", _json(card))
 
 
 def text_content(post: Post) -> MessageContent:
@@ -57,11 +73,6 @@ def text_content(post: Post) -> MessageContent:
     lines = [f"- {defuse_mentions(button.says)}" for button in post.buttons]
     lines = [plain, "", *lines] if lines else [plain]
     return MessageContent("text", _json({"text": "\n".join(lines)}))
-
-
-def file_buttons(post: Post) -> MessageContent:
-    """Return a card with the buttons of a file: file messages have none."""
-    return _build_card([], post.file.name if post.file is not None else "", post)
 
 
 def unsupported_note(file: File) -> MessageContent:
@@ -88,23 +99,6 @@ def key_content(kind: str, key: str) -> MessageContent:
         return MessageContent("image", _json({"image_key": key}))
     msg_type = {"opus": "audio", "mp4": "media"}.get(kind, "file")
     return MessageContent(msg_type, _json({"file_key": key}))
-
-
-def _build_card(elements: list[dict[str, Any]], preview: str, post: Post) -> MessageContent:
-    if post.buttons:
-        buttons = [_button(button, post.target) for button in post.buttons]
-        columns = [{"tag": "column", "width": "auto", "elements": [button]} for button in buttons]
-        elements = [*elements, {"tag": "column_set", "flex_mode": "flow", "columns": columns}]
-    line = " ".join(preview.split())  # shown in the list of chats
-    summary = line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
-    config = {
-        "update_multi": True,
-        "width_mode": "fill",
-        "enable_forward_interaction": False,  # a card that was passed on asks somebody else
-        "summary": {"content": summary},
-    }
-    card = {"schema": "2.0", "config": config, "body": {"elements": elements}}
-    return MessageContent("interactive", _json(card))
 
 
 def _button(button: Button, place: PostTarget) -> dict[str, Any]:

@@ -15,13 +15,7 @@ from gateway.channels.matrix.render import render_reply
 from gateway.channels.matrix.settings import MatrixSettings, read_matrix
 from gateway.channels.matrix.wire import Sync
 from gateway.channels.unsupported import cannot_hook
-from gateway.platform.protocol import (
-    Abilities,
-    Inlet,
-    PostRefused,
-    Rate,
-    RunMode,
-)
+from gateway.platform.protocol import Abilities, Inlet, PostRefused, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.log import logger
 from shared.tasks import until_first

@@ -17,7 +17,6 @@ from gateway.channels.whatsapp.outgoing import (
     is_supported,
     read_receipt,
     text_message,
-    unsupported_note,
 )
 from gateway.channels.whatsapp.refusals import map_error
 from gateway.platform.protocol import ChannelBroken, File, MaybeSent, NotAccepted, Post, PostRefused, RemoteFile
@@ -97,7 +96,8 @@ class WhatsAppApi:
         if post.file is None:
             return text_message(post, post.text)
         if not is_supported(post.file):
-            return text_message(post, unsupported_note(post.file))
+            note = f"[file: {post.file.name}, of a kind that WhatsApp does not take]"
+            return text_message(post, note)
         return file_message(post, post.file, await self._upload(post.file))
 
     async def _upload(self, file: File) -> str:

@@ -52,11 +52,6 @@ def is_supported(file: File) -> bool:
     return file.media_type in _UPLOADS
 
 
-def unsupported_note(file: File) -> str:
-    """Return the text posted in place of an unsupported file."""
-    return f"[file: {file.name}, of a kind that WhatsApp does not take]"
-
-
 def text_message(post: Post, text: str) -> Content:
     """Return a text with the buttons of a post."""
     if not post.buttons:
