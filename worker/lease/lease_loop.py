@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Any, Final
 
 from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -31,17 +31,6 @@ log = logger("leases")
 
 
 Runner = Callable[[Lease], Awaitable[None]]
-
-
-class Acquire(Protocol):
-    """`LeaseQueue.acquire` or `acquire_next`."""
-
-    async def __call__(self, count: int, *, most: int, grace: bool, subagents: int) -> list[Claim]: ...
-
-
-def _batch_size(free: int) -> int:
-    """Return an eighth of the free slots, so that due work spreads over the workers."""
-    return max(1, free // 8)
 
 
 class LeaseLoop:
@@ -70,20 +59,16 @@ class LeaseLoop:
         self._runner = run
         self._clock = clock
         self._proxy = proxy
+        self.draining = False
+        """True when the loop has stopped claiming."""
         self._leases: set[Lease] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._busy = asyncio.Event()
-        self._draining = False
         self._waits = self._waits_for_subagent_slot = False
         self._ending: asyncio.Task[None] | None = None
         self._reclaim_at = math.inf
         self._grace_until = clock.monotonic() + queue.lease_s / 2
-
-    @property
-    def draining(self) -> bool:
-        """True when the loop has stopped claiming."""
-        return self._draining
 
     @property
     def running(self) -> int:
@@ -92,8 +77,8 @@ class LeaseLoop:
 
     @property
     def _free_subagent_slots(self) -> int:
-        """The number of subagents that may still begin."""
-        return max(0, self.subagent_slots - sum(lease.claim.subagent is not None for lease in self._leases))
+        subagents = sum(lease.claim.subagent is not None for lease in self._leases)
+        return max(0, self.subagent_slots - subagents)
 
     def find(self, member: str) -> list[Lease]:
         """Return our leases on `member`: two when an older, lost one has not ended yet."""
@@ -124,24 +109,23 @@ class LeaseLoop:
 
     async def claim_once(self) -> bool:
         """Fill some of the free slots. Return whether there was work."""
-        free = self.slots - len(self._leases)
-        return free > 0 and await self._claim(self.queue.acquire, free) > 0
+        return len(self._leases) < self.slots and (await self._claim(self.queue.acquire))[0]
 
-    async def _claim(self, acquire: Acquire, free: int) -> int:
-        """Claim work for an eighth of the free slots, or for more where much is due. Return how
-        many claims were made.
+    async def _claim(self, acquire: Callable[..., Awaitable[list[Claim]]]) -> tuple[bool, bool]:
+        """Claim work for an eighth of the free slots, so that due work spreads over the workers, or
+        for more where much is due. Return whether there was some, and whether there may be more.
 
         Never for more than a quarter of all slots: the store then finds the next ones while these
         begin.
         """
-        sent, most = self._clock.monotonic(), min(free, max(1, self.slots // 4))
-        claims = await acquire(
-            _batch_size(free), most=most, grace=sent < self._grace_until, subagents=self._free_subagent_slots
-        )
+        sent, free = self._clock.monotonic(), self.slots - len(self._leases)
+        count, most = max(1, free // 8), min(free, max(1, self.slots // 4))
+        grace, subagents = sent < self._grace_until, self._free_subagent_slots
+        claims = await acquire(count, most=most, grace=grace, subagents=subagents)
         self.connected.set()
         for claim in claims:
             self._start(claim, sent)
-        return len(claims)
+        return bool(claims), len(claims) >= count
 
     async def renew_once(self) -> None:
         """Renew every lease under work. Raises RedisAway."""
@@ -162,7 +146,7 @@ class LeaseLoop:
 
     def drain(self) -> None:
         """Claim nothing more and release work at its next border. `run` then returns."""
-        self._draining = True
+        self.draining = True
         for lease in self._leases:
             lease.drain()
         self._freed.set()
@@ -175,7 +159,7 @@ class LeaseLoop:
 
     def _start(self, claim: Claim, claimed_at: float) -> None:
         lease = Lease(claim, self.queue, claimed_at=claimed_at, clock=self._clock, proxy=self._proxy)
-        if self._draining:
+        if self.draining:
             lease.drain()
         self._leases.add(lease)
         self._busy.set()
@@ -188,13 +172,14 @@ class LeaseLoop:
         task.add_done_callback(self._tasks.discard)
 
     async def _work(self, lease: Lease) -> None:
-        turn = lease.claim.turn
-        session, n, attempt = (lease.claim.session, turn.n, turn.attempt) if turn else (None, None, None)
-        if lease.claim.subagent is not None:
-            attempt = lease.claim.subagent.attempt
-        with continued(lease.claim.traceparent) as trace:
-            trace_id = trace.trace_id if trace else None
-            with bind_work(session=session, turn=n, attempt=attempt, worker=lease.claim.owner[:12], trace_id=trace_id):
+        claim = lease.claim
+        work: dict[str, Any] = {"worker": claim.owner[:12]}
+        if (turn := claim.turn) is not None:
+            work |= {"session": claim.session, "turn": turn.n, "attempt": turn.attempt}
+        elif claim.subagent is not None:
+            work["attempt"] = claim.subagent.attempt
+        with continued(claim.traceparent) as trace:
+            with bind_work(**work, trace_id=trace.trace_id if trace else None):
                 try:
                     await self._runner(lease)
                 except LeaseLost:
@@ -205,28 +190,21 @@ class LeaseLoop:
                 except Exception:
                     log.exception("runner failed")
                     with contextlib.suppress(LeaseLost, RedisAway):
-                        await self.queue.release(lease.claim, delay_s=5, count="errors")
+                        await self.queue.release(claim, delay_s=5, count="errors")
                 finally:
-                    self._on_ended(lease)
-
-    def _on_ended(self, lease: Lease) -> None:
-        self._leases.discard(lease)
-        if not self._leases:
-            self._busy.clear()
-        self._freed.set()
-        if self._waits_for_subagent_slot and self._free_subagent_slots:
-            # The wait asked for no subagents. Now that one may begin, it must ask again.
-            self._end_wait()
+                    self._leases.discard(lease)
+                    if not self._leases:
+                        self._busy.clear()
+                    self._freed.set()
+                    if self._waits_for_subagent_slot and self._free_subagent_slots:
+                        # The wait asked for no subagents. Now that one may begin, it must ask
+                        # again.
+                        self._end_wait()
 
     async def _claim_until_drained(self) -> None:
-        await self._keep_claiming()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _keep_claiming(self) -> None:
         backoff = Backoff()
         away, may_be_more = False, True
-        while not self._draining:
+        while not self.draining:
             try:
                 if away:
                     await self._on_reconnect()
@@ -234,12 +212,11 @@ class LeaseLoop:
                     backoff.reset()
                 elif self._clock.monotonic() >= self._reclaim_at:
                     await self._reclaim()
-                free = self.slots - len(self._leases)
-                if free <= 0:
+                if len(self._leases) >= self.slots:
                     self._freed.clear()
                     await self._freed.wait()
                 elif may_be_more:
-                    may_be_more = await self._claim(self.queue.acquire, free) >= _batch_size(free)
+                    _, may_be_more = await self._claim(self.queue.acquire)
                 else:
                     for _ in range(YIELDS_BEFORE_WAIT):
                         await asyncio.sleep(0)
@@ -251,30 +228,32 @@ class LeaseLoop:
                 away = True
                 self.connected.clear()
                 await backoff.sleep()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def _claim_next(self) -> bool:
         """Wait for work and claim it. Return whether there may be more."""
         if self.draining:
             return False
-        free = self.slots - len(self._leases)
         self._waits, self._waits_for_subagent_slot = True, not self._free_subagent_slots
         try:
-            return await self._claim(self.queue.acquire_next, free) >= _batch_size(free)
+            return (await self._claim(self.queue.acquire_next))[1]
         finally:
             self._waits = self._waits_for_subagent_slot = False
 
     def _end_wait(self) -> None:
         """End the wait through the store: cancelling it could lose a claim on its way."""
-        if self._waits and self._ending is None:
-            self._ending = asyncio.create_task(self._send_end_wait())
 
-    async def _send_end_wait(self) -> None:
-        try:
-            await self.queue.end_wait()
-        except RedisAway:
-            pass  # the wait times out by itself
-        finally:
-            self._ending = None
+        async def send() -> None:
+            try:
+                await self.queue.end_wait()
+            except RedisAway:
+                pass  # the wait times out by itself
+            finally:
+                self._ending = None
+
+        if self._waits and self._ending is None:
+            self._ending = asyncio.create_task(send())
 
     async def _on_reconnect(self) -> None:
         given_back = await self._reclaim()
@@ -292,15 +271,13 @@ class LeaseLoop:
         return await self.queue.release_unknown([lease.claim for lease in self._leases])
 
     async def _keep_renewing(self) -> None:
-        await keep_renewing(
-            self._renew_connected, self._leases, lease_s=self.queue.lease_s, clock=self._clock, busy=self._busy
-        )
+        async def renew() -> None:
+            try:
+                await self.renew_once()
+            except RedisAway:
+                self.connected.clear()
+                raise
+            self.connected.set()
 
-    async def _renew_connected(self) -> None:
-        """Renew, and record in `connected` whether Redis answered."""
-        try:
-            await self.renew_once()
-        except RedisAway:
-            self.connected.clear()
-            raise
-        self.connected.set()
+        lease_s, clock, busy = self.queue.lease_s, self._clock, self._busy
+        await keep_renewing(renew, self._leases, lease_s=lease_s, clock=clock, busy=busy)
