@@ -41,12 +41,9 @@ _ENDS: Final = ("reply", "stopped", "apology")
 
 
 class NotAnswered(ShoalError):
-    """The message has no answer and will not get one. `kind` says why; `text` is what the chat got
-    instead.
-
-    `apology`: it could not be answered. `stopped`: a person stopped it, `text` is the answer until then. `dropped`:
-    the conversation was ended or forgotten before its turn came.
-    """
+    """The message will get no answer; `text` is what the chat got instead. `kind` is `apology`: it
+    could not be answered; `stopped`: a person stopped it, `text` is the answer until then;
+    `dropped`: the conversation was ended or forgotten before its turn came."""
 
     def __init__(self, kind: Literal["apology", "stopped", "dropped"], text: str, message_id: str) -> None:
         super().__init__(f"message {message_id!r} got no answer ({kind}); say it again if it still matters")
@@ -78,14 +75,10 @@ async def process_direct(
     answered in order.
 
     `session_key` is `channel:chat_id`, or a thread of it, `channel:chat_id#thread`. A `/command` is
-    a message like any other here: commands are answered by gateways, and this goes past them, into
-    the inbox. `on_delta` gets the growing answer; an event that is `full` replaces the text before
-    it. Without a `client` one is made for this call, from `settings`; those are by default what
-    every process reads.
-
-    Raises BadInput, Refused or RedisAway when the message was not accepted, and after that
-    NotAnswered or AnswerLate.
-    """
+    a message like any other: gateways answer commands, and this goes past them. `on_delta` gets the
+    growing answer; an event that is `full` replaces the text before it. Without a `client` one is
+    made from `settings`, by default those that every process reads. Raises BadInput, Refused or
+    RedisAway when the message was not accepted, and after that NotAnswered or AnswerLate."""
     message = _message(content, session_key, channel, chat_id)
     settings = settings or load()
     if client is not None:

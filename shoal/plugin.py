@@ -1,9 +1,6 @@
-"""Names that a package with tools, hooks, chat commands or a channel of its own imports.
-
-They are the only names of Shoal that such a package may rely on; docs/plugins.md and
-docs/channels.md explain them. Each is loaded on first use, so that a gateway which imports a
-command does not load what only workers need, and a worker nothing of a gateway.
-"""
+"""The only names of Shoal that a package with tools, hooks, chat commands or a channel may rely on;
+docs/plugins.md and docs/channels.md explain them. Each is loaded on first use, so that a gateway
+loads nothing of what only workers need, and a worker nothing of a gateway."""
 
 from __future__ import annotations
 

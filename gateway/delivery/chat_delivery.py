@@ -12,8 +12,7 @@ from gateway.delivery.chat_lease import ChatLease
 from gateway.delivery.line_delivery import LineDelivery
 from gateway.delivery.line_posts import OutgoingLine, render_off_loop, split_line, target_of
 from gateway.delivery.platform_calls import DeliveryContext, Rates, rates_of
-from gateway.delivery.streamed_message import StreamedMessage
-from gateway.delivery.turn_text import TurnText
+from gateway.delivery.streamed_message import StreamedMessage, TurnText
 from gateway.platform.protocol import GROUP_NOTE, NotDelivered, PostTarget
 from gateway.process.traces import delivery_span
 from shared.backoff import Backoff

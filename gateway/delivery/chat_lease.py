@@ -18,12 +18,9 @@ FENCE_PER_LEASE: Final = 30
 
 
 class ChatLease:
-    """A lease on one chat, as this process sees it.
-
-    `news` is set when the chat's state is to be read again. `in_doubt`: a post was announced and
-    its outcome is not known yet. `reporting`: the outcome is being written to Redis; that write is
-    accepted even after the lease has expired. `ended`: this process does nothing more for the chat.
-    """
+    """A lease on one chat. `news` is set when the chat's state is to be read again. `in_doubt`: a post
+    was announced and its outcome is not known yet. `reporting`: the outcome is being written, which
+    is accepted even after the lease has expired. `ended`: nothing more is done for the chat."""
 
     def __init__(self, chat: LeasedChat, *, acquired_at: float, lease_s: float, clock: Clock) -> None:
         self.chat = chat

@@ -1,8 +1,6 @@
-"""The way out of one channel: claims chats that are due and delivers each while its lease is safe.
-
-Every replica of the channel runs this, whatever its run mode. Redis keeps what is delivered, in
-which order and how far (`shared.store.delivery.deliveries`); the tasks and the clock are here.
-"""
+"""The way out of one channel, on every replica: claims chats that are due and delivers each while
+its lease is safe. What is delivered, in which order and how far is in Redis
+(`shared.store.delivery.deliveries`)."""
 
 from __future__ import annotations
 

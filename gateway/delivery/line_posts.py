@@ -1,8 +1,5 @@
-"""The posts of a line of a chat's log: pieces of text, then files.
-
-Splitting is pure: a line gives the same posts at every try, so a post is known by its number. A
-file is read only when its post is to be sent.
-"""
+"""The posts of a line of a chat's log: pieces of text, then files. A line gives the same posts at
+every try, so a post is known by its number; a file is read only when its post is to be sent."""
 
 from __future__ import annotations
 

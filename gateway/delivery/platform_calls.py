@@ -97,12 +97,9 @@ class ChannelFault(MaybeSent):
 
 
 class DeliveryContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The platform, the stores and the settings that all deliveries of one channel share.
-
-    `draining` is set when the process ends; `progress` shows what a turn is doing before it has
-    words; `call_s` limits a call; `on_broken` is called when the platform says that a person must
-    mend something.
-    """
+    """The parts that all deliveries of one channel share. `draining` is set when the process ends;
+    `progress` shows what a turn is doing before it has words; `call_s` limits a call; `on_broken` is
+    called when the platform says that a person must mend something."""
 
     platform: Platform
     deliveries: DeliveryQueue

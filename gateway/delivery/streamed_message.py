@@ -1,12 +1,9 @@
-"""The message of a chat that a running turn is streamed into, by edits, as often as the platform
-takes them.
+"""The message of a chat that a running turn is streamed into, by edits.
 
-Streaming never delays or doubles a reply: any failure ends the streaming of that turn, and its
-reply comes as it would without. The platform's id of the message is kept with the chat, so that
-another gateway, or another attempt at the turn, continues with the same one; the first piece of the
-reply replaces it. The message's key is kept before it is sent: with it a platform that has keys or
-a look-up tells the id of a message whose sender died or got no answer.
-"""
+Streaming never delays or doubles a reply: any failure ends it for that turn, and the reply comes as
+without. The platform's id of the message is kept with the chat, so that another gateway or attempt
+goes on with the same one, until the reply's first piece replaces it. The message's key is kept
+before it is sent: by it a platform that has keys or a look-up tells the id if the sender died."""
 
 from __future__ import annotations
 
@@ -17,9 +14,8 @@ from typing import Final
 import msgspec
 
 from gateway.delivery.chat_lease import ChatLease
-from gateway.delivery.line_posts import STOPPED, render_off_loop
+from gateway.delivery.line_posts import STOPPED, Render, render_off_loop
 from gateway.delivery.platform_calls import DeliveryContext, Rates, spare
-from gateway.delivery.turn_text import TurnText
 from gateway.platform.protocol import (
     MarkupRefused,
     MaybeSent,
@@ -31,7 +27,9 @@ from gateway.platform.protocol import (
     PostTarget,
     Throttled,
 )
+from shared.chatlog.live_text import LiveText
 from shared.ids import nonce
+from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store.delivery.deliveries import DeliveryState
 
@@ -43,6 +41,60 @@ CALL_S: Final = 5.0
 
 RETRY_S: Final = 5.0
 """Pause after the platform accepted nothing."""
+
+MORE: Final = " …"
+"""Ends a text that is still being written."""
+
+PROGRESS_CHARS: Final = 80
+
+
+class TurnText:
+    """The newest turn of which an event came. A new attempt counts as soon as it has text."""
+
+    def __init__(self, *, progress: bool) -> None:
+        self.turn = 0
+        self.ended = False
+        self.version = 0
+        """Changes whenever `preview` may change."""
+
+        self._with_progress = progress
+        self._progress = ""
+        self._live = LiveText()
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return self._live.text
+
+    def apply(self, event: LiveEvent) -> None:
+        """Apply one event of the chat. Events of older turns change nothing."""
+        if event.turn < self.turn:
+            return
+        if event.turn > self.turn:
+            self.turn, self.ended, self._progress, self._live = event.turn, False, "", LiveText()
+        self.version += 1
+        match event:
+            case TurnEvent(state=state):
+                self.ended = state != "started"
+            case DeltaEvent(text=text) as delta:
+                if self._live.add(delta) and text:
+                    self._progress = ""
+            case ProgressEvent(text=text) if self._with_progress:
+                self._progress = " ".join(text.split())
+            case _:
+                pass
+
+    def preview(self, render: Render) -> Piece | None:
+        """Return what one message shows now; None = nothing yet. Of a longer text it is the first
+        piece, which does not change any more: the others come with the reply."""
+        if text := self.text.strip():
+            pieces = render(text + MORE)
+            return pieces[0] if len(pieces) == 1 else render(text)[0]
+        if self._progress:
+            progress = self._progress.replace("`", "'")
+            short = progress if len(progress) <= PROGRESS_CHARS else progress[: PROGRESS_CHARS - 1] + "…"
+            return render(f"*`{short}`*{MORE}")[0]
+        return None
 
 
 class StreamedMessage:
@@ -109,10 +161,8 @@ class StreamedMessage:
             self._shown, self._version = piece, version
 
     async def _wait_for_rates(self, turn: int, post: Post, rates: Rates) -> float:
-        """Return the seconds until the call may be made, 0 = now.
-
-        A new message is begun only if the budget lasts for an edit too, and its key is recorded
-        first."""
+        """Return the seconds until the call may be made, 0 = now. A new message is begun only if
+        the budget lasts for an edit too, and its key is recorded first."""
         if self._exists_for(turn):
             return await self._deliveries.reserve_call(self._lease.chat, spare(rates.edits))
         both = spare([*rates.posts, *rates.edits])
@@ -164,11 +214,9 @@ class StreamedMessage:
         await self._deliveries.save_streamed_message(self._lease.chat, turn, id)
 
     async def id_to_replace(self, line: LogLine, post: Post, rates: Rates) -> str | None:
-        """Return the id of the message that the first post of a line replaces; None = the post
-        becomes a message of its own.
-
-        While it is not known whether the streamed message exists, the platform is asked, or given
-        this post under the message's key. Raises NotDelivered, RedisAway, LeaseLost."""
+        """Return the id of the message that the first post of a line replaces, if any. While it is
+        unclear whether it exists, the platform is asked, or given this post under its key. Raises
+        NotDelivered, RedisAway, LeaseLost."""
         if self._pending is not None and self._belongs_to(line, self._pending[0]):
             if not self._exists_for(self._pending[0]):
                 await self._resolve_pending(*self._pending, post, rates)

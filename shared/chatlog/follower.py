@@ -1,9 +1,8 @@
 """Follows the logs of chats: each reader gets every line once and in order.
 
-Live events come by pub/sub, which may lose them; the log is the truth. A reader gets a line live
-only when it is the very next one. It catches up from the log at the start, after a gap, after the
-pub/sub connection broke, and after a silence in a chat in which something is due.
-"""
+Pub/sub may lose live events; the log is the truth. A reader gets a line live only when it is the
+very next one. It reads the log at the start, after a gap, after the pub/sub connection broke, and
+after a silence in a chat in which something is due."""
 
 from __future__ import annotations
 

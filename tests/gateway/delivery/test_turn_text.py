@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.delivery.turn_text import TurnText
+from gateway.delivery.streamed_message import TurnText
 from gateway.platform.protocol import Piece
 from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent
 

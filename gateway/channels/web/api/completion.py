@@ -45,15 +45,11 @@ log = logger("api")
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the API; times in s.
-
-    While Redis is unavailable, a message is retried for `retry_s` and its answer waited for
-    `away_s`; an answer is waited for `wait_s` in all. A stream sends a sign of life after `alive_s`
-    without text. A body has at most `body_bytes` and `body_s` to arrive; a message has at most
-    `files` files. A principal has at most `at_once_each` requests open at this gateway, all
-    principals together `at_once`. `burst` and `per_s` are above what a person may send in a minute;
-    they only keep refusals cheap.
-    """
+    """Limits of the API; times in s. While Redis is unavailable, a message is retried for `retry_s`
+    and its answer waited for `away_s`; `wait_s` is for an answer in all. A stream sends a sign of
+    life after `alive_s` without text. A body has `body_bytes` and `body_s`, a message `files` files.
+    A principal has at most `at_once_each` requests open at this gateway, all together `at_once`;
+    `burst` and `per_s` are above what a person may send: they only keep refusals cheap."""
 
     retry_s: float = 5.0
     away_s: float = 10.0
@@ -269,9 +265,8 @@ def _file_name(reference: str) -> str:
 
 
 def stored_answer(line: OutboundMessage, sent_texts: Sequence[str], ticket: str) -> StoredAnswer:
-    """Return the answer to message `ticket` that the last line of its turn gives; `sent_texts` are
-    those that the agent sent before it. Raises ApiError (429) for a message that was not read
-    because its chat is busy."""
+    """Return the answer to message `ticket` that the last line of its turn gives, after `sent_texts`.
+    Raises ApiError (429) for a message that was not read because its chat is busy."""
     match line.kind:
         case "notice":
             raise session_busy()

@@ -71,11 +71,8 @@ class _ParsedMessage(msgspec.Struct, frozen=True):
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for an answer.
-
-    `preset` is that of the model, `""` for the default. `name` is that of the session, None for an
-    ephemeral one. Two requests with the same `hash` must get the same answer.
-    """
+    """A request for an answer. `preset` is that of the model, `""` for the default; `name` is that of
+    the session, None for an ephemeral one. The same `hash` must get the same answer."""
 
     model: str
     preset: str

@@ -1,22 +1,24 @@
-"""The HTTP response of an answer that may take minutes: given up when its client disconnects."""
+"""The HTTP response of an answer that may take minutes, as OpenAI's clients read it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final, Literal
 
+import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.channels.web.api.completion import Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, encode_error, error_response, turn_error
-from gateway.channels.web.api.wire import KEEP_ALIVE, CompletionEncoder, event
 from shared.clock import Clock
 from shared.log import logger
-from shared.messages.outbound import StoredAnswer
+from shared.messages.outbound import StoredAnswer, TokensUsed
 from shared.tasks import cancel_all
+
+log = logger("api")
 
 _STREAM = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -24,18 +26,90 @@ _STREAM = {
     "X-Accel-Buffering": "no",
 }
 
-log = logger("api")
+Finish = Literal["stop", "length"]
+
+DONE: Final = b"data: [DONE]\n\n"
+KEEP_ALIVE: Final = b": keep-alive\n\n"
+
+
+def encode_model(name: str) -> bytes:
+    """Encode a model that requests may name."""
+    return msgspec.json.encode(_model(name))
+
+
+def encode_models(names: Iterable[str]) -> bytes:
+    """Encode the list of models."""
+    return msgspec.json.encode({"object": "list", "data": [_model(name) for name in names]})
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "shoal"}
+
+
+class CompletionEncoder(msgspec.Struct, frozen=True):
+    """Encodes one answer, whole or in pieces. `created` is in s; `model` as requests name it."""
+
+    id: str
+    created: int
+    model: str
+    with_usage: bool = False
+
+    def encode_completion(self, text: str, finish: Finish, usage: TokensUsed | None) -> bytes:
+        """Encode the complete answer."""
+        message = {"role": "assistant", "content": text, "refusal": None}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return msgspec.json.encode(self._body("chat.completion", [choice]) | {"usage": _usage(usage)})
+
+    def encode_first(self) -> bytes:
+        """Encode the first piece, which has the role."""
+        return self._piece({"role": "assistant", "content": ""})
+
+    def encode_text(self, text: str) -> bytes:
+        """Encode a piece of text."""
+        return self._piece({"content": text})
+
+    def encode_last(self, finish: Finish, usage: TokensUsed | None) -> bytes:
+        """Encode the pieces at the end."""
+        end = self._piece({}, finish)
+        return (end + self._event([], _usage(usage)) if self.with_usage else end) + DONE
+
+    def _piece(self, delta: dict[str, str], finish: Finish | None = None) -> bytes:
+        return self._event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
+
+    def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        chunk = self._body("chat.completion.chunk", choices)
+        if self.with_usage:  # null in all but the last
+            chunk["usage"] = usage
+        return event(msgspec.json.encode(chunk))
+
+    def _body(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices}
+
+
+def event(data: bytes) -> bytes:
+    """Return one event of a stream."""
+    return b"data: " + data + b"\n\n"
+
+
+def _usage(used: TokensUsed | None) -> dict[str, Any]:
+    """Return the tokens of all model calls of the turn; zeros where they are unknown."""
+    used = used or TokensUsed()
+    return {
+        "prompt_tokens": used.prompt,
+        "completion_tokens": used.completion,
+        "total_tokens": used.prompt + used.completion,
+        "prompt_tokens_details": {"cached_tokens": used.cached},
+    }
+
 
 PARAGRAPH: Final = "\n\n"
 
 
 class StreamBuffer:
-    """Turns text that may change into text that only grows. Each method returns the text to send.
+    """Turns text that may change into text that only grows; each method returns the text to send.
 
-    A running reply may take text back: another worker begins it again after a crash, or the agent
-    goes on with its next step. Text that was sent stays. New text that begins with it is continued,
-    and text that differs is sent whole, as a paragraph of its own.
-    """
+    Another worker may begin a reply again, or the agent goes on with its next step. Text that was
+    sent stays; new text continues it, or is sent whole, as a paragraph of its own."""
 
     def __init__(self) -> None:
         self._part = ""

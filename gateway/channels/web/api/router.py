@@ -16,8 +16,7 @@ from starlette.routing import Route
 from gateway.channels.web.api.completion import ApiServices, Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
 from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
-from gateway.channels.web.api.response import CompletionResponse
-from gateway.channels.web.api.wire import encode_model, encode_models
+from gateway.channels.web.api.response import CompletionResponse, encode_model, encode_models
 from gateway.channels.web.http.auth import Login, PrincipalRates, origin_allowed
 from gateway.channels.web.http.responses import content_length, read_rest
 from shared.log import logger

@@ -30,10 +30,8 @@ class Login(msgspec.Struct, frozen=True):
 
 
 class Principals:
-    """The secret of every principal. Secrets in files are read again whenever the file changes.
-
-    A missing or empty file lets no client in. A comparison takes the same time whatever its result.
-    """
+    """The secret of every principal. Files are read again when they change; a missing or empty one
+    lets no client in. A comparison takes the same time whatever its result."""
 
     def __init__(self, secrets: Mapping[str, str], files: Mapping[str, Path] | None = None) -> None:
         self._files = dict(files or {})
@@ -44,10 +42,8 @@ class Principals:
 
     @classmethod
     def of(cls, settings: Settings) -> Principals:
-        """`web.token` and `web.tokens`; with neither, the generated `<data.dir>/web.token`.
-
-        Raises SettingsError when none exists: a gateway without a secret would be open to everyone.
-        """
+        """`web.token` and `web.tokens`, else the generated `<data.dir>/web.token`. Raises
+        SettingsError without any: such a gateway would be open to everyone."""
         web = settings.web
         given = dict(web.tokens) if web.token is None else {OWNER: web.token, **web.tokens}
         if given:
@@ -97,11 +93,8 @@ class Principals:
 
 
 def origin_allowed(origins: Iterable[str], host: str, allowed: Iterable[str]) -> bool:
-    """Return whether a request with these `Origin` headers may use this host, the value of `Host`.
-
-    Programs send no Origin and may. A browser always sends one; it must name this host or one of
-    `allowed`.
-    """
+    """Return whether a request with these `Origin` headers may use this host, the value of `Host`: one
+    of a program, which has none, or of a page of this host or of `allowed`."""
     sent = list(origins)
     if not sent:
         return True

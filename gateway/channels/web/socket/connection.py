@@ -27,13 +27,11 @@ class ConnectionListener(Protocol):
 
 
 class PageConnection(WebSocketsSansIOProtocol):
-    """uvicorn's web socket. Handshake, pings and closing are uvicorn's; an app accepts and closes
-    it through ASGI.
+    """uvicorn's web socket: handshake, pings and closing. An app accepts and closes it by ASGI.
 
-    Texts bypass ASGI, because they are most of the cost of a page: an incoming text is a call of
-    the listener, without a queue and a task that waits for it, and an outgoing one is bytes for the
-    transport. This uses private parts of uvicorn; a test fails when they move.
-    """
+    Texts bypass ASGI, because they are most of the cost of a page: one that comes is a call of the
+    listener, without a queue and a task, and one that goes is bytes for the transport. This uses
+    private parts of uvicorn; a test fails when they move."""
 
     full = False
     """True while more waits to be sent than the transport's limit (64 kB)."""

@@ -55,11 +55,8 @@ class NewsEncoder:
 
 
 class PageReader:
-    """Shows a chat to a socket from the line after number `after` on: first the log, then live.
-
-    With `announce` a `resumed` frame follows the lines of the log. It waits as long as a reply is
-    due, as far as this process knows.
-    """
+    """Shows a chat to a socket from the line after number `after` on: first the log, then live. With
+    `announce` a `resumed` frame follows the log. It waits as long as a reply is due."""
 
     def __init__(
         self, subscriber: Subscriber, encoder: NewsEncoder, session: str, chat: str, after: int, *, announce: bool

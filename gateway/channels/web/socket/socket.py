@@ -49,11 +49,8 @@ class SocketLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageSocket:
-    """Serves one client until it leaves, misbehaves, or the process ends.
-
-    It is the subscriber of its chats and the listener of its connection. Frames are parsed as they
-    come and handled one after another, by a task that lives only while frames wait.
-    """
+    """Serves one client until it leaves, misbehaves, or the process ends. Frames are parsed as they
+    come and handled one after another, by a task that lives only while frames wait."""
 
     def __init__(self, socket: WebSocket, services: PageServices, limits: SocketLimits) -> None:
         self._socket = socket

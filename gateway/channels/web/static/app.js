@@ -80,27 +80,19 @@ function startChats(token) {
   let bannerTimer = setTimeout(showBanner, BANNER_AFTER_MS);
 
   const scroll = new Scroll(one("#scroller"), one("#transcript"), one("#jump"), () => conversations.loadOlder());
+  const onCard = (action) => (...given) => {
+    conversations[action](conversations.current, ...given);
+    composer.focus();
+  };
   const transcript = new Transcript(one("#transcript"), scroll, {
     say(text) {
       send(text);
       composer.focus();
     },
-    retry(entry) {
-      conversations.retry(conversations.current, entry);
-      composer.focus();
-    },
-    discard(entry) {
-      conversations.discard(conversations.current, entry);
-      composer.focus();
-    },
-    approve(entry, yes) {
-      conversations.approve(conversations.current, entry, yes);
-      composer.focus();
-    },
-    withdraw(entry) {
-      conversations.withdraw(conversations.current, entry);
-      composer.focus();
-    },
+    retry: onCard("retry"),
+    discard: onCard("discard"),
+    approve: onCard("approve"),
+    withdraw: onCard("withdraw"),
   });
   const attachments = new Attachments(one("#dock"), one("main"), repaint);
   const composer = new Composer(one("#dock"), {

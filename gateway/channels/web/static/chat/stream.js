@@ -1,10 +1,12 @@
 /** Text that is still being written: headings, paragraphs and fenced code, as nodes that grow. */
 
 import { codeBox } from "../ui/code-box.js";
-import { inlineNodes } from "../ui/inline.js";
+import { make } from "../ui/dom.js";
 
 const FENCE = /^ {0,3}(`{3,})\s*([\w+#.-]*)[^`]*$/;
 const HEADING = /^(#{1,6}) +(.*)$/;
+/** The few marks that would look odd in text that is still being written. */
+const MARKS = /(`[^`\n]+`|\*\*[^*\n]+\*\*)/;
 
 /** Splits at ``` fences, headings and blank lines into `{tag, language, text}`; a code block's tag is `pre`. */
 function blocks(text) {
@@ -73,4 +75,13 @@ function growWords(node, text) {
   const last = node.lastChild;
   if (text.startsWith(shown) && last instanceof Text && !/[`*]/.test(last.data + more)) last.appendData(more);
   else node.replaceChildren(...inlineNodes(text));
+}
+
+/** Text as nodes: **bold** and `code` as elements, everything else as it is. Unfinished marks stay text. */
+function inlineNodes(text) {
+  return text.split(MARKS).filter(Boolean).map((piece) => {
+    if (piece.length > 2 && piece.startsWith("`") && piece.endsWith("`")) return make("code", {}, piece.slice(1, -1));
+    if (piece.length > 4 && piece.startsWith("**") && piece.endsWith("**")) return make("strong", {}, piece.slice(2, -2));
+    return document.createTextNode(piece);
+  });
 }
