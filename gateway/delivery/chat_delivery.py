@@ -43,9 +43,6 @@ class ChatDelivery:
     """Delivers one chat, until it is quiet, given back or lost. Who cancels it gives it back."""
 
     def __init__(self, lease: ChatLease, context: DeliveryContext) -> None:
-        self.full = False
-        """True while other chats wait for a slot in this process."""
-
         self._lease = lease
         self._context = context
         self._platform, self._deliveries = context.platform, context.deliveries
@@ -151,7 +148,7 @@ class ChatDelivery:
         """Return whether nothing is to be done before the next line, or other chats wait."""
         abilities = self._platform.abilities
         blind = not abilities.edit_every_s and not abilities.typing_every_s
-        aside = self.full and self._context.clock.monotonic() - self._last_news_at > ASIDE_S
+        aside = self._context.full.is_set() and self._context.clock.monotonic() - self._last_news_at > ASIDE_S
         return state.running is None or blind or state.background or state.closed or aside
 
     async def _show_turn(self, state: DeliveryState) -> None:

@@ -60,6 +60,7 @@ class Egress:
             fanout=fanout,
             media=media,
             draining=self._ending,
+            full=asyncio.Event(),
             clock=clock,
             progress=settings.progress,
             call_s=settings.call_s,
@@ -99,9 +100,10 @@ class Egress:
     async def acquire_once(self) -> float:
         """Claim due chats for the free slots; return the seconds until the next look."""
         room = self._chats - len(self._active)
-        self._set_full(room <= 0)
         if room <= 0:
+            self._context.full.set()
             return POLL_S
+        self._context.full.clear()
         # An eighth of the free slots at a time, so that chats spread over the replicas.
         many, acquired_at = max(1, room // 8), self._clock.monotonic()
         chats, next_s = await self._deliveries.acquire(many)
@@ -140,10 +142,6 @@ class Egress:
             async with asyncio.timeout(GIVE_BACK_S):
                 await self._deliveries.requeue(lease.chat, delay_s, unclear=lease.in_doubt, counts=bool(delay_s))
 
-    def _set_full(self, full: bool) -> None:
-        for delivery, _ in self._active.values():
-            delivery.full = full
-
     async def _keep_acquiring(self) -> None:
         backoff = Backoff()
         unavailable = False
@@ -167,8 +165,7 @@ class Egress:
     async def _finish(self) -> None:
         """End every delivery: between two lines at once, and within a line after a moment."""
         self._ending.set()
-        for delivery, _ in self._active.values():
-            delivery.recheck()
+        await self.recheck()
         tasks = [task for _, task in self._active.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=FINISH_S)

@@ -97,15 +97,16 @@ class ChannelFault(MaybeSent):
 
 
 class DeliveryContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that all deliveries of one channel share. `draining` is set when the process ends;
-    `progress` shows what a turn is doing before it has words; `call_s` limits a call; `on_broken` is
-    called when the platform says that a person must mend something."""
+    """The parts that all deliveries of one channel share. `draining` is set when the process ends,
+    `full` while chats wait for a slot; `progress` shows what a turn is doing before it has words;
+    `call_s` limits a call; `on_broken` is called when a person must mend something."""
 
     platform: Platform
     deliveries: DeliveryQueue
     fanout: Fanout
     media: MediaStore
     draining: asyncio.Event
+    full: asyncio.Event
     clock: Clock
     progress: bool
     call_s: float

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from starlette.datastructures import Headers
 
 from gateway.channels.web.http.auth import Principals, origin_allowed
 from shared.errors import SettingsError
@@ -130,4 +131,5 @@ def test_only_pages_of_this_host_or_of_an_allowed_origin_may_connect(
     origins: list[str], host: str, allowed: tuple[str, ...], fine: bool
 ) -> None:
     """A page somewhere else must not use a person's browser to talk to their Shoal."""
-    assert origin_allowed(origins, host, allowed) is fine
+    sent = [(b"host", host.encode()), *((b"origin", one.encode()) for one in origins)]
+    assert origin_allowed(Headers(raw=sent), allowed) is fine

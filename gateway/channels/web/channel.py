@@ -98,9 +98,10 @@ class WebChannel:
             sessions=EphemeralSessions(self._client),
             media=self._store,
             closing=asyncio.Event(),
+            allowed_origins=origins,
             limits=self._api_limits,
         )
-        api = self._api = ApiRouter(services, self._presets, allowed_origins=origins)
+        api = self._api = ApiRouter(services, self._presets)
         app = make_app(
             read_static_files(),
             partial(self._serve, page),

@@ -30,26 +30,28 @@ _ALIGN: Final = {"text-align:left": "left", "text-align:center": "center", "text
 
 
 def _allow_attribute(tag: str, attribute: str, value: str) -> str | None:
-    if attribute == "href":
-        return value if is_link(value) else None
-    if attribute == "class":
-        return value if tag == "code" and _LANGUAGE.fullmatch(value) else None
-    if attribute == "align":
-        return value if value in _ALIGN.values() else None
-    return value
+    match attribute:
+        case "href":
+            allowed = is_link(value)
+        case "class":
+            allowed = tag == "code" and _LANGUAGE.fullmatch(value) is not None
+        case "align":
+            allowed = value in _ALIGN.values()
+        case _:
+            allowed = True
+    return value if allowed else None
 
 
+_BLOCKS: Final = {"blockquote", "br", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
+_TABLES: Final = {"table", "tbody", "td", "th", "thead", "tr"}
 _clean = nh3.Cleaner(
-    tags={
-        "a", "blockquote", "br", "code", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s",
-        "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
-    },
+    tags={*_BLOCKS, *_TABLES, "a", "code", "em", "s", "strong"},
     attributes={"a": {"href", "title"}, "code": {"class"}, "ol": {"start"}, "td": {"align"}, "th": {"align"}},
     attribute_filter=_allow_attribute,
     url_schemes={"http", "https", "mailto"},
     link_rel="noopener noreferrer nofollow",
     set_tag_attribute_values={"a": {"target": "_blank"}},
-).clean  # fmt: skip
+).clean
 
 
 class _HtmlRenderer(RendererHTML):

@@ -74,6 +74,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     sessions: EphemeralSessions
     media: MediaStore
     closing: asyncio.Event
+    allowed_origins: tuple[str, ...] = ()
     limits: ApiLimits = ApiLimits()
     clock: Clock = SYSTEM_CLOCK
 
@@ -209,8 +210,11 @@ class Completion:
             self._counted = True
         if reader.failed:
             raise RuntimeError("the log of a chat could not be followed")
-        if reader.question is not None and self.request.name is None:
-            await self._decline_approval(reader.question.id)
+        asked = reader.question
+        if asked is not None and self.request.name is None and asked.id != self._declined:
+            # In an ephemeral session no person can be asked.
+            await services.sink.approve(begun.session, asked.id, yes=False, sender=self._login.principal)
+            self._declined = asked.id
         if reader.end is not None:
             await self._store_answer(reader, reader.end)
         elif reader.lost:
@@ -229,12 +233,6 @@ class Completion:
         with contextlib.suppress(RedisAway, Refused):
             self._stored = await self._services.requests.store_answer(self.begun, encode(answer))
         self.answer = answer
-
-    async def _decline_approval(self, call: str) -> None:
-        """Decline a tool call in an ephemeral session, where no person can be asked."""
-        if self._declined != call:
-            await self._services.sink.approve(self.begun.session, call, yes=False, sender=self._login.principal)
-            self._declined = call
 
     def _check_may_wait(self, give_up_at: float) -> None:
         services = self._services

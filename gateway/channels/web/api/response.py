@@ -154,16 +154,15 @@ class StreamBuffer:
 class CompletionResponse(Response):
     """The answer of a completion that was begun; closes it at the end, then calls `ended`."""
 
-    def __init__(self, completion: Completion, *, alive_s: float, clock: Clock, ended: Callable[[], None]) -> None:
+    def __init__(self, completion: Completion, alive_s: float, clock: Clock, ended: Callable[[], None]) -> None:
         super().__init__()
         self._ended = ended
         self._completion = completion
         self._alive_s = alive_s
         self._clock = clock
-        begun, request = completion.begun, completion.request
-        self._encoder = CompletionEncoder(
-            f"chatcmpl-{begun.ticket}", begun.at_ms // 1000, request.model, request.with_usage
-        )
+        begun, asked = completion.begun, completion.request
+        name, created = f"chatcmpl-{begun.ticket}", begun.at_ms // 1000
+        self._encoder = CompletionEncoder(name, created, asked.model, asked.with_usage)
         self._extra_headers = {"X-Request-Id": begun.ticket}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

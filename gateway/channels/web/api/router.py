@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -20,6 +20,7 @@ from gateway.channels.web.api.response import CompletionResponse, encode_model, 
 from gateway.channels.web.http.auth import Login, PrincipalRates, origin_allowed
 from gateway.channels.web.http.responses import content_length, read_rest
 from shared.log import logger
+from shared.tasks import event_within
 
 KEY_HEADER: Final = "Idempotency-Key"
 FINISH_S: Final = 5.0
@@ -79,16 +80,9 @@ class BodyReader:
 class ApiRouter:
     """The routes below /v1. `presets` are the models in addition to the default one."""
 
-    def __init__(
-        self,
-        services: ApiServices,
-        presets: Iterable[str] = (),
-        *,
-        allowed_origins: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, services: ApiServices, presets: Iterable[str] = ()) -> None:
         self._services = services
         self._models = {**{name: name for name in presets}, MODEL: ""}
-        self._allowed_origins = allowed_origins
         self._limits = limits = services.limits
         self._bodies = BodyReader(limit_bytes=limits.body_bytes, within_s=limits.body_s)
         self._open = Counter[str]()
@@ -124,11 +118,10 @@ class ApiRouter:
         return guarded
 
     def _login(self, request: Request) -> Login:
-        headers = request.headers
-        if not origin_allowed(headers.getlist("origin"), headers.get("host", ""), self._allowed_origins):
+        if not origin_allowed(request.headers, self._services.allowed_origins):
             message = "pages of this origin may not ask here; web.allowed_origins names those that may"
             raise ApiError(403, message, code="origin_not_allowed")
-        login = self._services.principals.bearer(headers.get("authorization"))
+        login = self._services.principals.bearer(request.headers.get("authorization"))
         if login is None:
             raise ApiError(401, "a valid token is needed: Authorization: Bearer …", code="invalid_api_key")
         return login
@@ -155,12 +148,8 @@ class ApiRouter:
             await completion.close()
             self._close_request(login.principal)
             raise
-        return CompletionResponse(
-            completion,
-            alive_s=self._limits.alive_s,
-            clock=self._services.clock,
-            ended=lambda: self._close_request(login.principal),
-        )
+        ended = partial(self._close_request, login.principal)
+        return CompletionResponse(completion, self._limits.alive_s, self._services.clock, ended)
 
     async def _read_request(self, request: Request) -> CompletionRequest:
         body, header = await self._bodies.read_body(request), request.headers.get(SESSION_HEADER)
@@ -181,15 +170,10 @@ class ApiRouter:
     async def close(self) -> None:
         """Refuse new requests. Open ones get FINISH_S seconds, then go to another gateway."""
         self._draining = True
-        await self._until_empty(FINISH_S)
+        await event_within(self._empty, FINISH_S)
         self._services.closing.set()
         await self._services.follower.recheck()
-        await self._until_empty(LEAVE_S)
-
-    async def _until_empty(self, within_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._empty.wait()
+        await event_within(self._empty, LEAVE_S)
 
     def _close_request(self, principal: str) -> None:
         self._open[principal] -= 1

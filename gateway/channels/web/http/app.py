@@ -54,8 +54,7 @@ def make_app(
         return file_response(found, request)
 
     async def socket(websocket: WebSocket) -> None:
-        headers = websocket.headers
-        if not origin_allowed(headers.getlist("origin"), headers.get("host", ""), allowed_origins):
+        if not origin_allowed(websocket.headers, allowed_origins):
             detail = "pages of this origin may not open a socket here; web.allowed_origins names those that may"
             await websocket.send_denial_response(problem(403, detail))
         elif draining():

@@ -10,6 +10,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
+from starlette.datastructures import Headers
 
 from shared.clock import Clock
 from shared.errors import SettingsError
@@ -92,10 +93,10 @@ class Principals:
         return self._changes
 
 
-def origin_allowed(origins: Iterable[str], host: str, allowed: Iterable[str]) -> bool:
-    """Return whether a request with these `Origin` headers may use this host, the value of `Host`: one
-    of a program, which has none, or of a page of this host or of `allowed`."""
-    sent = list(origins)
+def origin_allowed(headers: Headers, allowed: Iterable[str]) -> bool:
+    """Return whether a request with these headers comes from a program, which sends no `Origin`, or
+    from a page of this host or of `allowed`."""
+    sent, host = headers.getlist("origin"), headers.get("host", "")
     if not sent:
         return True
     if len(sent) > 1:

@@ -63,15 +63,8 @@ def media_frames(chat: str, media: Sequence[str]) -> tuple[MediaFrame, ...]:
 
 def media_frame(chat: str, ref: MediaRef) -> MediaFrame:
     """Return the frame of one file."""
-    return MediaFrame(
-        str(ref),
-        f"/media/{chat}/{ref.file}?name={quote(ref.name, safe='')}",
-        ref.name,
-        ref.kind.media_type,
-        ref.size_bytes,
-        ref.kind.about,
-        ref.kind.is_image,
-    )
+    kind, path = ref.kind, f"/media/{chat}/{ref.file}?name={quote(ref.name, safe='')}"
+    return MediaFrame(str(ref), path, ref.name, kind.media_type, ref.size_bytes, kind.about, kind.is_image)
 
 
 class MediaRouter:
@@ -87,17 +80,13 @@ class MediaRouter:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = store
+        self.file_bytes = store.file_bytes
         self._principals = principals
         self._allowed_origins = allowed_origins
         self._within_s = within_s
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._rates = PrincipalRates(burst=BURST, per_s=PER_S, clock=clock)
         self._own_slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE_EACH))
-
-    @property
-    def file_bytes(self) -> int:
-        """Size limit of one file."""
-        return self._store.file_bytes
 
     async def upload(self, request: Request) -> Response:
         """Handle `POST /media/{chat}`: the body is the file; its name is in a header."""
@@ -115,10 +104,10 @@ class MediaRouter:
             return problem(404)
         if (wait_s := self._rates.try_acquire(login.principal)) > 0:
             return problem(429, "too many files at once", {"Retry-After": f"{max(1, round(wait_s))}"})
-        limit = self._store.file_bytes
-        if (content_length(request) or 0) > limit:
+        if (content_length(request) or 0) > self.file_bytes:
             await _read_on(request)
-            return problem(413, f"file refused: it is larger than {limit // 1024 // 1024} MB", {"Connection": "close"})
+            limit_mb = self.file_bytes // 1024 // 1024
+            return problem(413, f"file refused: it is larger than {limit_mb} MB", {"Connection": "close"})
         name = unquote(request.headers.get(NAME_HEADER, ""), errors="replace")
         try:
             async with asyncio.timeout(self._within_s), self._own_slots[login.principal], self._slots:
@@ -136,9 +125,8 @@ class MediaRouter:
             log.error("media store unavailable", error=type(exc).__name__)
             return problem(503, "files cannot be kept just now", {"Retry-After": "5"})
         log.info("file stored", kind=ref.suffix, bytes=ref.size_bytes)
-        return Response(
-            msgspec.json.encode(media_frame(chat, ref)), 201, {"Cache-Control": "no-store"}, "application/json"
-        )
+        body = msgspec.json.encode(media_frame(chat, ref))
+        return Response(body, 201, {"Cache-Control": "no-store"}, "application/json")
 
     async def download(self, request: Request) -> Response:
         """Handle `GET /media/{chat}/{file}`."""
@@ -192,10 +180,9 @@ class MediaRouter:
             return await asyncio.to_thread(upload.finish, name)
 
     def _login(self, request: Request) -> Login | Response:
-        headers = request.headers
-        if not origin_allowed(headers.getlist("origin"), headers.get("host", ""), self._allowed_origins):
+        if not origin_allowed(request.headers, self._allowed_origins):
             return problem(403, "pages of this origin may not do that; web.allowed_origins names those that may")
-        login = self._principals.bearer(headers.get("authorization"))
+        login = self._principals.bearer(request.headers.get("authorization"))
         if login is None:
             log.info("login refused")
         return login or problem(401, "a valid token is needed", {"WWW-Authenticate": "Bearer"})
