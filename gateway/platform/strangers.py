@@ -34,6 +34,7 @@ GROUP: Final = (
     "I may not talk in this group, and I will not answer here again. Whoever runs me can change that; "
     "the group's id is `{group}`."
 )
+_TEXTS: Final = {"group_not_allowed": GROUP, "group_sender_not_allowed": IN_GROUP}
 
 
 class StrangerReplies:
@@ -60,7 +61,10 @@ class StrangerReplies:
         """Queue the reply that says why the sender is not read, unless it was sent before; return
         whether they were let in meanwhile."""
         message = event.message
-        key = _notice_key(message, verdict)
+        # For a person, a group, or a person in a group.
+        group = f"group:{message.chat_id}"
+        keys = {"group_not_allowed": group, "group_sender_not_allowed": f"{group}/{message.sender_id}"}
+        key = keys.get(verdict.reason, message.sender_id)
         now = self._clock.monotonic()
         if self._quiet.get(key, now) > now:
             return False
@@ -87,20 +91,6 @@ class StrangerReplies:
         id, group = one_line(message.sender_id), one_line(message.chat_id)
         content = text.format(code=code, minutes=CODE_MS // 60_000, id=id, group=group)
         return OutboundMessage(content=content, turn=0, kind="notice", at=self._clock.now_ms())
-
-
-_TEXTS: Final = {"group_not_allowed": GROUP, "group_sender_not_allowed": IN_GROUP}
-
-
-def _notice_key(message: InboundMessage, verdict: Verdict) -> str:
-    """Return the key of a notice sent once: to a person, a group, or a person in a group."""
-    match verdict.reason:
-        case "group_not_allowed":
-            return f"group:{message.chat_id}"
-        case "group_sender_not_allowed":
-            return f"group:{message.chat_id}/{message.sender_id}"
-        case _:
-            return message.sender_id
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from operator import add, sub
+from operator import add, le, sub
 from typing import Final
 
 import msgspec
@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from gateway.platform.protocol import Piece
 from gateway.text.characters import is_blank
-from gateway.text.layout import plain, unlinked
+from gateway.text.layout import as_text, flat, plain, unlinked
 from gateway.text.leaves import Leaf, Run
-from gateway.text.tables import as_text, flat
 from gateway.text.tree import read
 
 NOTHING: Final = Piece("…", "…")
@@ -47,8 +46,9 @@ class PageFormat(msgspec.Struct, frozen=True, kw_only=True):
     def show(self, leaves: Sequence[Leaf]) -> Piece:
         return Piece(self.write(leaves), self.guard(plain(leaves)))
 
-    def holds(self, size: Sequence[int]) -> bool:
-        return all(each <= limit for each, limit in zip(size, self.limits, strict=True))
+    def holds(self, size: Sequence[int], room: Sequence[int] | None = None) -> bool:
+        """Return whether a size is within the limits, or within `room`."""
+        return all(map(le, size, room or self.limits))
 
     def half_full(self, size: Sequence[int]) -> bool:
         return any(2 * each >= limit for each, limit in zip(size, self.limits, strict=True))
@@ -97,8 +97,7 @@ class _Paginator:
     def _measured(self, leaf: Leaf, length: int | None = None) -> _Measured:
         if (len(leaf.text) if length is None else length) > self._page.limits[0]:
             return _Measured(leaf, tuple(limit + 1 for limit in self._page.limits))
-        size = self._page.size(self._page.show([leaf]))
-        return _Measured(leaf, tuple(map(add, size, self._page.gap)))
+        return _Measured(leaf, tuple(map(add, self._size(leaf), self._page.gap)))
 
     def _next_leaves(self) -> list[_Measured]:
         """Remove and return the leaves of the next piece; none when the first one had to be
@@ -159,7 +158,7 @@ class _Paginator:
         most = self._most(leaf, min(len(text), room[0]), room)
         while 0 < most < len(text):
             at = _best_cut(leaf, most)
-            if at == 0 or self._fits(_head(leaf, text, at), room):
+            if at == 0 or self._page.holds(self._size(_head(leaf, text, at)), room):
                 return at
             most = at - 1
         return most
@@ -168,8 +167,8 @@ class _Paginator:
         """Estimate by bisection how many characters of a leaf, at most `high`, fit into `room`."""
         low, tried = 0, high
         while low < high and (low == 0 or low < high - high // 16):
-            size = self._page.size(self._page.show([leaf.part(0, tried)]))
-            if all(each <= left for each, left in zip(size, room, strict=True)):
+            size = self._size(leaf.part(0, tried))
+            if self._page.holds(size, room):
                 low = tried
                 tried = (low + high + 1) // 2
             else:
@@ -178,9 +177,8 @@ class _Paginator:
                 tried = min(high, max(low + 1, likely if low < likely else (low + high + 1) // 2))
         return low
 
-    def _fits(self, leaf: Leaf, room: tuple[int, ...]) -> bool:
-        size = self._page.size(self._page.show([leaf]))
-        return all(each <= left for each, left in zip(size, room, strict=True))
+    def _size(self, leaf: Leaf) -> tuple[int, ...]:
+        return self._page.size(self._page.show([leaf]))
 
 
 def _togetherness(one: Leaf, next: Leaf) -> int:

@@ -13,7 +13,7 @@ from aiohttp import ClientError, ClientResponse, ClientTimeout
 from gateway.channels.slack.calls import ScopeMissing, SlackWebApi, map_error
 from gateway.channels.slack.listener import SocketModeConnection, open_connection
 from gateway.channels.slack.parse import SlackIdentity
-from gateway.channels.slack.posted import file_blocks, has_mark, post_form
+from gateway.channels.slack.render import file_blocks, has_mark, post_form
 from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, PostRefused, RemoteFile, Throttled
 
 PAGE: Final = 200

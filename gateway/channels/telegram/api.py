@@ -7,30 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
-from aiogram import Bot
+from aiogram import Bot, exceptions, types
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
-from aiogram.exceptions import (
-    AiogramError,
-    TelegramBadRequest,
-    TelegramConflictError,
-    TelegramEntityTooLarge,
-    TelegramForbiddenError,
-    TelegramMigrateToChat,
-    TelegramNetworkError,
-    TelegramNotFound,
-    TelegramRetryAfter,
-    TelegramServerError,
-    TelegramUnauthorizedError,
-)
 from aiogram.methods import TelegramMethod
-from aiogram.types import (
-    BufferedInputFile,
-    InlineKeyboardButton,
-    InlineKeyboardMarkup,
-    LinkPreviewOptions,
-    ReplyParameters,
-)
 from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
 
 from gateway.channels.telegram.parse import ALLOWED_UPDATES, BY_NUMBER, TelegramIdentity, Update
@@ -139,7 +119,7 @@ class TelegramApi:
 
     async def confirm_press(self, id: str) -> None:
         """Stop the spinner on a pressed button."""
-        with contextlib.suppress(AiogramError):
+        with contextlib.suppress(exceptions.AiogramError):
             await self._bot.answer_callback_query(id)
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
@@ -156,7 +136,7 @@ class TelegramApi:
         reply = None
         answered = f"{post.reply_to}/".split("/")[1]  # of <chat>/<message>; a press has none
         if answered.isdecimal():
-            reply = ReplyParameters(message_id=int(answered), allow_sending_without_reply=True)
+            reply = types.ReplyParameters(message_id=int(answered), allow_sending_without_reply=True)
         where: dict[str, Any] = {
             "message_thread_id": int(post.target.thread) if post.target.thread else None,
             "reply_parameters": reply,
@@ -164,7 +144,7 @@ class TelegramApi:
         }
         if (file := post.file) is None:
             return await self._bot.send_message(chat, **_text(post), **where)
-        data = BufferedInputFile(file.data, filename=file.name)
+        data = types.BufferedInputFile(file.data, filename=file.name)
         if file.media_type in _PHOTOS and file.size_bytes <= _PHOTO_BYTES:
             return await self._bot.send_photo(chat, data, **where)
         return await self._bot.send_document(chat, data, **where)
@@ -175,10 +155,10 @@ class TelegramApi:
         try:
             try:
                 return await call(chat)
-            except TelegramMigrateToChat as moved:
+            except exceptions.TelegramMigrateToChat as moved:
                 return await call(str(moved.migrate_to_chat_id))
-        except AiogramError as exc:
-            if isinstance(exc, TelegramBadRequest) and _SAME in exc.message.lower():
+        except exceptions.AiogramError as exc:
+            if isinstance(exc, exceptions.TelegramBadRequest) and _SAME in exc.message.lower():
                 return None  # type: ignore[return-value]  # an edit that changes nothing has succeeded
             raise _map_error(exc) from exc
 
@@ -186,13 +166,13 @@ class TelegramApi:
         """Run a call that is safe to repeat, so an unclear outcome counts as a failure."""
         try:
             return await call
-        except (TelegramUnauthorizedError, TelegramNotFound) as exc:
+        except (exceptions.TelegramUnauthorizedError, exceptions.TelegramNotFound) as exc:
             raise ChannelBroken(_UNKNOWN_BOT) from exc
-        except TelegramConflictError as exc:
+        except exceptions.TelegramConflictError as exc:
             raise NotAccepted("somebody else asks for this bot's messages") from exc
-        except TelegramRetryAfter as exc:
+        except exceptions.TelegramRetryAfter as exc:
             raise NotAccepted(f"too many requests; again in {exc.retry_after} s") from exc
-        except AiogramError as exc:
+        except exceptions.AiogramError as exc:
             raise NotAccepted(type(exc).__name__) from exc
 
 
@@ -206,27 +186,27 @@ def _convert_update(update: dict[str, Any]) -> Update | None:
         return Update(number) if isinstance(number, int) else None
 
 
-def _map_error(exc: AiogramError) -> Exception:
+def _map_error(exc: exceptions.AiogramError) -> Exception:
     """Return the error that a failed call into a chat stands for, without Telegram's text."""
     match exc:
-        case TelegramRetryAfter():
+        case exceptions.TelegramRetryAfter():
             return Throttled(float(exc.retry_after))
-        case TelegramUnauthorizedError():
+        case exceptions.TelegramUnauthorizedError():
             return ChannelBroken(_UNKNOWN_BOT)
-        case TelegramForbiddenError():
+        case exceptions.TelegramForbiddenError():
             return ChatClosed("403: the bot was blocked or put out")
-        case TelegramBadRequest():
+        case exceptions.TelegramBadRequest():
             words = exc.message.lower()
             if any(word in words for word in _UNREADABLE):
                 return MarkupRefused("400: the markup cannot be read")
             if any(word in words for word in _NO_WAY_IN):
                 return ChatClosed("400: the bot cannot write there")
             return PostRefused("400: refused by the Bot API")
-        case TelegramEntityTooLarge() | TelegramNotFound():
+        case exceptions.TelegramEntityTooLarge() | exceptions.TelegramNotFound():
             return PostRefused(f"{type(exc).__name__} of the Bot API")
-        case TelegramServerError():
+        case exceptions.TelegramServerError():
             return NotAccepted("the Bot API is out of order")
-        case TelegramNetworkError():
+        case exceptions.TelegramNetworkError():
             # Without a connection the request cannot have arrived.
             arrived = not isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError)
             return MaybeSent("no answer") if arrived else NotAccepted("no connection")
@@ -236,15 +216,15 @@ def _map_error(exc: AiogramError) -> Exception:
 
 def _text(post: Post) -> dict[str, Any]:
     """Return the arguments that a new message and an edit share."""
-    mode, preview = None if post.as_plain else "HTML", LinkPreviewOptions(is_disabled=True)
+    mode, preview = None if post.as_plain else "HTML", types.LinkPreviewOptions(is_disabled=True)
     return {"text": post.text, "parse_mode": mode, "link_preview_options": preview}
 
 
-def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
+def _keyboard(buttons: Sequence[Button]) -> types.InlineKeyboardMarkup | None:
     rows = []
     for number, button in enumerate(buttons):
         data = button.says
         if len(data.encode()) > CALLBACK_BYTES or data.startswith(BY_NUMBER):
             data = f"{BY_NUMBER}{number}"
-        rows.append([InlineKeyboardButton(text=button.label, callback_data=data)])
-    return InlineKeyboardMarkup(inline_keyboard=rows) if rows else None
+        rows.append([types.InlineKeyboardButton(text=button.label, callback_data=data)])
+    return types.InlineKeyboardMarkup(inline_keyboard=rows) if rows else None

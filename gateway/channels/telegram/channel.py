@@ -15,7 +15,7 @@ from gateway.channels.telegram.settings import TelegramSettings, read_telegram
 from gateway.channels.unsupported import cannot_find
 from gateway.platform.protocol import Abilities, HookAnswer, HookRequest, Inlet, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, PlatformContext
-from shared.tasks import cancel_all
+from shared.tasks import until_first
 
 WEBHOOK_HEADER: Final = "x-telegram-bot-api-secret-token"
 
@@ -66,25 +66,19 @@ class TelegramChannel:
         """Poll, accept, and confirm with the next poll. Telegram repeats unconfirmed updates to
         whichever replica polls next."""
         await self._api.delete_webhook()
-        after, ending = 0, asyncio.create_task(until.wait())
-        try:
-            while not until.is_set():
-                asking = asyncio.create_task(self._api.get_updates(after, self._settings.poll_s))
-                try:
-                    await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-                    if not asking.done():
-                        return
-                    for update in asking.result():
-                        await self._accept_update(update, inlet)
-                        # Only after the inlet has made it durable: asking beyond this number
-                        # deletes the update at Telegram.
-                        after = update.update_id
-                finally:
-                    await cancel_all([asking])
-            if after:
-                await self._api.get_updates(after, 0)  # confirms; what comes with it is told again
-        finally:
-            await cancel_all([ending])
+        after = 0
+        while not until.is_set():
+            asking = asyncio.create_task(self._api.get_updates(after, self._settings.poll_s))
+            await until_first(asking, asyncio.create_task(until.wait()))
+            if asking.cancelled():
+                return
+            for update in asking.result():
+                await self._accept_update(update, inlet)
+                # Only after the inlet has made it durable: asking beyond this number deletes the
+                # update at Telegram.
+                after = update.update_id
+        if after:
+            await self._api.get_updates(after, 0)  # confirms; what comes with it is told again
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.webhook_secret is not None

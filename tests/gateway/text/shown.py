@@ -10,8 +10,7 @@ from collections.abc import Callable
 from itertools import groupby
 
 from gateway.platform.protocol import Piece
-from gateway.text.layout import plain
-from gateway.text.tables import flat
+from gateway.text.layout import flat, plain
 from gateway.text.tree import read
 
 Render = Callable[[str], list[Piece]]
