@@ -90,7 +90,7 @@ class LiteLLMModel:
                 return await self._stream(arguments, timeouts, on_delta)
             with self._faults():
                 answer = await timeouts.wait_all(self._library.send(arguments))
-                return parse_whole_reply(self._answered(answer))
+                return parse_whole_reply(self._answered(answer), self.name)
 
     async def _stream(self, arguments: dict[str, Any], timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
         with self._faults():

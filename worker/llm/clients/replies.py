@@ -39,10 +39,7 @@ def parse_completion(data: bytes, model: str) -> ChatCompletion:
 async def read_whole_answer(data: bytes, model: str, on_delta: OnDelta | None) -> LLMResponse:
     """Return the reply of an answer that was not streamed; its text goes to `on_delta` in one
     piece. Raises ModelError, and what `on_delta` raises."""
-    completion = parse_completion(data, model)
-    if not completion.choices or completion.choices[0].message is None:
-        raise model_error(model, "bad_reply", "an answer without a message")
-    reply = parse_whole_reply(completion)
+    reply = parse_whole_reply(parse_completion(data, model), model)
     if on_delta is not None and reply.content:
         await on_delta(reply.content)
     return reply
@@ -91,23 +88,25 @@ class ReplyAssembler:
         self._finish = ""
         self._model = ""
 
-    def add(self, chunk: Any) -> tuple[bool, str]:
-        """Add one chunk. Return whether it carried anything, and its text."""
+    def add(self, chunk: Any, *, whole: bool = False) -> tuple[bool, str]:
+        """Add one chunk, or an answer that is the `whole` reply. Return whether it carried anything,
+        and its text."""
         self._usage = parse_usage(chunk) or self._usage
         self._model = self._model or parse_model_name(chunk)
-        if not chunk.choices or chunk.choices[0].delta is None:
+        choice = chunk.choices[0] if chunk.choices else None
+        message = choice and (choice.message if whole else choice.delta)
+        if choice is None or message is None:
             return False, ""
-        choice = chunk.choices[0]
         if choice.finish_reason:
             self._finish = choice.finish_reason
-        text, thought = _text_and_thoughts(choice.delta)
+        text, thought = _text_and_thoughts(message)
         if text:
             self._content.append(text)
         if thought:
             self._reasoning.append(thought)
-        pieces = choice.delta.tool_calls or ()
+        pieces = message.tool_calls or ()
         for piece in pieces:
-            self._add_call(piece)
+            self._add_call(piece, whole)
         return bool(text or thought or pieces), text
 
     def whole(self, *, ended: bool = False) -> LLMResponse:
@@ -123,29 +122,28 @@ class ReplyAssembler:
             model=self._model,
         )
 
-    def _add_call(self, piece: Any) -> None:
-        name = _function_name(piece)
-        call = self._call_of(piece.index, piece.id or "", name)
-        call.id = call.id or piece.id or ""
-        call.name = call.name or name
-        call.pieces.append(_arguments_text(piece.function))
-
-    def _call_of(self, index: int | None, id_: str, name: str) -> _PartialCall:
-        """Return the call that a piece belongs to. Some providers give every call index 0, some
-        give no index, and some omit the id, so both are compared."""
-        if index is not None:
-            call = self._by_index.get(index)
-            new = call is None or bool(id_ and call.id and id_ != call.id)
-        else:
-            last = self._calls[-1] if self._calls else None
-            call = next((one for one in self._calls if id_ and one.id == id_), last)
-            new = call is None or call.ended_by(id_, name)
-        if call is None or new:
+    def _add_call(self, piece: Any, whole: bool) -> None:
+        index, id_ = getattr(piece, "index", None), piece.id or ""
+        name = (piece.function and piece.function.name) or ""
+        call = None if whole else self._open_call(index, id_, name)
+        if call is None:
             call = _PartialCall()
             self._calls.append(call)
             if index is not None:
                 self._by_index[index] = call
-        return call
+        call.id = call.id or id_
+        call.name = call.name or name
+        call.pieces.append(_arguments_text(piece.function))
+
+    def _open_call(self, index: int | None, id_: str, name: str) -> _PartialCall | None:
+        """Return the call that a piece continues; None if it begins one. Some providers give every
+        call index 0, some give no index, and some omit the id, so both are compared."""
+        if index is not None:
+            call = self._by_index.get(index)
+            return None if call and id_ and call.id and id_ != call.id else call
+        last = self._calls[-1] if self._calls else None
+        call = next((one for one in self._calls if id_ and one.id == id_), last)
+        return None if call and call.ended_by(id_, name) else call
 
 
 class _PartialCall:
@@ -159,7 +157,8 @@ class _PartialCall:
         self.pieces: list[str] = []
 
     def whole(self) -> ToolCallRequest:
-        return parse_call(self.id, self.name, "".join(self.pieces))
+        raw = "".join(self.pieces)
+        return ToolCallRequest(self.id, self.name, parse_arguments(raw), raw)
 
     def ended_by(self, id_: str, name: str) -> bool:
         """Return whether a piece without an index begins another call: by id, name or complete
@@ -169,27 +168,13 @@ class _PartialCall:
         return bool(name and self.name) and (name != self.name or _is_json("".join(self.pieces)))
 
 
-def parse_whole_reply(answer: Any) -> LLMResponse:
-    """Return the reply of an answer that was not streamed. Raises IndexError if it has none."""
-    choice = answer.choices[0]
-    content, reasoning = _text_and_thoughts(choice.message)
-    calls = tuple(
-        parse_call(call.id or "", _function_name(call), _arguments_text(call.function))
-        for call in choice.message.tool_calls or ()
-    )
-    return LLMResponse(
-        content=content or None,
-        tool_calls=calls,
-        finish_reason=choice.finish_reason or ("tool_calls" if calls else "stop"),
-        usage=parse_usage(answer) or TokenUsage(),
-        reasoning_content=reasoning or None,
-        model=parse_model_name(answer),
-    )
-
-
-def parse_call(id_: str, name: str, raw: str) -> ToolCallRequest:
-    """Return a tool call with its arguments parsed."""
-    return ToolCallRequest(id_, name, parse_arguments(raw), raw)
+def parse_whole_reply(answer: Any, model: str) -> LLMResponse:
+    """Return the reply of an answer that was not streamed. Raises ModelError if it has none."""
+    if not answer.choices or answer.choices[0].message is None:
+        raise model_error(model, "bad_reply", "an answer without a message")
+    reply = ReplyAssembler()
+    reply.add(answer, whole=True)
+    return reply.whole(ended=True)
 
 
 def parse_usage(answer: Any) -> TokenUsage | None:
@@ -216,10 +201,6 @@ def _text_and_thoughts(message: Any) -> tuple[str, str]:
         return content, thought
     inner = "".join(each.text or "" for part in content for each in part.thinking or ())
     return "".join(part.text or "" for part in content), thought + inner
-
-
-def _function_name(call: Any) -> str:
-    return (call.function and call.function.name) or ""
 
 
 def _arguments_text(function: Any) -> str:
