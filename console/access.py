@@ -1,5 +1,4 @@
-"""`shoal pair`: access of people on chat platforms, by pairing codes; and `shoal audit`: the audit
-record."""
+"""`shoal pair` and `shoal audit`: access of people by pairing codes, and the audit record."""
 
 from __future__ import annotations
 
@@ -20,7 +19,6 @@ from shared.store.client.redis_client import RedisClient
 from shared.terminal_text import clean_line, duration
 
 PATIENCE_S: Final = 5.0
-COLUMNS: Final = ("at", "kind", "outcome", "actor", "channel", "session", "turn", "about")
 
 
 @click.group()
@@ -41,15 +39,11 @@ async def list_(client: RedisClient, as_json: bool) -> None:
     if as_json:
         print_json({"people": [_facts(one) for one in people], "waiting": [_facts(one) for one in waiting]})
         return
-    if people:
-        rows = [[_named(one), one.name, duration((now_ms - one.at) / 1000), one.by] for one in people]
-        print_table(["person", "calls themselves", "let in for", "by"], rows)
-    else:
-        click.echo("Nobody was let in by a code.")
+    let_in = [_row("person", one, "let in for", now_ms - one.at) | {"by": one.by} for one in people]
+    print_table(let_in, "Nobody was let in by a code.")
     if waiting:
-        rows = [[_named(one), one.name, duration((one.expires_at - now_ms) / 1000)] for one in waiting]
         click.echo()
-        print_table(["waits", "calls themselves", "code good for"], rows)
+        print_table([_row("waits", one, "code good for", one.expires_at - now_ms) for one in waiting], "")
 
 
 @pair.command(epilog=examples("shoal pair approve K7QM-3XTD"))
@@ -87,6 +81,10 @@ async def revoke(client: RedisClient, person: str, as_json: bool) -> None:
         sys.exit(1)
 
 
+def _row(title: str, one: PairedPerson, span: str, span_ms: float) -> dict[str, object]:
+    return {title: _named(one), "calls themselves": one.name, span: duration(span_ms / 1000)}
+
+
 def _named(one: PairedPerson) -> str:
     return f"{one.channel}:{one.sender}"
 
@@ -109,17 +107,15 @@ def _facts(one: PairedPerson) -> dict[str, Any]:
 @as_json
 @redis_command
 async def audit(client: RedisClient, limit: int, kind: str, as_json: bool) -> None:
-    """Show the audit record: refusals, pairing, approvals, commands run. The newest line is
-    last."""
+    """Show the audit record: refusals, pairing, approvals, commands run. The newest is last."""
     newest = await Audit(client).newest(LINES if kind else limit)
     lines = [line for line in newest if kind in ("", line.kind)][:limit]
     facts = [_audit_facts(line) for line in reversed(lines)]
     if as_json:
         print_json({"lines": facts})
-    elif facts:
-        print_table(COLUMNS, [[one[name] or "" for name in COLUMNS] for one in facts])
     else:
-        click.echo("Nothing is in the record.")
+        rows = [{name: value or "" for name, value in one.items() if name != "id"} for one in facts]
+        print_table(rows, "Nothing is in the record.")
 
 
 def _audit_facts(line: AuditLine) -> dict[str, Any]:

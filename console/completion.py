@@ -77,8 +77,7 @@ def letters(redis: RespConnection, incomplete: str) -> Iterator[tuple[str, str]]
 
 @_completed_from
 def sessions(redis: RespConnection, incomplete: str) -> Iterator[tuple[str, str]]:
-    """Names of sessions. In a big store some of them: at most SCANS times SCAN_COUNT keys are
-    looked at."""
+    """Names of sessions: in a big store those found in SCANS times SCAN_COUNT keys."""
     prefix = keys.session("")
     pattern = prefix + _GLOB.sub(r"\\\1", incomplete) + "*"
     cursor, names = "0", set[str]()

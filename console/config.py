@@ -27,8 +27,7 @@ def config() -> None:
 @config.command(epilog=examples("shoal config check", "SHOAL_CONFIG=other.toml shoal config check"))
 @as_json
 def check(as_json: bool) -> None:
-    """Say whether the settings are fine, those of channels included; else list every problem and
-    exit with 2."""
+    """Check the settings, those of channels too; list every problem and exit with 2."""
     from shared.settings import load
 
     _check_channels(load())

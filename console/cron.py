@@ -46,11 +46,7 @@ async def list_(client: RedisClient, chat: str, limit: int, as_json: bool) -> No
     if as_json:
         print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
         return
-    if not found:
-        click.echo("Nothing is planned.")
-        return
-    header = ["id", "session", "in logs", "plan", "next", "runs", "missed"]
-    print_table(header, [_row(one) for one in found[:limit]])
+    print_table([_row(one) for one in found[:limit]], "Nothing is planned.")
     if len(found) > limit:
         click.echo(f"\n{len(found):,} in all; a higher --limit shows others")
 
@@ -65,10 +61,7 @@ async def show(client: RedisClient, id: str, chat: str, with_text: bool, as_json
     """Show a schedule in full."""
     one = await _found(client, id, chat)
     facts = _facts(one) | ({"text": one.schedule.text} if with_text else {})
-    if as_json:
-        print_json(facts)
-    else:
-        print_facts(facts)
+    print_facts(facts, as_json=as_json)
 
 
 @cron.command(epilog=examples("shoal cron remove x8r2", "shoal cron remove heartbeat --chat web:owner/terminal --yes"))
@@ -136,10 +129,14 @@ def _facts(one: ScheduleStatus) -> dict[str, Any]:
     }
 
 
-def _row(one: ScheduleStatus) -> list[object]:
-    from shared.messages.schedule import describe_plan, local_time
-
-    schedule = one.schedule
-    following = "paused" if one.paused else local_time(one.next_ms, schedule.timezone)
-    session, plan = schedule.session, describe_plan(schedule)
-    return [schedule.id, session, log_id(session), plan, following, one.runs, one.missed or ""]
+def _row(one: ScheduleStatus) -> dict[str, object]:
+    facts = _facts(one)
+    return {
+        "id": facts["id"],
+        "session": facts["session"],
+        "in logs": facts["in_logs"],
+        "plan": facts["plan"],
+        "next": "paused" if one.paused else facts["next"],
+        "runs": one.runs,
+        "missed": one.missed or "",
+    }

@@ -1,5 +1,4 @@
-"""`shoal dead`: dead letters, which are messages that were given up and replies that were not
-delivered."""
+"""`shoal dead`: messages that were given up, and replies that were not delivered."""
 
 from __future__ import annotations
 
@@ -61,11 +60,7 @@ async def list_(client: RedisClient, limit: int, before: str, show_chats: bool, 
         rows = [_facts(letter, show_chats) for letter in page]
         print_json({"letters": rows, "total": total, "before": page[-1].reference if more else None})
         return
-    if not page:
-        click.echo("No older letters." if before else "No dead letters.")
-        return
-    chat = "chat" if show_chats else "session"
-    print_table(["reference", "reason", "channel", chat, "age", "size"], [_row(one, show_chats) for one in page])
+    print_table([_row(one, show_chats) for one in page], f"No {'older' if before else 'dead'} letters.")
     if more:
         click.echo(f"\n{total:,} in all; go on with --before {page[-1].reference}")
 
@@ -82,11 +77,8 @@ async def show(client: RedisClient, ref: str, with_text: bool, show_chats: bool,
     letter = await _found(letters, ref)
     record = await letters.read_record(letter) or b""
     facts = _facts(letter, show_chats) | _contents(letter, record, with_text, show_chats)
-    if as_json:
-        print_json(facts)
-        return
-    text = facts.pop("text", None)
-    print_facts(facts)
+    text = None if as_json else facts.pop("text", None)
+    print_facts(facts, as_json=as_json)
     if text is not None:
         click.echo(f"\n{clean(text)}")
 
@@ -234,7 +226,8 @@ def _contents(letter: DeadLetterEntry, record: bytes, with_text: bool, show_chat
     return facts | ({"text": text} if with_text else {})
 
 
-def _row(letter: DeadLetterEntry, show_chats: bool) -> list[str]:
-    chat = letter.chat_id if show_chats else log_id(letter.session)
+def _row(letter: DeadLetterEntry, show_chats: bool) -> dict[str, object]:
+    chat = {"chat": letter.chat_id} if show_chats else {"session": log_id(letter.session)}
     age_s = time.time() - letter.at_ms / 1000
-    return [letter.reference, letter.reason, letter.channel, chat, duration(age_s), size(letter.size_bytes)]
+    kind = {"reference": letter.reference, "reason": letter.reason, "channel": letter.channel}
+    return {**kind, **chat, "age": duration(age_s), "size": size(letter.size_bytes)}

@@ -61,11 +61,12 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 def grid(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int, *, all_columns: bool = False
 ) -> list[Text]:
-    """Render a title line and a line per row, none longer than `width` unless `all_columns`. An
-    empty column is dropped."""
+    """Render titles and rows within `width`, unless `all_columns`. Drops empty columns."""
     titles = [Cell(column.title, "dim") for column in columns]
     cells = [titles, *([Cell(clean_line(cell.text), cell.style) for cell in row] for row in rows)]
-    shown = [at for at in range(len(columns)) if all_columns or not rows or any(row[at].text for row in cells[1:])]
+    shown = list(range(len(columns)))
+    if rows and not all_columns:
+        shown = [at for at in shown if any(row[at].text for row in cells[1:])]
     while True:
         widths = {at: max(cell_len(row[at].text) for row in cells) for at in shown}
         over = sum(widths.values()) + GAP * (len(shown) - 1) - width
@@ -77,9 +78,11 @@ def grid(
         if all_columns or len(shown) == 1 or over <= 0:
             break
         shown.remove(min(shown, key=lambda at: (columns[at].keep, -at)))
-    lines = [Text(" " * GAP).join(_fit(row[at], columns[at], widths[at]) for at in shown) for row in cells]
-    for line in lines:
-        line.rstrip()
+    lines = []
+    for row in cells:
+        fitted = [_fit(row[at], columns[at], widths[at]) for at in shown]
+        lines.append(Text(" " * GAP).join(fitted))
+        lines[-1].rstrip()
     return lines
 
 

@@ -56,13 +56,10 @@ async def list_(
     if as_json:
         print_json({"jobs": rows})
         return
-    if not rows:
-        click.echo("No jobs.")
-        return
-    shown = [{**facts, "tokens": f"{facts['tokens']:,}", "age_s": duration(facts["age_s"])} for facts in rows]
-    names = [name for name in shown[0] if name not in ("turn", "waited_for")]
-    header = ["age" if name == "age_s" else name for name in names]
-    print_table(header, [[facts[name] for name in names] for facts in shown])
+    for facts in rows:
+        del facts["turn"], facts["waited_for"]
+        facts |= {"tokens": f"{facts['tokens']:,}", "age": duration(facts.pop("age_s"))}
+    print_table(rows, "No jobs.")
 
 
 @jobs.command(epilog=examples("shoal jobs show k3f7q2", "shoal jobs show k3f7q2 --text"))
@@ -77,10 +74,7 @@ async def show(client: RedisClient, id: str, with_text: bool, show_chats: bool, 
     facts = _facts(child, with_text, show_chats)
     if with_text:
         facts |= {"task": child.task.task, "context": child.task.context, "result": child.result}
-    if as_json:
-        print_json(facts)
-    else:
-        print_facts(facts, lines=("task", "context", "result"))
+    print_facts(facts, as_json=as_json, texts=("task", "context", "result"))
 
 
 @jobs.command(epilog=examples("shoal jobs cancel k3f7q2", "shoal jobs cancel --all"))
@@ -132,8 +126,7 @@ async def _found(children: Subagents, id: str) -> SubagentInfo:
 
 
 def _facts(child: SubagentInfo, with_text: bool, show_chats: bool) -> dict[str, Any]:
-    """Return the facts to show. The label is text of a conversation, so it is shown only on
-    request."""
+    """Return the facts to show. The label is text of a conversation: only on request."""
     session = child.task.session
     return {
         "id": child.task.id,

@@ -43,8 +43,7 @@ _COMMANDS: Final = {
 
 
 class _Commands(click.Group):
-    """Imports a command when it is asked for: `shoal config check` does not wait for what `shoal
-    up` needs."""
+    """Imports a command when it is asked for: none waits for what another needs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import click
@@ -34,15 +34,20 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
-def print_facts(facts: Mapping[str, object], labels: Mapping[str, str] = {}, lines: Container[str] = ()) -> None:
-    """Print a line for each fact that is not None, with its label or else its name. Only the values
-    of `lines` keep their line ends."""
+def print_facts(
+    facts: Mapping[str, object], *, as_json: bool = False, labels: Mapping[str, str] = {}, texts: Sequence[str] = ()
+) -> None:
+    """Print facts as JSON, or a line for each that is not None, with its label or else its name. The
+    values of `texts` keep their line ends."""
+    if as_json:
+        print_json(facts)
+        return
     shown = [name for name, value in facts.items() if value is not None]
     titles = {name: labels.get(name, name.replace("_", " ")) for name in shown}
     width = max(map(len, titles.values()))
     for name, title in titles.items():
         value = str(facts[name])
-        click.echo(f"{title:<{width}} {clean(value) if name in lines else clean_line(value)}")
+        click.echo(f"{title:<{width}} {clean(value) if name in texts else clean_line(value)}")
 
 
 def utc(at_ms: int) -> str:
@@ -50,9 +55,12 @@ def utc(at_ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_ms / 1000))
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print columns as wide as their widest cell, two spaces between them. On a terminal as wide as
-    that: long cells are cut, and the header is dim."""
+def print_table(rows: Sequence[Mapping[str, object]], none: str) -> None:
+    """Print rows of values by the titles of their columns, or else the sentence `none`. Columns are
+    as wide as their widest cell; on a terminal long cells are cut."""
+    if not rows:
+        click.echo(none)
+        return
     from console import grid  # rich takes its time; help and completion do without it
 
-    grid.print_table(header, rows)
+    grid.print_table(list(rows[0]), [list(row.values()) for row in rows])

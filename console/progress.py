@@ -1,7 +1,4 @@
-"""Loop over many items with a progress bar; Ctrl-C stops between two items.
-
-The only importer of rich's progress bars.
-"""
+"""Loop over many items with a progress bar, by rich; Ctrl-C stops between two items."""
 
 from __future__ import annotations
 
@@ -34,14 +31,15 @@ async def run_each(
     Raises RedisAway, which says how far it got, and whatever `work` raises.
     """
     done = 0
-    with stoppable() as stop, bar(what, total, shown=shown) as advance:
+    with stoppable() as stop, bar(what, shown=shown) as report:
+        report(0, total)
         try:
             async for item in items if isinstance(items, AsyncIterator) else _each(items):
                 if stop.is_set():
                     return False
                 await work(item)
-                advance(1)
                 done += 1
+                report(done, total)
         except RedisAway as exc:
             raise RedisAway(f"{exc}, after {done:,} of {total:,}" if total > 1 else str(exc)) from exc
     return True
@@ -53,18 +51,28 @@ async def _each(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 @contextlib.contextmanager
-def bar(what: str, total: int, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Show a bar on standard error if it is a terminal. Yields a function that advances it."""
+def bar(what: str, *, shown: bool, least: int = 0) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar on standard error if it is a terminal, and for at least `least` items. Yields a
+    function that takes how many are done, and of how many."""
     if not shown or not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda done, total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda more: progress.advance(task, more)
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = progress.add_task(what)
+
+    def report(done: int, total: int) -> None:
+        if total >= least:
+            progress.start()
+            progress.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        progress.stop()
 
 
 @contextlib.contextmanager

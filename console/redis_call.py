@@ -1,5 +1,4 @@
-"""Calls of console commands to Redis, with the settings of the current folder. One clear line is
-printed when Redis is unavailable."""
+"""Calls of console commands to Redis, with the settings of the current folder."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ def redis_command(work: Callable[Concatenate[RedisClient, P], Awaitable[None]]) 
 
 
 def with_redis(work: Callable[[RedisClient], Awaitable[T]]) -> T:
-    """Run `work` to its end with a client of its own. Raises SettingsError, RedisAway, and what
-    `work` raises."""
+    """Run `work` with a client of its own. Raises SettingsError, RedisAway, and what it raises."""
     import asyncio
 
     from shared.settings import RedisUrl, load, redis_url

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -23,16 +21,6 @@ if TYPE_CHECKING:
 
 BAR_FROM_KEYS: Final = 50_000
 
-_HEADER: Final = (
-    "session",
-    "in logs",
-    "messages",
-    "waiting",
-    "running",
-    "model",
-    "entries",
-    "last activity",
-)
 _LABELS: Final = {
     "preset": "model",
     "idle_s": "last activity",
@@ -65,16 +53,14 @@ async def list_(client: RedisClient, match: str, limit: int, as_json: bool) -> N
     """List conversations, the most recent first."""
     from shared.store.sessions.listing import list_sessions
 
-    with _progress(shown=not as_json) as looked:
+    with bar("looking", shown=not as_json, least=BAR_FROM_KEYS) as looked:
         found = await list_sessions(client, match=match, limit=limit, on_progress=looked)
     if as_json:
         rows = [_session_facts(row) for row in found.rows]
         print_json({"sessions": rows, "total": found.total, "whole": found.whole})
         return
-    if not found.rows:
-        click.echo(f"No session has {match!r} in its name." if match else "No sessions.")
-    else:
-        print_table(_HEADER, [_table_row(row) for row in found.rows])
+    none = f"No session has {match!r} in its name." if match else "No sessions."
+    print_table([_table_row(row) for row in found.rows], none)
     if found.total > len(found.rows):
         click.echo(f"\n{found.total:,} in all; --match TEXT or a higher --limit shows others")
     if not found.whole:
@@ -118,7 +104,7 @@ async def show(client: RedisClient, name: str, with_memory: bool, as_json: bool)
         "idle_s": None if idle_s is None else f"{duration(idle_s)} ago",
         "memory_bytes": size(facts["memory_bytes"]),
     }
-    print_facts(facts, _LABELS)
+    print_facts(facts, labels=_LABELS)
     if with_memory:
         click.echo(f"\n{clean(memory)}")
 
@@ -188,25 +174,14 @@ def _session_facts(row: SessionRow) -> dict[str, Any]:
     )
 
 
-def _table_row(row: SessionRow) -> list[object]:
-    idle = "" if row.idle_s is None else f"{duration(row.idle_s)} ago"
-    running, in_logs = "yes" if row.running else "", log_id(row.session)
-    return [row.session, in_logs, row.messages, row.waiting, running, row.preset, row.entries, idle]
-
-
-@contextlib.contextmanager
-def _progress(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar on a terminal when the store is large."""
-    with contextlib.ExitStack() as stack:
-        advance: Callable[[int], None] | None = None
-        before = 0
-
-        def looked(done: int, total: int) -> None:
-            nonlocal advance, before
-            if advance is None and total >= BAR_FROM_KEYS:
-                advance = stack.enter_context(bar("looking", total, shown=shown))
-            if advance is not None:
-                advance(done - before)
-                before = done
-
-        yield looked
+def _table_row(row: SessionRow) -> dict[str, object]:
+    return {
+        "session": row.session,
+        "in logs": log_id(row.session),
+        "messages": row.messages,
+        "waiting": row.waiting,
+        "running": "yes" if row.running else "",
+        "model": row.preset,
+        "entries": row.entries,
+        "last activity": "" if row.idle_s is None else f"{duration(row.idle_s)} ago",
+    }

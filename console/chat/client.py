@@ -89,8 +89,7 @@ class ChatClient:
         self._thread.join(timeout=1.0)  # one that still waits for a gateway ends with the process
 
     def send_message(self, text: str, id: str | None = None) -> str:
-        """Send a message now, or with the next connection, and return its id, by default a new
-        one."""
+        """Send a message now, or with the next connection. Return its id, by default a new one."""
         id = id or str(uuid.uuid4())
         with self._lock:
             self._deliver(self._state.send_message(id, text))

@@ -6,6 +6,7 @@ import queue
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from console.chat.client import ChatClient, ChatEnded, ChatFailed, ClientEvent, Connected, Interrupted
@@ -32,6 +33,7 @@ class UserLeft(Exception):
     """The person stopped waiting."""
 
 
+@dataclass(eq=False)
 class ChatDialog:
     """Shows what happens in a chat; with `own_only` only answers to messages sent from here.
 
@@ -39,30 +41,27 @@ class ChatDialog:
     it the request is shown, and waits for a decision elsewhere.
     """
 
-    def __init__(
-        self, chat: ChatClient, screen: Screen, *, own_only: bool, decide: Callable[[str], bool | None] | None = None
-    ) -> None:
-        self._chat = chat
-        self._screen = screen
-        self._own_only = own_only
-        self._decide = decide
-        self.own_texts: list[str] = []
-        """The person's earlier messages in this chat; set by `open`."""
+    chat: ChatClient
+    screen: Screen
+    _: KW_ONLY
+    own_only: bool
+    decide: Callable[[str], bool | None] | None = None
+    own_texts: list[str] = field(default_factory=list)
+    """The person's earlier messages in this chat; set by `open`."""
 
-        self.commands: tuple[str, ...] = ()
-        """The gateway's commands, with their slashes; set by `open`."""
+    commands: tuple[str, ...] = ()
+    """The gateway's commands, with their slashes; set by `open`."""
 
-        self._own: set[str] = set()
-        self._decisions: set[str] = set()
-        self._approval: ApprovalFrame | None = None
-        self._own_turn = 0
-        self._answered = 0
-        self._noted = ""
-        self._buttons: Sequence[str] = ()
+    _own: set[str] = field(default_factory=set)
+    _decisions: set[str] = field(default_factory=set)
+    _approval: ApprovalFrame | None = None
+    _own_turn: int = 0
+    _answered: int = 0
+    _noted: str = ""
+    _buttons: Sequence[str] = ()
 
     def open(self, history: int) -> None:
-        """Wait for the connection, show the last lines, and wait for a turn that runs. Raises
-        ChatFailed, UserLeft."""
+        """Show the last lines, and wait for a turn that runs. Raises ChatFailed, UserLeft."""
         running = 0
 
         def resumed(event: ClientEvent) -> bool:
@@ -71,7 +70,7 @@ class ChatDialog:
                 case Connected(principal=principal, commands=commands):
                     self.commands = tuple(f"/{word}" for word in commands)
                     hint = "/help shows what you can ask with a slash, " if "help" in commands else ""
-                    self._screen.note(f"connected as {principal}; {hint}/quit or Ctrl-D leaves")
+                    self.screen.note(f"connected as {principal}; {hint}/quit or Ctrl-D leaves")
                 case OpeningLines(lines=lines):
                     self._show_opening(lines, history)
                 case web.ResumedFrame():
@@ -82,29 +81,28 @@ class ChatDialog:
         def quiet(event: ClientEvent) -> bool:
             # A turn may end while the chat is resumed, so that its reply comes first; or be lost
             # with the store's tail.
-            return self._answered >= running or (isinstance(event, web.ResumedFrame) and event.running is None)
+            lost = isinstance(event, web.ResumedFrame) and event.running is None
+            return lost or self._answered >= running
 
         self._follow(resumed, stop=None)
         if running > self._answered:
-            self._screen.waiting()
+            self.screen.waiting()
             if self._approval is not None and self._approval.turn == running:
                 self._ask_approval(self._approval)
-            self._follow(quiet, stop=lambda: self._chat.stop(running))
+            self._follow(quiet, stop=lambda: self.chat.stop(running))
 
     def expand_number(self, text: str) -> str:
-        """Return the label of a button for its number in the agent's newest message, else
-        `text`."""
+        """Return a button's label for its number in the agent's newest message, else `text`."""
         label = button_by_number(text, self._buttons)
         if label != text:
-            self._screen.user_message(label)
+            self.screen.user_message(label)
         return label
 
     def ask(self, text: str) -> ReplyFrame:
-        """Send a message, and show events until it is answered. Raises MessageNotAccepted,
-        ChatFailed, UserLeft."""
-        id = self._chat.send_message(text)
+        """Send a message, wait for its answer. Raises MessageNotAccepted, ChatFailed, UserLeft."""
+        id = self.chat.send_message(text)
         self._own.add(id)
-        self._screen.waiting()
+        self.screen.waiting()
         replies: list[ReplyFrame] = []
 
         def answered(event: ClientEvent) -> bool:
@@ -112,14 +110,14 @@ class ChatDialog:
                 case web.AcceptedFrame(ahead=ahead, turn=turn) if event.id == id:
                     self._own_turn = turn
                     if ahead:
-                        self._screen.note(f"{counted(ahead, 'message')} of this chat before it")
+                        self.screen.note(f"{counted(ahead, 'message')} of this chat before it")
                 case MessageRefused(reason=reason) if event.id == id:
                     raise MessageNotAccepted(reason)
                 case ReplyEvent(reply=reply, ids=ids) if id in ids:
                     replies.append(reply)
             return bool(replies)
 
-        self._follow(answered, stop=self._chat.stop)
+        self._follow(answered, stop=self.chat.stop)
         return replies[0]
 
     def exit_code(self, reply: ReplyFrame) -> int:
@@ -132,9 +130,9 @@ class ChatDialog:
 
     def catch_up(self) -> None:
         """Show the events that came while the person typed. Raises ChatFailed."""
-        while not self._chat.events.empty():
-            self._render(self._chat.events.get())
-        self._screen.rest()
+        while not self.chat.events.empty():
+            self._render(self.chat.events.get())
+        self.screen.rest()
 
     def _show_opening(self, lines: Sequence[web.LineFrame], history: int) -> None:
         for at, line in enumerate(lines):
@@ -142,7 +140,7 @@ class ChatDialog:
             if isinstance(line, MessageFrame):
                 self.own_texts.append(line.text)
                 if shown:
-                    self._screen.user_message(line.text)
+                    self.screen.user_message(line.text)
             elif isinstance(line, ApprovalFrame):
                 self._approval = line if line.state == "open" else None
             elif shown and not is_silent(line):
@@ -151,14 +149,15 @@ class ChatDialog:
     def _follow(self, over: Callable[[ClientEvent], bool], *, stop: Callable[[], None] | None) -> None:
         """Show events until `over` returns True. The first Ctrl-C calls `stop`; the second, or the
         first without `stop`, leaves."""
-        hint_after_s = None if self._own_only or stop is None else SILENCE_S
+        hint_after_s = None if self.own_only or stop is None else SILENCE_S
         try:
             while True:
                 try:
-                    event = self._chat.events.get(timeout=hint_after_s)
+                    event = self.chat.events.get(timeout=hint_after_s)
                 except queue.Empty:
                     hint_after_s = None
-                    self._screen.note("no word yet; Ctrl-C stops what was asked, and again leaves it to come later")
+                    hint = "Ctrl-C stops what was asked, and again leaves it to come later"
+                    self.screen.note(f"no word yet; {hint}")
                     continue
                 if not isinstance(event, Interrupted):
                     self._render(event)
@@ -171,72 +170,76 @@ class ChatDialog:
                 else:
                     stop()
                     stop = None
-                    self._screen.note("stopping; Ctrl-C again leaves")
+                    self.screen.note("stopping; Ctrl-C again leaves")
         finally:
-            self._screen.rest()
+            self.screen.rest()
 
     def _on_approval(self, approval: ApprovalFrame) -> None:
         """Handle a request to run a tool, or its outcome, decided here or on another device."""
-        if self._own_only and approval.turn != self._own_turn:
+        if self.own_only and approval.turn != self._own_turn:
             return
         if approval.state == "open":
             self._ask_approval(approval)
         elif self._approval is not None and self._approval.call == approval.call:
             self._approval = None
-            self._screen.note(f"{approval.state}: {approval.tool}")
+            self.screen.note(f"{approval.state}: {approval.tool}")
 
     def _ask_approval(self, approval: ApprovalFrame) -> None:
         self._approval = approval
-        self._screen.rest()
-        if self._decide is None:
+        self.screen.rest()
+        if self.decide is None:
             what = f"{approval.tool} {clean_line(approval.arguments)}"
-            self._screen.note(f"waits for a yes to {what}; nobody here can be asked, say it on the chat page")
+            where = "nobody here can be asked, say it on the chat page"
+            self.screen.note(f"waits for a yes to {what}; {where}")
             return
-        self._screen.reply(ReplyFrame(approval.chat, approval.seq, approval.turn, approval.text, "", (), "notice", 0))
-        decision = self._decide(f"run {clean_line(approval.tool)}?")
+        chat, turn, call = approval.chat, approval.turn, approval.call
+        self.screen.reply(ReplyFrame(chat, approval.seq, turn, approval.text, "", (), "notice", 0))
+        decision = self.decide(f"run {clean_line(approval.tool)}?")
         if decision is None:
-            self._screen.note(f"not answered; /yes {approval.call} or /no {approval.call} does it later")
+            self.screen.note(f"not answered; /yes {call} or /no {call} does it later")
             return
-        self._decisions.add(self._chat.send_message(f"/{'yes' if decision else 'no'} {approval.call}"))
-        self._screen.waiting()
+        self._decisions.add(self.chat.send_message(f"/{'yes' if decision else 'no'} {call}"))
+        self.screen.waiting()
 
     def _render(self, event: ClientEvent) -> None:
         match event:
-            case MessageFrame(id=id, text=text) if not self._own_only and id not in self._own | self._decisions:
-                self._screen.user_message(text)
+            case MessageFrame(id=id, text=text) if not self.own_only and id not in self._own | self._decisions:
+                self.screen.user_message(text)
             case GrowingReply(turn=turn, text=text) if self._is_shown(turn):
-                self._screen.running(text)
+                self.screen.running(text)
             case web.ProgressFrame(turn=turn, text=text) if self._is_shown(turn):
-                self._screen.progress(text)
+                self.screen.progress(text)
             case ReplyEvent(reply=reply, ids=ids):
                 if reply.kind != "notice":
                     self._answered = max(self._answered, reply.turn)
+                sent_to_us = ids or (reply.sent_by_tool and self._is_shown(reply.turn))
                 if is_silent(reply):
                     return
                 if ids and self._decisions.issuperset(ids):
-                    self._screen.note(reply.text)
-                elif ids or not self._own_only or (reply.sent_by_tool and self._is_shown(reply.turn)):
+                    self.screen.note(reply.text)
+                elif sent_to_us or not self.own_only:
                     self._render_reply(reply)
-            case ChatNote(text=text) if text != self._noted:  # a gateway may be lost again and again
+            # A gateway may be lost again and again.
+            case ChatNote(text=text) if text != self._noted:
                 self._noted = text
-                self._screen.note(text)
+                self.screen.note(text)
             case ChatEnded(reason=reason):
                 raise ChatFailed(reason)
 
     def _render_reply(self, reply: ReplyFrame) -> None:
         """Show a reply. It ends the suggested answers before it if the agent sent it, or if it is
         that of a command which ended all turns; notices and other commands leave them."""
-        self._screen.reply(reply)
-        if reply.turn > 0 if reply.kind == "command" else reply.sent_by_tool or reply.kind != "notice":
+        self.screen.reply(reply)
+        keeps = reply.turn == 0 if reply.kind == "command" else reply.kind == "notice"
+        if reply.sent_by_tool or not keeps:
             self._buttons = reply.buttons
 
     def _is_shown(self, turn: int) -> bool:
-        return turn == self._own_turn or not self._own_only
+        return turn == self._own_turn or not self.own_only
 
 
 def ask_once(url: str, token: str, chat: str, text: str, *, as_json: bool, patience_s: float) -> int:
-    """Send one message, show its answer, and return the exit code. Raises MessageNotAccepted,
-    ChatFailed."""
+    """Send one message, show its answer, return the exit code. Raises as `ChatDialog.ask` does."""
     screen = JsonScreen() if as_json else _make_screen(Screen)
     client = ChatClient(url, token, chat, patience_s=patience_s)
     with client, TerminalInput(client.interrupt) as keyboard:
@@ -252,7 +255,8 @@ def converse(url: str, token: str, chat: str, *, history: int) -> None:
     """Chat until the person leaves. Raises ChatFailed."""
     screen = _make_screen(PlainScreen)
     with ChatClient(url, token, chat) as client, TerminalInput(client.interrupt) as keyboard:
-        dialog = ChatDialog(client, screen, own_only=False, decide=keyboard.confirm if keyboard.answers else None)
+        decide = keyboard.confirm if keyboard.answers else None
+        dialog = ChatDialog(client, screen, own_only=False, decide=decide)
         try:
             dialog.open(history)
             keyboard.prepare(dialog.own_texts, (*dialog.commands, *LEAVE))
@@ -279,8 +283,7 @@ def button_by_number(text: str, buttons: Sequence[str]) -> str:
 
 
 def unknown_command(text: str, commands: Sequence[str]) -> str:
-    """Return the `/word` at the beginning of a text if it looks like a command but is not one; else
-    `""`."""
+    """Return the `/word` at the beginning that looks like a command but is not one; else `""`."""
     word = text.split(maxsplit=1)[0]
     looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
     return word if looks and word.lower() not in commands else ""

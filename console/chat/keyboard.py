@@ -39,8 +39,7 @@ class TerminalInput:
         signal.signal(signal.SIGINT, self._before)
 
     def prepare(self, history: Iterable[str], words: Iterable[str]) -> None:
-        """Give earlier lines to the arrow keys, and words for the beginning of a line to the Tab
-        key."""
+        """Give earlier lines to the arrow keys, and words that begin a line to the Tab key."""
         if self._editor is None:
             return
         offered = sorted(words)

@@ -168,8 +168,7 @@ class ClientState:
         return [SendFrame(id, self._chat, text) for id, text in self.unaccepted.items()]
 
     def _stop_frames(self) -> list[ClientFrame]:
-        """Return the stop frame, which is repeated: a turn can only be stopped while it runs or is
-        next."""
+        """Return the stop frame, repeated: a turn can only be stopped while it runs or is next."""
         return [StopFrame(self._chat, min(self._turns))] if self._stopping and self._turns else []
 
     def _on_line(self, line: LineFrame) -> Iterator[ChatEvent | ClientFrame]:

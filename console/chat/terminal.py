@@ -1,5 +1,4 @@
-"""Shows a chat on a terminal: Markdown that grows in place. The only file of the chat that imports
-rich."""
+"""Shows a chat on a terminal, by rich: Markdown that grows in place."""
 
 from __future__ import annotations
 

@@ -53,8 +53,7 @@ class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSnapshot:
-    """Read everything once; without `config`, skip what a hosted Redis refuses. Raises
-    RedisAway."""
+    """Read everything; without `config`, not what a hosted Redis refuses. Raises RedisAway."""
     queues = await read_queues(client, QUEUES)
     processes = await list_processes(client)
     provider_routes = dict.fromkeys(way for one in processes for way in one.provider_routes.values())

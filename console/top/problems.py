@@ -82,8 +82,7 @@ def _late(found: FleetSnapshot) -> Iterator[Problem]:
 
 
 def serves(worker: Presence, queue: str) -> bool:
-    """Return True when a worker serves this queue, as it reports. Workers for turns also serve the
-    background."""
+    """Return True when a worker serves this queue. Workers for turns also serve the background."""
     queue = "turns" if queue == keys.BACKGROUND else queue
     named = worker.details.get("queues", "")
     return not named or queue in named.replace(",", " ").split()
@@ -117,8 +116,7 @@ def _blocked_loops(processes: Sequence[Presence]) -> Iterator[Problem]:
 
 
 def server_problems(facts: ServerFacts) -> Iterator[Problem]:
-    """Report settings of Redis that can lose messages. What the server does not say is not a
-    problem."""
+    """Report settings of Redis that can lose messages; what it does not tell is not a problem."""
     used, limit, ahead_s = facts.used_bytes, facts.limit_bytes, facts.clock_ahead_s
     if facts.role == "slave":
         text = "this Redis is a replica, which takes no writes"

@@ -1,5 +1,4 @@
-"""A snapshot as lines for people, and as an object with stable keys for programs. Uses rich to
-print."""
+"""A snapshot as lines for people, by rich, and as an object with stable keys for programs."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ FACTS: Final[dict[str, Callable[[FleetSnapshot], object]]] = {
 
 
 def as_object(found: FleetSnapshot | None) -> dict[str, Any]:
-    """Return an object that always has all keys of FACTS; without a snapshot their values are
-    None."""
+    """Return an object that always has all keys of FACTS; without a snapshot with None."""
     return {key: found and msgspec.to_builtins(fact(found)) for key, fact in FACTS.items()}
 
 

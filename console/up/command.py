@@ -24,7 +24,6 @@ from shared.settings.sections.redis_access import EMBEDDED
 
 _TOKEN_FILE: Final = "web.token"  # noqa: S105 - the name of a file
 _STEPS: Final = {"gateway": 0, "worker": 1, "valkey": 2}  # who ends first
-_DRAIN_EXTRA_S: Final = 5.0
 _LOOK_S: Final = 0.1
 
 
@@ -64,8 +63,9 @@ async def serve(settings: Settings) -> int:
     for name, command in _procfile():
         own = {**environment, "SHOAL_METRICS__PORT": str(_metrics_port(settings, name))}
         step = _STEPS.get(name, 1)
-        children.append(Child(name, command, own, say=terminal.say, reaper=reaper, step=step, stop=stop))
-    supervisor = Supervisor(children, valkey, terminal, reaper, drain_s=settings.worker.drain_s + _DRAIN_EXTRA_S)
+        children.append(Child(name, command, own, step, terminal.say, reaper, stop))
+    drain_s = settings.worker.drain_s + 5.0
+    supervisor = Supervisor(children, valkey, terminal, reaper, drain_s)
     cut_short = False
 
     def on_signal() -> None:
@@ -134,8 +134,7 @@ def _free_port(host: str, port: int) -> int:
 
 
 def _token(settings: Settings, data: Path) -> str | None:
-    """The owner's token: the one that was set, else one that is made once; None when only others
-    have tokens."""
+    """The owner's token: the one set, else one made once; None when only others have tokens."""
     if settings.web.token:
         return settings.web.token.reveal()
     if settings.web.tokens:

@@ -1,5 +1,4 @@
-"""Runs Shoal on one machine: the embedded Valkey and the processes of the Procfile, each started
-again when it dies, until it is told to stop."""
+"""Runs Shoal on one machine: the embedded Valkey and the processes of the Procfile."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -53,8 +53,7 @@ class Terminal:
 
 
 class Reaper:
-    """A process of its own that cleans up if this one is killed. `step` says in which order groups
-    end."""
+    """A process that cleans up if this one is killed. `step` says in which order groups end."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -98,49 +97,38 @@ class RestartBackoff:
         return wait_s
 
 
+@dataclass(eq=False)
 class Child:
-    """Keeps one command running in a process group of its own. `say` gets each of its lines; `stop`
-    is set when it cannot run with these settings, which a restart would not fix."""
+    """Keeps one command running in a process group of its own. `say` gets each of its lines;
+    `stop_all` is set when it cannot run with these settings, which a restart would not fix."""
 
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        *,
-        say: Callable[[str, str], None],
-        reaper: Reaper,
-        step: int,
-        stop: asyncio.Event,
-    ) -> None:
-        self.name = name
-        self.hopeless = False
-        """True when it ended because of its settings."""
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    step: int
+    say: Callable[[str, str], None]
+    reaper: Reaper
+    stop_all: asyncio.Event
+    hopeless: bool = False
+    """True when it ended because of its settings."""
 
-        self._command = command
-        self._environment = environment
-        self._say = say
-        self._reaper = reaper
-        self._step = step
-        self._stop_all = stop
-        self._process: asyncio.subprocess.Process | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
+    _process: asyncio.subprocess.Process | None = None
+    _task: asyncio.Task[None] | None = None
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def start(self) -> None:
         """Start it, and again whenever it ends, until stop() is called."""
         self._task = asyncio.create_task(self._keep_running(), name=self.name)
 
     async def stop(self, grace_s: float) -> None:
-        """SIGTERM, and SIGKILL after `grace_s` seconds. Returns when the process and its group are
-        gone."""
+        """SIGTERM, and SIGKILL after `grace_s` seconds. Returns when the whole group is gone."""
         self._stopping.set()
         self._signal(signal.SIGTERM)
         if self._task is None:
             return
         done, _ = await asyncio.wait([self._task], timeout=grace_s)
         if not done:
-            self._say("shoal", f"{self.name} did not end within {grace_s:g} s and is killed")
+            self.say("shoal", f"{self.name} did not end within {grace_s:g} s and is killed")
             self.kill()
         await self._task
 
@@ -158,26 +146,26 @@ class Child:
             if self._stopping.is_set():
                 return
             if code == _EXIT_SETTINGS:
-                self._say("shoal", f"{self.name} cannot start with these settings; what is wrong stands above")
+                self.say("shoal", f"{self.name} cannot start with these settings; what is wrong stands above")
                 self.hopeless = True
-                self._stop_all.set()
+                self.stop_all.set()
                 return
             wait_s = backoff.after(loop.time() - started)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-            self._say("shoal", f"{self.name} {how}; it starts again in {wait_s:.1f} s")
+            self.say("shoal", f"{self.name} {how}; it starts again in {wait_s:.1f} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), wait_s)
 
     async def _run_once(self) -> int:
         self._process = process = await asyncio.create_subprocess_exec(
-            *self._command,
-            env=self._environment,
+            *self.command,
+            env=self.environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C in the terminal reaches the supervisor alone, which knows the order
         )
-        self._reaper.watch(self._step, process.pid)
+        self.reaper.watch(self.step, process.pid)
         if self._stopping.is_set():  # stop() came while it was being started
             self._signal(signal.SIGTERM)
         assert process.stdout is not None
@@ -187,7 +175,7 @@ class Child:
             os.killpg(process.pid, signal.SIGKILL)  # what it left behind would hold ports and work
         await asyncio.wait([pump], timeout=1.0)
         pump.cancel()
-        self._reaper.forget(process.pid)
+        self.reaper.forget(process.pid)
         return code
 
     async def _pass_on(self, lines: asyncio.StreamReader) -> None:
@@ -197,9 +185,9 @@ class Child:
             if len(rest) > _LINE_LIMIT_BYTES:
                 whole, rest = [*whole, rest], b""
             for line in whole:
-                self._say(self.name, line.decode(errors="replace").rstrip("\r"))
+                self.say(self.name, line.decode(errors="replace").rstrip("\r"))
         if rest:
-            self._say(self.name, rest.decode(errors="replace"))
+            self.say(self.name, rest.decode(errors="replace"))
 
     def _signal(self, sig: signal.Signals) -> None:
         """Send SIGTERM to the process, whose own children are its to end, or SIGKILL to its group."""
@@ -209,24 +197,16 @@ class Child:
                 (os.killpg if sig == signal.SIGKILL else os.kill)(process.pid, sig)
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Starts everything, keeps it running, and stops it in order: gateways, then workers, then
     Valkey. `stop` set once ends it in order; kill() makes whatever still drains end now."""
 
-    def __init__(
-        self,
-        children: Sequence[Child],
-        valkey: EmbeddedValkey | None,
-        terminal: Terminal,
-        reaper: Reaper,
-        *,
-        drain_s: float,
-    ) -> None:
-        self._children = children
-        self._valkey = valkey
-        self._terminal = terminal
-        self._reaper = reaper
-        self._drain_s = drain_s
+    children: Sequence[Child]
+    valkey: EmbeddedValkey | None
+    terminal: Terminal
+    reaper: Reaper
+    drain_s: float
 
     async def run(self, stop: asyncio.Event, ready: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Until `stop` is set and all has ended. `ready` is run beside the processes.
@@ -235,34 +215,34 @@ class Supervisor:
         """
         beside: list[asyncio.Task[None]] = []
         try:
-            if self._valkey:
-                await asyncio.to_thread(self._valkey.start)
-                beside.append(asyncio.create_task(self._keep_valkey(self._valkey)))
+            if self.valkey:
+                await asyncio.to_thread(self.valkey.start)
+                beside.append(asyncio.create_task(self._keep_valkey(self.valkey)))
             if not stop.is_set():
-                for child in self._children:
+                for child in self.children:
                     child.start()
                 beside.append(asyncio.create_task(ready()))
             await stop.wait()
-            self._terminal.say("shoal", "stopping; what runs is finished or handed over (Ctrl-C again ends it now)")
+            self.terminal.say("shoal", "stopping; what runs is finished or handed over (Ctrl-C again ends it now)")
         finally:
             await cancel_all(beside)
             await self._end()
 
     def kill(self) -> None:
         """End every process now; only Valkey may still write what it holds."""
-        for child in self._children:
+        for child in self.children:
             child.kill()
 
     async def _end(self) -> None:
         for gateways in (True, False):
-            group = [child for child in self._children if (child.name == "gateway") is gateways]
-            await asyncio.gather(*(child.stop(self._drain_s) for child in group))
-        if self._valkey:
-            pid = self._valkey.pid
-            await asyncio.to_thread(self._valkey.stop)
+            group = [child for child in self.children if (child.name == "gateway") is gateways]
+            await asyncio.gather(*(child.stop(self.drain_s) for child in group))
+        if self.valkey:
+            pid = self.valkey.pid
+            await asyncio.to_thread(self.valkey.stop)
             if pid is not None:
-                self._reaper.forget(pid)
-        await asyncio.to_thread(self._reaper.close)
+                self.reaper.forget(pid)
+        await asyncio.to_thread(self.reaper.close)
 
     async def _keep_valkey(self, valkey: EmbeddedValkey) -> None:
         loop = asyncio.get_running_loop()
@@ -273,13 +253,13 @@ class Supervisor:
             if valkey.running:
                 continue
             if pid is not None:
-                self._reaper.forget(pid)
+                self.reaper.forget(pid)
             wait_s = backoff.after(loop.time() - started)
-            self._terminal.say("shoal", f"valkey ended; it starts again in {wait_s:.1f} s with the data it had")
+            self.terminal.say("shoal", f"valkey ended; it starts again in {wait_s:.1f} s with the data it had")
             await asyncio.sleep(wait_s)
             try:
                 await asyncio.to_thread(valkey.start)
             except EmbeddedFailed as exc:
                 for line in str(exc).splitlines():
-                    self._terminal.say("valkey", line)
+                    self.terminal.say("valkey", line)
             pid, started = valkey.pid, loop.time()

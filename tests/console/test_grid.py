@@ -102,8 +102,11 @@ def test_a_time_is_reported_in_the_unit_that_says_most(seconds: float, result: s
 
 def test_a_table_in_a_pipe_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever is cut there is lost to the next program; columns stand under each other in any script."""
-    rows = [["web:owner/" + "x" * 90, 1], ["会话", 22]]
-    print_table(["session", "messages"], rows)
+    rows: list[dict[str, object]] = [
+        {"session": "web:owner/" + "x" * 90, "messages": 1},
+        {"session": "会话", "messages": 22},
+    ]
+    print_table(rows, "nothing")
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "web:owner/" + "x" * 90 + "  1"
     assert lines[2] == "会话" + " " * 96 + "  22"
@@ -113,8 +116,8 @@ def test_a_table_on_a_terminal_fits_it(tmp_path: Path) -> None:
     """Long cells are cut, ids never, and no column is missing."""
     script = (
         "from console.output import print_table\n"
-        "rows = [['ab12cd34', 'web:owner/' + 'x' * 90, 'e' * 60], ['b', 'c', 'd']]\n"
-        "print_table(['reference', 'session', 'why'], rows)"
+        "row = {'reference': 'ab12cd34', 'session': 'web:owner/' + 'x' * 90, 'why': 'e' * 60}\n"
+        "print_table([row, {'reference': 'b', 'session': 'c', 'why': 'd'}], 'nothing')"
     )
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
