@@ -37,13 +37,14 @@ async def list_(client: RedisClient, as_json: bool) -> None:
     people, waiting = await Pairings(client).people(), await Pairings(client).waiting()
     now_ms = SYSTEM_CLOCK.now_ms()
     if as_json:
-        print_json({"people": [_facts(one) for one in people], "waiting": [_facts(one) for one in waiting]})
+        print_json({"people": list(map(_facts, people)), "waiting": list(map(_facts, waiting))})
         return
     let_in = [_row("person", one, "let in for", now_ms - one.at) | {"by": one.by} for one in people]
     print_table(let_in, "Nobody was let in by a code.")
     if waiting:
         click.echo()
-        print_table([_row("waits", one, "code good for", one.expires_at - now_ms) for one in waiting], "")
+        rows = [_row("waits", one, "code good for", one.expires_at - now_ms) for one in waiting]
+        print_table(rows, "")
 
 
 @pair.command(epilog=examples("shoal pair approve K7QM-3XTD"))
@@ -53,7 +54,8 @@ async def list_(client: RedisClient, as_json: bool) -> None:
 async def approve(client: RedisClient, code: str, as_json: bool) -> None:
     """Approve the person who got this code. Their chat gets a notice."""
     line, request = let_in_line(SYSTEM_CLOCK.now_ms()), secrets.token_hex(16)
-    person = await Pairings(client).approve(code, line, by=CONSOLE, request=request, retry_for_s=PATIENCE_S)
+    pairings = Pairings(client)
+    person = await pairings.approve(code, line, by=CONSOLE, request=request, retry_for_s=PATIENCE_S)
     if as_json:
         print_json(_facts(person))
     else:
@@ -69,7 +71,8 @@ async def revoke(client: RedisClient, person: str, as_json: bool) -> None:
     """Revoke access, from the next message on. Schedules of the person's chat are paused."""
     channel, colon, sender = person.partition(":")
     if not (channel and colon and sender):
-        raise BadInput("bad_person", f"{person!r} names nobody; write channel:id, as `shoal pair list` shows it")
+        advice = "write channel:id, as `shoal pair list` shows it"
+        raise BadInput("bad_person", f"{person!r} names nobody; {advice}")
     done = await Pairings(client).revoke(channel, sender, by=CONSOLE)
     if as_json:
         print_json({"person": person, "revoked": done})

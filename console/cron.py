@@ -101,9 +101,8 @@ async def _found(client: RedisClient, id: str, chat: str) -> ScheduleStatus:
     if not found:
         raise BadInput("no_schedule", f"there is no schedule {id!r}; `shoal cron list` shows all")
     if len(found) > 1:
-        raise BadInput(
-            "which_schedule", f"{counted(len(found), 'chat')} have a schedule {id!r}; say which by --chat NAME"
-        )
+        chats = counted(len(found), "chat")
+        raise BadInput("which_schedule", f"{chats} have a schedule {id!r}; say which by --chat NAME")
     return found[0]
 
 

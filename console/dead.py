@@ -58,9 +58,11 @@ async def list_(client: RedisClient, limit: int, before: str, show_chats: bool, 
     page = page[:limit]
     if as_json:
         rows = [_facts(letter, show_chats) for letter in page]
-        print_json({"letters": rows, "total": total, "before": page[-1].reference if more else None})
+        following = page[-1].reference if more else None
+        print_json({"letters": rows, "total": total, "before": following})
         return
-    print_table([_row(one, show_chats) for one in page], f"No {'older' if before else 'dead'} letters.")
+    none = "No older letters." if before else "No dead letters."
+    print_table([_row(one, show_chats) for one in page], none)
     if more:
         click.echo(f"\n{total:,} in all; go on with --before {page[-1].reference}")
 
@@ -110,14 +112,15 @@ async def replay(client: RedisClient, ref: str | None, every: bool, as_json: boo
         except (BadInput, Refused) as exc:
             left.append({"reference": letter.reference, "why": exc.message})
 
-    shown = every and not as_json
-    whole = await run_each(_chosen(letters, ref), put_back, what="replaying", total=total, shown=shown)
+    chosen, shown = _chosen(letters, ref), every and not as_json
+    whole = await run_each(chosen, put_back, what="replaying", total=total, shown=shown)
     if as_json:
         print_json({"replayed": done, "left": left, "interrupted": not whole})
     elif done or not left:
         click.echo(f"Put back {counted(done, 'message')}.")
     lines = [f"{one['reference']!r} was left where it is: {clean_line(one['why'])}" for one in left]
-    end(whole, f"{done} of {counted(total, 'letter')} put back, the others are where they were.", lines)
+    how_far = f"{done} of {counted(total, 'letter')} put back, the others are where they were."
+    end(whole, how_far, lines)
 
 
 @dead.command(epilog=examples("shoal dead drop ab12cd34", "shoal dead drop --all --yes"))
@@ -144,8 +147,8 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
             nonlocal done
             done += await letters.drop(letter)
 
-        shown = every and not as_json
-        return await run_each(_chosen(letters, ref), forget, what="dropping", total=many, shown=shown)
+        chosen, shown = _chosen(letters, ref), every and not as_json
+        return await run_each(chosen, forget, what="dropping", total=many, shown=shown)
 
     many = with_redis(look)
     if many and not yes:
@@ -177,7 +180,8 @@ def _one_or_all(ref: str | None, every: bool) -> None:
 async def _found(letters: DeadLetters, ref: str) -> DeadLetterEntry:
     letter = await letters.find(ref)
     if letter is None:
-        raise BadInput("no_letter", f"there is no dead letter {ref!r}; `shoal dead list` shows all of the last 30 days")
+        advice = "`shoal dead list` shows all of the last 30 days"
+        raise BadInput("no_letter", f"there is no dead letter {ref!r}; {advice}")
     return letter
 
 
@@ -213,7 +217,8 @@ def _contents(letter: DeadLetterEntry, record: bytes, with_text: bool, show_chat
     try:
         if letter.undelivered:
             line = decode_line(record)
-            text, media, at_ms = line.text if isinstance(line, UserLine) else line.content, line.media, line.at
+            text = line.text if isinstance(line, UserLine) else line.content
+            media, at_ms = line.media, line.at
         else:
             message = DeadLetters.message_of(letter, record)
             text, media, at_ms = message.content, message.media, message.timestamp

@@ -51,7 +51,10 @@ async def list_(
 ) -> None:
     """List running and waiting jobs, oldest first."""
     children = _children(client)
-    found = (await children.of_session(session))[-limit:] if session else await children.all(limit=limit)
+    if session:
+        found = (await children.of_session(session))[-limit:]
+    else:
+        found = await children.all(limit=limit)
     rows = [_facts(child, with_text, show_chats) for child in found]
     if as_json:
         print_json({"jobs": rows})
@@ -93,10 +96,10 @@ async def cancel(client: RedisClient, id: str | None, every: bool, as_json: bool
     async def cancel_one(child: SubagentInfo) -> None:
         now_ms = SYSTEM_CLOCK.now_ms()
         try:
-            outcome = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=now_ms)
+            how = await children.finish(child.task, "cancelled", CANCELLED, claim=None, now_ms=now_ms)
         except LeaseLost:  # it had ended before
             return
-        if outcome != "known":
+        if how != "known":
             ended.append(child.task.id)
 
     shown = every and not as_json
@@ -121,7 +124,8 @@ def _children(client: RedisClient) -> Subagents:
 async def _found(children: Subagents, id: str) -> SubagentInfo:
     child = await children.read_info(id)
     if child is None:
-        raise BadInput("not_found", f"there is no job {id!r}; `shoal jobs list` shows those that run or wait")
+        advice = "`shoal jobs list` shows those that run or wait"
+        raise BadInput("not_found", f"there is no job {id!r}; {advice}")
     return child
 
 

@@ -9,15 +9,13 @@ from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import click
 
-from console.output import examples
+from console.output import as_json, examples
 from shared.errors import SettingsError
 
 if TYPE_CHECKING:
     from shared.settings import Settings
 
-ONE_MESSAGE_PATIENCE_S: Final = 60.0
-"""A script does not wait for ever for a gateway that is gone."""
-
+_HISTORY: Final = click.IntRange(0, 50)
 _SCHEMES: Final = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 _ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened on
 
@@ -29,10 +27,10 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened 
 )
 @click.option("-m", "--message", metavar="TEXT", help="Send this, print the answer, and end.")
 @click.option("--chat", "name", default="terminal", show_default=True, help="Which conversation.")
-@click.option("--url", help="Where the gateway is, e.g. ws://127.0.0.1:8080, or the line that `make up` prints.")
-@click.option("--token", help="Who you are; by default web.token of the settings, or the one that `make up` made.")
-@click.option("--history", type=click.IntRange(0, 50), default=6, show_default=True, help="Old lines shown at start.")
-@click.option("--json", "as_json", is_flag=True, help="Print the answer to one message as a JSON object.")
+@click.option("--url", help="Where the gateway is, e.g. ws://127.0.0.1:8080, or what `make up` prints.")
+@click.option("--token", help="Who you are; by default web.token, or the one that `make up` made.")
+@click.option("--history", type=_HISTORY, default=6, show_default=True, help="Old lines shown at start.")
+@as_json
 def chat(message: str | None, name: str, url: str | None, token: str | None, history: int, as_json: bool) -> None:
     """Talk to Shoal through its web gateway.
 
@@ -42,7 +40,8 @@ def chat(message: str | None, name: str, url: str | None, token: str | None, his
     130 after Ctrl-C.
     """
     if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
-        raise click.BadParameter("1 to 64 letters, digits, dashes and underscores", param_hint="--chat")
+        rule = "1 to 64 letters, digits, dashes and underscores"
+        raise click.BadParameter(rule, param_hint="--chat")
     if message is None and not sys.stdin.isatty():
         message = sys.stdin.buffer.read().decode(errors="replace").rstrip("\r\n")
     if message is not None and not message.strip():
@@ -57,8 +56,7 @@ def chat(message: str | None, name: str, url: str | None, token: str | None, his
     if message is None:
         conversation.converse(url, token, name, history=history)
     else:
-        patience_s = ONE_MESSAGE_PATIENCE_S
-        sys.exit(conversation.ask_once(url, token, name, message, as_json=as_json, patience_s=patience_s))
+        sys.exit(conversation.ask_once(url, token, name, message, as_json=as_json))
 
 
 def find_target(settings: Settings, url: str | None, token: str | None) -> tuple[str, str]:
@@ -74,7 +72,8 @@ def _parse_url(url: str) -> tuple[str, str | None]:
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.hostname:
-        raise SettingsError(f"--url {url!r} is no address of a gateway; write it like ws://127.0.0.1:8080")
+        advice = "write it like ws://127.0.0.1:8080"
+        raise SettingsError(f"--url {url!r} is no address of a gateway; {advice}")
     path = parts.path if parts.path.strip("/") else "/ws"
     token = parse_qs(parts.fragment).get("token", [None])[0]
     return urlunsplit((scheme, parts.netloc, path, parts.query, "")), token
@@ -83,7 +82,8 @@ def _parse_url(url: str) -> tuple[str, str | None]:
 def _settings_address(settings: Settings) -> str:
     port = settings.web.port
     if port == 0:
-        raise SettingsError("web.port is 0, so nobody knows where the gateway listens; say it with --url")
+        why = "web.port is 0, so nobody knows where the gateway listens"
+        raise SettingsError(f"{why}; say it with --url")
     host = "127.0.0.1" if settings.web.host in _ANYWHERE else settings.web.host
     return f"ws://{f'[{host}]' if ':' in host else host}:{port}/ws"
 

@@ -238,10 +238,11 @@ class ChatDialog:
         return turn == self._own_turn or not self.own_only
 
 
-def ask_once(url: str, token: str, chat: str, text: str, *, as_json: bool, patience_s: float) -> int:
+def ask_once(url: str, token: str, chat: str, text: str, *, as_json: bool) -> int:
     """Send one message, show its answer, return the exit code. Raises as `ChatDialog.ask` does."""
     screen = JsonScreen() if as_json else _make_screen(Screen)
-    client = ChatClient(url, token, chat, patience_s=patience_s)
+    # A script does not wait for ever for a gateway that is gone.
+    client = ChatClient(url, token, chat, patience_s=60.0)
     with client, TerminalInput(client.interrupt) as keyboard:
         decide = keyboard.confirm if keyboard.answers and not as_json else None
         dialog = ChatDialog(client, screen, own_only=True, decide=decide)

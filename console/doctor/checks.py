@@ -106,11 +106,12 @@ def _fleet(found: FleetSnapshot) -> Iterator[Check]:
     yield _present("worker", workers)
     yield from _channels(gateways)
     due = [problem.text for problem in unserved(found.queues, found.processes)]
-    yield _failed("work is taken", "; ".join(due)) if due else _ok("work is taken", "nothing waits in vain")
+    name = "work is taken"
+    yield _failed(name, "; ".join(due)) if due else _ok(name, "nothing waits in vain")
     models = sorted({one.details.get("model", "unknown") for one in workers})
     if models:
-        note = ": workers differ, which is fine only while they are being replaced" if len(models) > 1 else ""
-        yield _ok("model", ", ".join(models) + note)
+        differ = ": workers differ, which is fine only while they are being replaced"
+        yield _ok("model", ", ".join(models) + (differ if len(models) > 1 else ""))
     yield from _sandbox([one for one in workers if not one.draining])
 
 
@@ -165,7 +166,7 @@ def _present(kind: str, processes: Sequence[Presence]) -> Check:
         none = f"all {len(processes)} are draining" if processes else "none is there"
         return _failed(name, f"{none}: {advice}")
     each = [
-        " ".join([one.name, *(f"{key}={value}" for key, value in one.details.items() if not key.endswith(".why"))])
+        " ".join([one.name, *("=".join(item) for item in one.details.items() if not item[0].endswith(".why"))])
         for one in processes[:PROCESSES_SHOWN]
     ]
     if len(processes) > PROCESSES_SHOWN:

@@ -50,7 +50,8 @@ def _missing(found: FleetSnapshot) -> Iterator[Problem]:
         if kind == "worker" and any(queue.due for queue in found.queues):
             continue  # `unserved` reports it
         why = f"every {kind} is draining" if there else f"no {kind} is running"
-        yield Problem(f"no_{kind}", f"{why}, so {so}: start `python -m {kind}`, or all with `make up`")
+        advice = f"start `python -m {kind}`, or all with `make up`"
+        yield Problem(f"no_{kind}", f"{why}, so {so}: {advice}")
 
 
 def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> Iterator[Problem]:
@@ -67,7 +68,8 @@ def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> I
 def _late(found: FleetSnapshot) -> Iterator[Problem]:
     """Report queues whose oldest entry waits too long although workers serve them."""
     for queue in found.queues:
-        serving = [one for one in found.of("worker") if serves(one, queue.name) and not one.draining]
+        workers = [one for one in found.of("worker") if not one.draining]
+        serving = [one for one in workers if serves(one, queue.name)]
         if not serving or queue.oldest_due_s <= WAIT_LIMITS_S[queue.name]:
             continue
         slots, running = sum(one.slots for one in serving), sum(one.running for one in serving)
@@ -77,8 +79,8 @@ def _late(found: FleetSnapshot) -> Iterator[Problem]:
             why = f"all {slots:,} slots are busy; start more workers"
         else:
             why = f"{slots - running:,} of {slots:,} slots are free, so look at the workers' logs"
-        oldest = f"the oldest of {queue.due:,} in queue {queue.name!r} waits {brief(queue.oldest_due_s)}"
-        yield Problem("late", f"{oldest}: {why}")
+        oldest = f"the oldest of {queue.due:,} in queue {queue.name!r}"
+        yield Problem("late", f"{oldest} waits {brief(queue.oldest_due_s)}: {why}")
 
 
 def serves(worker: Presence, queue: str) -> bool:
@@ -102,8 +104,10 @@ def _models(found: FleetSnapshot) -> Iterator[Problem]:
     for way in found.provider_routes:
         if way.state == "closed":
             who = ", ".join(repr(name) for name in names.get(way.route, [way.route]))
-            why = "its provider asked for a pause" if way.why == "rate_limit" else "it failed several times in a row"
-            yield Problem("model_closed", f"nobody asks the model {who} for {brief(way.wait_s)}: {why}; answers wait")
+            paused = way.why == "rate_limit"
+            why = "its provider asked for a pause" if paused else "it failed several times in a row"
+            nobody = f"nobody asks the model {who} for {brief(way.wait_s)}"
+            yield Problem("model_closed", f"{nobody}: {why}; answers wait")
 
 
 def _blocked_loops(processes: Sequence[Presence]) -> Iterator[Problem]:
@@ -122,8 +126,8 @@ def server_problems(facts: ServerFacts) -> Iterator[Problem]:
         text = "this Redis is a replica, which takes no writes"
         yield Problem("replica", f"{text}: let redis.url name the master")
     if facts.policy not in (None, "noeviction"):
-        text = f"maxmemory-policy is {facts.policy!r}: Redis throws messages away when its memory is full"
-        yield Problem("evicting", f"{text}; set maxmemory-policy noeviction")
+        text = f"maxmemory-policy is {facts.policy!r}: Redis throws messages away"
+        yield Problem("evicting", f"{text} when its memory is full; set maxmemory-policy noeviction")
     if facts.append_only is False:
         text = "appendonly is 'no': a restart of Redis loses everything"
         yield Problem("not_persistent", f"{text}; set appendonly yes")
@@ -137,8 +141,10 @@ def server_problems(facts: ServerFacts) -> Iterator[Problem]:
         text = f"Redis uses {size(used)} of {size(limit)}: at the limit new messages are refused"
         yield Problem("memory", f"{text}; raise maxmemory")
     if abs(ahead_s) >= CLOCK_LIMIT_S:
-        text = f"Redis' clock is {abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
-        yield Problem("clock", f"{text}: set both by NTP")
+        where = "ahead of" if ahead_s > 0 else "behind"
+        text = f"Redis' clock is {abs(ahead_s):.1f} s {where} this machine's: set both by NTP"
+        yield Problem("clock", text)
     numbers = tuple(int(part) if part.isdigit() else 0 for part in facts.speaks.split(".")[:2])
     if facts.speaks and numbers < OLDEST_REDIS:
-        yield Problem("old", f"Redis is release {facts.speaks}; Shoal needs 7.0 or newer, or any Valkey")
+        needs = "Shoal needs 7.0 or newer, or any Valkey"
+        yield Problem("old", f"Redis is release {facts.speaks}; {needs}")

@@ -23,83 +23,6 @@ SORTS: Final[dict[str, Callable[[Presence], tuple[float, str]]]] = {
 }
 LAG_WARNING_S: Final = 0.25
 
-
-class Block(NamedTuple):
-    """Lines that belong together. Without enough room a table (`what` names its rows) is cut to
-    `least` lines, then blocks with the lowest `rank` are dropped. `spaced`: an empty line before
-    it."""
-
-    lines: list[Text]
-    rank: int
-    spaced: bool = True
-    what: str = ""
-    least: int = 0
-
-
-def blocks(found: FleetSnapshot, width: int, sort: str = "name") -> list[Block]:
-    """Render everything but the problems for a terminal of this width."""
-    plain = [Block(_traffic(found, width), rank=9), Block(_queues(found, width), rank=5)]
-    for kind, rank, least in (("worker", 4, 4), ("gateway", 2, 3)):
-        if rows := sorted(found.of(kind), key=SORTS[sort]):
-            lines = grid(_COLUMNS[kind], [_process_row(one, found.at_ms) for one in rows], width)
-            plain.append(Block(lines, rank, what=f"{kind}s", least=min(least, len(lines))))
-    last = [*_models(found, width), *_tools(found, width), *_outboxes(found, width), *_dead_letters(found, width)]
-    last.append(Block(_redis(found, width), rank=6))
-    return [*plain, last[0], *(block._replace(spaced=False) for block in last[1:])]
-
-
-def render_problems(wrong: Sequence[Problem], width: int) -> list[Text]:
-    """Render problems in red."""
-    return [line for problem in wrong for line in wrapped(f"! {problem.text}", WRONG, width)]
-
-
-def summary(wrong: Sequence[Problem]) -> Text:
-    """Render the headline."""
-    if not wrong:
-        return Text("all is well", style="bold green")
-    return Text("1 thing is wrong" if len(wrong) == 1 else f"{len(wrong)} things are wrong", style=WRONG)
-
-
-def _traffic(found: FleetSnapshot, width: int) -> list[Text]:
-    turns, totals = found.queues[0], aggregate(found.processes)
-    limit_s = WAIT_LIMITS_S["turns"]
-    waits = fact(brief(turns.oldest_due_s), _level(turns.oldest_due_s, limit_s / 6, limit_s), name="oldest waits")
-    due = [waits, fact(f"{turns.due:,}", after="wait")] if turns.due else [fact("nobody", after="waits")]
-    rates = [
-        fact(_rate(totals.accepted_per_s), after="in"),
-        fact(_rate(totals.ended_per_s), after="ended"),
-        fact(_rate(totals.failed_per_s), WRONG if totals.failed_per_s else "", after="failed"),
-        fact(_rate(totals.refused_per_s), WARNING if totals.refused_per_s else "", after="refused"),
-    ]
-    times = [_times("first text", totals.first_token), _times("turn", totals.turn), _times("answer", totals.answer)]
-    workers, gateways = found.of("worker"), found.of("gateway")
-    slots, busy = sum(one.slots for one in workers), sum(one.running for one in workers)
-    # Several releases: an update is running, or a process was forgotten.
-    versions = Counter(one.version for one in found.processes)
-    releases = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
-    fleet = [
-        _process_count(workers, "worker"),
-        fact(f"{busy:,} of {slots:,}", WARNING if 0 < slots <= busy else "", after="slots"),
-        _process_count(gateways, "gateway"),
-        fact(f"{sum(map(_sockets, gateways)):,}", after="sockets"),
-        *([fact(releases, WARNING, name="releases")] if len(versions) > 1 else []),
-    ]
-    lines = [*flow("people", [*due, fact(f"{turns.running:,}", after="run")], width), *flow("a second", rates, width)]
-    return [*lines, *flow("p50/p95", times, width), *flow("fleet", fleet, width)]
-
-
-def _queues(found: FleetSnapshot, width: int) -> list[Text]:
-    titles = {"queue": 9, "due": 9, "running": 8, "delayed": 6, "oldest waits": 9}
-    columns = [Column(title, keep, right=title != "queue") for title, keep in titles.items()]
-    rows = []
-    for one in found.queues:
-        limit_s = WAIT_LIMITS_S[one.name]
-        oldest = Cell(brief(one.oldest_due_s), _level(one.oldest_due_s, limit_s / 6, limit_s))
-        counts = (Cell(f"{count:,}") for count in (one.due, one.running, one.delayed))
-        rows.append([Cell(one.name), *counts, oldest if one.due else Cell("-")])
-    return grid(columns, rows, width)
-
-
 _STATS: Final = (
     Column("memory", 6, right=True),
     Column("late", 7, right=True),
@@ -133,8 +56,106 @@ _COLUMNS: Final = {
 }
 
 
+class Block(NamedTuple):
+    """Lines that belong together. Without enough room a table (`what` names its rows) is cut to
+    `least` lines, then blocks with the lowest `rank` are dropped. `spaced`: an empty line before
+    it."""
+
+    lines: list[Text]
+    rank: int
+    spaced: bool = True
+    what: str = ""
+    least: int = 0
+
+
+def blocks(found: FleetSnapshot, width: int, sort: str = "name") -> list[Block]:
+    """Render everything but the problems for a terminal of this width."""
+    plain = [Block(_traffic(found, width), rank=9), Block(_queues(found, width), rank=5)]
+    for kind, rank, least in (("worker", 4, 4), ("gateway", 2, 3)):
+        if rows := sorted(found.of(kind), key=SORTS[sort]):
+            lines = grid(_COLUMNS[kind], [_process_row(one, found.at_ms) for one in rows], width)
+            plain.append(Block(lines, rank, what=f"{kind}s", least=min(least, len(lines))))
+    last = []
+    for label, facts in (
+        ("models", _models(found)),
+        ("tools", _tools(found.of("worker"))),
+        ("replies", _outboxes(found)),
+        ("dead", _dead_letters(found)),
+    ):
+        if facts:  # without news they may be dropped: problems are listed above as well
+            news = any(span.style in (WARNING, WRONG) for one in facts for span in one.spans)
+            last.append(Block(flow(label, facts, width), rank=3 if news else 0))
+    last.append(Block(flow("redis", _redis(found), width), rank=6))
+    return [*plain, last[0], *(block._replace(spaced=False) for block in last[1:])]
+
+
+def render_problems(wrong: Sequence[Problem], width: int) -> list[Text]:
+    """Render problems in red."""
+    return [line for problem in wrong for line in wrapped(f"! {problem.text}", WRONG, width)]
+
+
+def summary(wrong: Sequence[Problem]) -> Text:
+    """Render the headline."""
+    if not wrong:
+        return Text("all is well", style="bold green")
+    count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
+    return Text(f"{count} wrong", style=WRONG)
+
+
+def _traffic(found: FleetSnapshot, width: int) -> list[Text]:
+    turns, totals = found.queues[0], aggregate(found.processes)
+    oldest = fact(
+        brief(turns.oldest_due_s),
+        _level(turns.oldest_due_s, WAIT_LIMITS_S["turns"]),
+        name="oldest waits",
+    )
+    waiting = [oldest, fact(f"{turns.due:,}", after="wait")]
+    people = waiting if turns.due else [fact("nobody", after="waits")]
+    rates = [
+        fact(_rate(totals.accepted_per_s), after="in"),
+        fact(_rate(totals.ended_per_s), after="ended"),
+        fact(_rate(totals.failed_per_s), WRONG if totals.failed_per_s else "", after="failed"),
+        fact(_rate(totals.refused_per_s), WARNING if totals.refused_per_s else "", after="refused"),
+    ]
+    times = [
+        _times("first text", totals.first_token),
+        _times("turn", totals.turn),
+        _times("answer", totals.answer),
+    ]
+    workers, gateways = found.of("worker"), found.of("gateway")
+    slots, busy = sum(one.slots for one in workers), sum(one.running for one in workers)
+    fleet = [
+        _process_count(workers, "worker"),
+        fact(f"{busy:,} of {slots:,}", WARNING if 0 < slots <= busy else "", after="slots"),
+        _process_count(gateways, "gateway"),
+        fact(f"{sum(map(_sockets, gateways)):,}", after="sockets"),
+    ]
+    versions = Counter(one.version for one in found.processes)
+    if len(versions) > 1:  # an update is running, or a process was forgotten
+        each = (f"{version} ({count})" for version, count in sorted(versions.items()))
+        fleet.append(fact(", ".join(each), WARNING, name="releases"))
+    return [
+        *flow("people", [*people, fact(f"{turns.running:,}", after="run")], width),
+        *flow("a second", rates, width),
+        *flow("p50/p95", times, width),
+        *flow("fleet", fleet, width),
+    ]
+
+
+def _queues(found: FleetSnapshot, width: int) -> list[Text]:
+    titles = {"queue": 9, "due": 9, "running": 8, "delayed": 6, "oldest waits": 9}
+    columns = [Column(title, keep, right=title != "queue") for title, keep in titles.items()]
+    rows = []
+    for one in found.queues:
+        oldest = Cell(brief(one.oldest_due_s), _level(one.oldest_due_s, WAIT_LIMITS_S[one.name]))
+        counts = (Cell(f"{count:,}") for count in (one.due, one.running, one.delayed))
+        rows.append([Cell(one.name), *counts, oldest if one.due else Cell("-")])
+    return grid(columns, rows, width)
+
+
 def _process_row(one: Presence, now_ms: int) -> list[Cell]:
     stats, details = one.stats, one.details
+    addresses = [value for name, value in details.items() if name.endswith(".address")]
     cells = {
         one.kind: Cell(one.name),
         "host": Cell(one.host),
@@ -143,32 +164,31 @@ def _process_row(one: Presence, now_ms: int) -> list[Cell]:
         "sockets": Cell(f"{_sockets(one):,}"),
         "up": Cell(" ".join(duration((now_ms - one.started_at) / 1000).split()[:2])),
         "version": Cell(one.version),
-        "address": Cell(next((value for name, value in details.items() if name.endswith(".address")), "")),
+        "address": Cell(addresses[0] if addresses else ""),
         "pid": Cell(str(one.pid)),
     }
     if one.slots:
-        cells["runs"] = Cell(f"{one.running} of {one.slots}", WARNING if one.slots <= one.running else "")
+        full = WARNING if one.slots <= one.running else ""
+        cells["runs"] = Cell(f"{one.running} of {one.slots}", full)
     if stats is not None:
-        cells["turns/s"], cells["in/s"] = Cell(_rate(stats.ended_per_s)), Cell(_rate(stats.accepted_per_s))
+        cells["turns/s"] = Cell(_rate(stats.ended_per_s))
+        cells["in/s"] = Cell(_rate(stats.accepted_per_s))
         cells["memory"] = Cell(size(stats.memory_bytes) if stats.memory_bytes else "")
-        cells["late"] = Cell(brief(stats.lag_s), _level(stats.lag_s, LAG_WARNING_S, LAG_LIMIT_S))
+        cells["late"] = Cell(brief(stats.lag_s), _level(stats.lag_s, LAG_LIMIT_S, LAG_WARNING_S))
     # The other columns are details, by their names.
-    return [cells.get(column.title, Cell(details.get(column.title, ""))) for column in _COLUMNS[one.kind]]
+    titles = [column.title for column in _COLUMNS[one.kind]]
+    return [cells.get(title, Cell(details.get(title, ""))) for title in titles]
 
 
-def _models(found: FleetSnapshot, width: int) -> list[Block]:
+def _models(found: FleetSnapshot) -> list[Text]:
     """Render the models that workers use, with the state of their provider routes."""
     routes = {way.route: way for way in found.provider_routes}
-    by_name = {model: routes.get(way) for one in found.of("worker") for model, way in one.provider_routes.items()}
-    usual = {one.details.get("model", "") for one in found.of("worker")} - {""}
-    states = {name: _route_state(by_name.get(name)) for name in sorted(usual | by_name.keys())}
-    return _facts("models", [fact(*state, name=name) for name, state in states.items()], width)
-
-
-def _facts(label: str, facts: Sequence[Text], width: int) -> list[Block]:
-    """Render facts, if any, as a block that may be dropped: problems are listed above as well."""
-    calm = not any(span.style in (WARNING, WRONG) for one in facts for span in one.spans)
-    return [Block(flow(label, facts, width), rank=0 if calm else 3)] if facts else []
+    by_name: dict[str, RouteReading | None] = {}
+    for one in found.of("worker"):
+        if usual := one.details.get("model", ""):
+            by_name.setdefault(usual, None)
+        by_name |= {model: routes.get(way) for model, way in one.provider_routes.items()}
+    return [fact(*_route_state(route), name=name) for name, route in sorted(by_name.items())]
 
 
 def _route_state(route: RouteReading | None) -> tuple[str, str]:
@@ -183,61 +203,62 @@ def _route_state(route: RouteReading | None) -> tuple[str, str]:
             return "open", ""
 
 
-def _tools(found: FleetSnapshot, width: int) -> list[Block]:
+def _tools(workers: Sequence[Presence]) -> list[Text]:
     """Render MCP servers as the workers report them."""
-    workers = found.of("worker")
-    seen = Counter(
-        (name.removeprefix("mcp."), state)
-        for one in workers
-        for name, state in one.details.items()
-        if name.startswith("mcp.")
-    )
+    details = (item for one in workers for item in one.details.items())
+    seen = Counter((name, state) for name, state in details if name.startswith("mcp."))
     facts = []
     for (name, state), count in sorted(seen.items()):
         text = state if count == len(workers) else f"{state} at {count} of {len(workers)}"
-        facts.append(fact(text, WARNING if state.startswith("away") else "", name=name))
-    return _facts("tools", facts, width)
+        style = WARNING if state.startswith("away") else ""
+        facts.append(fact(text, style, name=name.removeprefix("mcp.")))
+    return facts
 
 
-def _outboxes(found: FleetSnapshot, width: int) -> list[Block]:
+def _outboxes(found: FleetSnapshot) -> list[Text]:
     """Render undelivered replies by channel."""
     facts = []
     for one in found.outboxes:
-        text = f"{one.waiting:,} wait, the oldest {brief(one.oldest_s)}" if one.waiting else "nothing waits"
-        facts.append(fact(text, _level(one.oldest_s, OUTBOX_LIMIT_S / 6, OUTBOX_LIMIT_S), name=one.channel))
-    return _facts("replies", facts, width)
+        waiting = f"{one.waiting:,} wait, the oldest {brief(one.oldest_s)}"
+        text = waiting if one.waiting else "nothing waits"
+        facts.append(fact(text, _level(one.oldest_s, OUTBOX_LIMIT_S), name=one.channel))
+    return facts
 
 
-def _dead_letters(found: FleetSnapshot, width: int) -> list[Block]:
+def _dead_letters(found: FleetSnapshot) -> list[Text]:
     if not found.dead_letters:
-        return _facts("dead", [fact("no letters")], width)
-    facts = [fact(counted(found.dead_letters, "letter"), WARNING)]
-    if found.newest_letter is not None:
-        age_s = max(0, found.at_ms - found.newest_letter.at_ms) / 1000
-        facts.append(fact(f"{brief(age_s)} ago ({found.newest_letter.reason})", name="the newest"))
-    return _facts("dead", [*facts, fact("", after="`shoal dead list`")], width)
+        return [fact("no letters")]
+    facts, letter = [fact(counted(found.dead_letters, "letter"), WARNING)], found.newest_letter
+    if letter is not None:
+        age_s = max(0, found.at_ms - letter.at_ms) / 1000
+        facts.append(fact(f"{brief(age_s)} ago ({letter.reason})", name="the newest"))
+    return [*facts, fact("", after="`shoal dead list`")]
 
 
-def _redis(found: FleetSnapshot, width: int) -> list[Text]:
+def _redis(found: FleetSnapshot) -> list[Text]:
     facts = found.redis
-    used = "?" if facts.used_bytes is None else size(facts.used_bytes)
-    full = facts.limit_bytes and facts.used_bytes and facts.used_bytes > MEMORY_LIMIT * facts.limit_bytes
-    kept = {None: "persistence unknown", False: "not persistent"}.get(facts.append_only, f"fsync {facts.fsync or '?'}")
+    used, limit, appends = facts.used_bytes, facts.limit_bytes, facts.append_only
+    full = limit and used and used > MEMORY_LIMIT * limit
+    kept = f"fsync {facts.fsync or '?'}" if appends else "not persistent"
+    lost = appends is False or facts.writes_ok is False or facts.fsync not in (None, "always")
+    evicts = facts.policy not in (None, "noeviction")
     counts = (
         (facts.clients, "clients", ""),
         (facts.commands_per_s, "commands/s", ""),
         (facts.evicted_keys or None, "evicted", WRONG),
     )
-    lost = facts.append_only is False or facts.writes_ok is False or facts.fsync not in (None, "always")
-    shown = [
+    return [
         fact(f"{facts.product} {facts.version}"),
-        fact(used, WRONG if full else "", after=f"of {size(facts.limit_bytes)}" if facts.limit_bytes else "in use"),
-        fact(facts.policy or "policy unknown", WRONG if facts.policy not in (None, "noeviction") else ""),
-        fact(kept, WRONG if lost else ""),
-        *(fact(f"{number:,}", style, after=what) for number, what, style in counts if number is not None),
-        fact(brief(facts.ping_s), _level(facts.ping_s, 0.05, 0.25), name="answers in"),
+        fact(
+            "?" if used is None else size(used),
+            WRONG if full else "",
+            after=f"of {size(limit)}" if limit else "in use",
+        ),
+        fact(facts.policy or "policy unknown", WRONG if evicts else ""),
+        fact("persistence unknown" if appends is None else kept, WRONG if lost else ""),
+        *(fact(f"{count:,}", style, after=what) for count, what, style in counts if count is not None),
+        fact(brief(facts.ping_s), _level(facts.ping_s, 0.25, 0.05), name="answers in"),
     ]
-    return flow("redis", shown, width)
 
 
 def _times(name: str, times: DurationQuantiles) -> Text:
@@ -255,7 +276,8 @@ def _process_count(processes: Sequence[Presence], kind: str) -> Text:
 
 
 def _sockets(one: Presence) -> int:
-    return sum(int(value) for name, value in one.details.items() if name.endswith(".sockets") and value.isdigit())
+    counts = [value for name, value in one.details.items() if name.endswith(".sockets")]
+    return sum(int(count) for count in counts if count.isdigit())
 
 
 def _rate(per_s: float) -> str:
@@ -266,5 +288,7 @@ def _rate(per_s: float) -> str:
     return f"{per_s:.1f}" if per_s >= 0.05 else f"{per_s:.2f}"
 
 
-def _level(value: float, warning: float, wrong: float) -> str:
+def _level(value: float, wrong: float, warning: float | None = None) -> str:
+    """Return the style of a value. Without `warning` a sixth of `wrong` is worth a warning."""
+    warning = wrong / 6 if warning is None else warning
     return WRONG if value > wrong else WARNING if value > warning else ""

@@ -81,14 +81,16 @@ async def serve(settings: Settings) -> int:
     async def announce() -> None:
         # At this address a browser on this machine finds the page.
         host = settings.web.host
-        host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host  # noqa: S104 - compared, not listened on
+        if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not listened on
+            host = "127.0.0.1"
         await _answers(host, port)
         fragment = f"#token={token}" if token else ""
-        terminal.announce(f"Shoal is ready: http://{f'[{host}]' if ':' in host else host}:{port}/{fragment}")
+        shown = f"[{host}]" if ":" in host else host
+        terminal.announce(f"Shoal is ready: http://{shown}:{port}/{fragment}")
         if settings.model.name == "demo":
             terminal.announce(
-                "The built-in demo model answers. For a real one set SHOAL_MODEL__NAME (anthropic/..., openai/...) "
-                "and SHOAL_MODEL__API_KEY, and start again."
+                "The built-in demo model answers. For a real one set SHOAL_MODEL__NAME "
+                "(anthropic/..., openai/...) and SHOAL_MODEL__API_KEY, and start again."
             )
 
     terminal.say("shoal", f"starting; data is in {str(settings.data.dir)!r}, Ctrl-C stops")
@@ -103,7 +105,8 @@ def _page_port(settings: Settings) -> int:
     try:
         return _free_port(host, port)
     except socket.gaierror as exc:
-        raise SettingsError(f"web.host is {host!r}, which is no address here: {exc.strerror}; try 127.0.0.1") from None
+        why = f"which is no address here: {exc.strerror}; try 127.0.0.1"
+        raise SettingsError(f"web.host is {host!r}, {why}") from None
     except OSError as exc:
         what = "is taken" if exc.errno == errno.EADDRINUSE else f"cannot be used ({exc.strerror})"
         raise SettingsError(
@@ -166,7 +169,8 @@ def _procfile() -> list[tuple[str, list[str]]]:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as exc:
-        raise SettingsError(f"{str(file)!r} cannot be read: {exc.strerror}; run this in Shoal's folder") from None
+        why = f"cannot be read: {exc.strerror}; run this in Shoal's folder"
+        raise SettingsError(f"{str(file)!r} {why}") from None
     processes = []
     for line in lines:
         name, colon, text = line.partition(":")

@@ -79,7 +79,8 @@ class Reaper:
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # without it we only lose the clean-up after our own violent death
+        # Without it only the clean-up after our own violent death is lost.
+        with contextlib.suppress(OSError):
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
 
@@ -146,7 +147,8 @@ class Child:
             if self._stopping.is_set():
                 return
             if code == _EXIT_SETTINGS:
-                self.say("shoal", f"{self.name} cannot start with these settings; what is wrong stands above")
+                why = "cannot start with these settings; what is wrong stands above"
+                self.say("shoal", f"{self.name} {why}")
                 self.hopeless = True
                 self.stop_all.set()
                 return
@@ -163,7 +165,8 @@ class Child:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the terminal reaches the supervisor alone, which knows the order
+            # Ctrl-C in the terminal reaches the supervisor alone, which knows the order.
+            start_new_session=True,
         )
         self.reaper.watch(self.step, process.pid)
         if self._stopping.is_set():  # stop() came while it was being started
@@ -190,7 +193,7 @@ class Child:
             self.say(self.name, rest.decode(errors="replace"))
 
     def _signal(self, sig: signal.Signals) -> None:
-        """Send SIGTERM to the process, whose own children are its to end, or SIGKILL to its group."""
+        """Send SIGTERM to the process, which ends its own children, or SIGKILL to its group."""
         process = self._process
         if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -223,7 +226,8 @@ class Supervisor:
                     child.start()
                 beside.append(asyncio.create_task(ready()))
             await stop.wait()
-            self.terminal.say("shoal", "stopping; what runs is finished or handed over (Ctrl-C again ends it now)")
+            fate = "what runs is finished or handed over (Ctrl-C again ends it now)"
+            self.terminal.say("shoal", f"stopping; {fate}")
         finally:
             await cancel_all(beside)
             await self._end()
@@ -255,7 +259,8 @@ class Supervisor:
             if pid is not None:
                 self.reaper.forget(pid)
             wait_s = backoff.after(loop.time() - started)
-            self.terminal.say("shoal", f"valkey ended; it starts again in {wait_s:.1f} s with the data it had")
+            again = f"it starts again in {wait_s:.1f} s with the data it had"
+            self.terminal.say("shoal", f"valkey ended; {again}")
             await asyncio.sleep(wait_s)
             try:
                 await asyncio.to_thread(valkey.start)
