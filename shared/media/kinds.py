@@ -159,8 +159,7 @@ def zip_parts(data: bytes) -> frozenset[bytes]:
 
 
 def _entries(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield name, packed and unpacked size, and flags of each part, from the directory at the
-    end of the archive."""
+    """Yield name, packed and unpacked size, and flags of each part, by the archive's directory."""
     end = data.rfind(_END, max(0, len(data) - _END_BYTES - _COMMENT_BYTES))
     try:
         if end < 0:

@@ -134,8 +134,7 @@ def _word_texts(file: BinaryIO) -> Iterator[str]:
 
 
 def _sheet_texts(file: BinaryIO) -> Iterator[str]:
-    """Yield one line a row, cells separated by tabs: saved values, not formulas. Empty rows are
-    left out."""
+    """Yield one line a row, cells separated by tabs: saved values, no formulas, no empty rows."""
     import openpyxl  # type: ignore[import-untyped]
 
     book = openpyxl.load_workbook(file, read_only=True, data_only=True)

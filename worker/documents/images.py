@@ -46,9 +46,8 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
 
 
 def picture_in(path: str, data: bytes) -> Image:
-    """Return a file of the workspace as a picture. Raises ToolFailed, `file refused: <reason>`,
-    when it cannot be shown to a model: another kind, too big, or too many pixels claimed in its
-    header."""
+    """Return a file of the workspace as a picture. Raises ToolFailed, `file refused: <reason>`, for
+    another kind, one that is too big, or one that claims too many pixels."""
     kind = image_kind(data)
     if kind is None:
         raise _refuse_file(path, "it is none of PNG, JPEG, GIF and WebP")
@@ -66,8 +65,7 @@ def picture_in(path: str, data: bytes) -> Image:
 
 
 def entry_text(content: str, images: Sequence[Image], notes: Sequence[str]) -> str:
-    """Return the text of a message for its UserEntry: the written text, a mark for each picture,
-    the notes."""
+    """Return the text of a message for its UserEntry, with marks of pictures, and the notes."""
     marks = "\n".join([*map(image_mark, images), *notes])
     return "\n\n".join(part for part in (content, marks) if part)
 

@@ -1,5 +1,4 @@
-"""Documents and web pages as text. Each is parsed in a process of its own, which gets none of our
-secrets."""
+"""Documents and pages as text, each parsed in a process of its own, which gets no secrets."""
 
 from __future__ import annotations
 
@@ -175,8 +174,7 @@ class DocumentPageReader:
 
 
 def decode_body(response: WebResponse) -> str:
-    """Decode the body by the charset of the header, else of the page itself, else as UTF-8. Never
-    fails."""
+    """Decode a body by the charset of its header, of the page, or as UTF-8. Never fails."""
     names = [response.charset]
     if response.type in HTML_TYPES and (found := _META.search(response.body[:_META_BYTES])):
         names.append(found[1].decode())

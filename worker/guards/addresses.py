@@ -141,9 +141,8 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
 
 
 def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> None:
-    """Raise ToolFailed if this address of `host` must not be connected to. The text names the
-    address only if the URL did: the model must not learn how names resolve inside the operator's
-    network."""
+    """Raise ToolFailed if this address of `host` must not be connected to. The text names it only
+    if the URL did: a model must not learn how names resolve in the operator's network."""
     kind = network_kind(address)
     if kind is None and (port in policy.ports or _is_allowed(address, host, port, policy)):
         return

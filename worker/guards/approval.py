@@ -46,9 +46,8 @@ class ApprovalPolicy:
         self._network = settings.tools.exec_network
 
     def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> ApprovalNeed:
-        """Return what a call of tool `name` needs. `untrusted` means that the turn has read text
-        that strangers may have written. A tool that does not exist (`safety` None) needs nothing:
-        it does nothing."""
+        """Return what a call of tool `name` needs; nothing if `safety` is None: no such tool.
+        `untrusted` means that the turn has read text that strangers may have written."""
         settings = self.settings
         by_name = any(fnmatchcase(name, pattern) for pattern in settings.tools)
         # Without network access a command stays in its sandbox and in the chat's own workspace.

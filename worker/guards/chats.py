@@ -30,8 +30,7 @@ _WEB: Final = re.compile(r"([^/]+)/[A-Za-z0-9_-]{1,64}")
 
 
 class ChatPolicy:
-    """Decides about targets. `also` are patterns of sessions that the operator lets every chat
-    write to."""
+    """Decides about targets. `also` are patterns of sessions that every chat may write to."""
 
     def __init__(self, also: Sequence[str] = ()) -> None:
         self._also = tuple(also)

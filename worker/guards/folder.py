@@ -88,8 +88,7 @@ class SessionFolder:
                 _replace_file(stop, at, parts[-1], data, self._access.file | kept)
 
     def list_entries(self, stop: StopSignal) -> list[FileEntry]:
-        """Return the readable files, and the folders (with a final `/`), without hidden ones. Empty
-        if the folder does not exist."""
+        """Return readable files and folders (with a final `/`), none hidden; empty without any."""
         entries = []
         with contextlib.suppress(FileNotFoundError), self._open_folder() as top:
             for found in self._walk_entries(stop, top, _is_hidden):
@@ -102,8 +101,7 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def open_locked(self, stop: StopSignal) -> Iterator[int]:
-        """Yield the handle of the folder while holding its lock. Raises FileNotFoundError if it was
-        never created, and OSError."""
+        """Yield the folder's handle under its lock. Raises OSError, FileNotFoundError if none."""
         os.stat(self.path, follow_symlinks=False)
         with self._hold_lock(stop), self._open_folder() as top:
             yield top
@@ -118,8 +116,7 @@ class SessionFolder:
 
     @contextlib.contextmanager
     def _open_folder(self, *, make: bool = False) -> Iterator[int]:
-        """Yield the handle of the folder. Links on the operator's path to the root are followed,
-        below it none are."""
+        """Yield the folder's handle. Links are followed on the operator's path to it alone."""
         if make:
             self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
         root = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
@@ -152,8 +149,7 @@ class SessionFolder:
             stop.wait(_LOCK_WAIT_S)
 
     def _free_quota(self, stop: StopSignal, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
-        """Delete results of tools that have expired, then the oldest ones until the new file fits.
-        Raises ToolFailed if it still does not."""
+        """Delete expired results, then the oldest, until the new file fits. Raises ToolFailed."""
         results: list[openat.TreeEntry] = []
         used_bytes, files = more_bytes, more_files
         now = time.time()

@@ -9,8 +9,7 @@ import msgspec
 
 
 class WebRequest(msgspec.Struct, frozen=True):
-    """A request without its URL, and its limits: size of the body after decompression, time to
-    connect, and time without a byte."""
+    """A request without its URL, and its limits: unpacked body, connect, time without a byte."""
 
     types: Collection[str]
     method: str

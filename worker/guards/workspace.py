@@ -117,8 +117,7 @@ class Workspace:
         await self._run(path, self._folder.write_file, parts, data, was)
 
     async def list_entries(self) -> Sequence[FileEntry]:
-        """Return files, and folders with a final `/`, in any order; without hidden files, links and
-        other special files."""
+        """Return files, and folders with a final `/`, in any order; no hidden and special ones."""
         return await self._run(".", self._folder.list_entries)
 
     async def measure(self) -> WorkspaceUsage:

@@ -49,8 +49,7 @@ class McpSession:
         return tuple(found)
 
     async def _list_page(self, cursor: str | None, limit: int) -> tuple[list[ListedTool], str | None]:
-        """Return one page of tools and the next cursor. Tools are cut to size here, so that a page
-        of megabytes is gone before the next one is requested."""
+        """Return a page of tools and the next cursor. Tools are cut to size at once."""
         params = mcp_types.PaginatedRequestParams(cursor=cursor) if cursor else None
         with self.map_errors():
             try:

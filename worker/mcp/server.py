@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -21,16 +22,10 @@ from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, Serv
 if TYPE_CHECKING:
     from worker.mcp.connection import McpSession
 
-OnChange = Callable[[], None]
-OnLine = Callable[[str], None]
-Connect = Callable[[McpServerSettings, OnChange, OnLine], "AbstractAsyncContextManager[McpSession]"]
-"""Open a session with these settings. OnChange is called when the session ends or its list of
-tools changes, OnLine with each line that the server writes to its stderr."""
-
+# Interval at which the list of tools is requested: not every server reports changes.
 RELIST_S: Final = 300.0
-"""Interval at which the list of tools is requested: not every server reports changes."""
+# Shortest time between two attempts to connect, and between two requests for the list.
 MIN_INTERVAL_S: Final = 0.5
-"""Shortest time between two attempts to connect, and between two requests for the list."""
 WAITS_S: Final = (0.5, 30.0)  # first and longest wait between attempts to connect
 STEADY_S: Final = 10.0  # a session that lived this long was a good one, and resets the waits
 RECONNECT_S: Final = 10.0  # time that a call waits for a session
@@ -46,25 +41,15 @@ class McpServer:
     call cuts a wait short. The library's cancel scopes must be left in the task that entered them,
     so the whole session lives in the task of `run()`, while the tasks of turns make the calls."""
 
-    def __init__(
-        self,
-        name: str,
-        settings: McpServerSettings,
-        *,
-        load_connect: Callable[[], Awaitable[Connect]],
-        on_change: Callable[[], None],
-        min_interval_s: float = MIN_INTERVAL_S,
-    ) -> None:
+    def __init__(self, name: str, settings: McpServerSettings, on_change: Callable[[], None]) -> None:
         self.name = name
         self.settings = settings
+        # Set when the first attempt to connect is over, or a turn has waited for it.
         self.first_try_done = asyncio.Event()
-        """Set when the first attempt to connect is over, or a turn has waited for it."""
+        # The last known tools. They stay while the server is unavailable, so that the prompt of the
+        # model does not change.
         self.listed: tuple[ListedTool, ...] = ()
-        """The last known tools. They stay while the server is unavailable, so that the prompt of
-        the model does not change."""
-        self._load_connect = load_connect
         self._on_change = on_change
-        self._min_interval_s = min_interval_s
         self._connection: McpSession | None = None
         self._why = "connecting"
         self._disconnect_logged = False
@@ -94,8 +79,8 @@ class McpServer:
                 backoff.reset()
             self._on_disconnected(why)
             wait_s = next(backoff)
-            await asyncio.sleep(min(wait_s, self._min_interval_s))
-            await event_within(self._connection_wanted, wait_s - self._min_interval_s)
+            await asyncio.sleep(min(wait_s, MIN_INTERVAL_S))
+            await event_within(self._connection_wanted, wait_s - MIN_INTERVAL_S)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         """Call one of its tools. Raises ToolFailed with a text for the model."""
@@ -137,11 +122,12 @@ class McpServer:
         self._trying = True
         self._connection_wanted.clear()
         try:
-            connect = await self._load_connect()
+            # In a thread: importing the library takes most of a second.
+            library = await asyncio.to_thread(import_module, "worker.mcp.connection")
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(limit_s):
-                    session = connect(self.settings, self._list_changed.set, self._on_stderr_line)
-                    connection = await stack.enter_async_context(session)
+                    session = library.connect(self.settings, self._list_changed.set, self._on_stderr_line)
+                    connection: McpSession = await stack.enter_async_context(session)
                     self._update_tools(await connection.tools())
                 self._on_connected(connection)
                 try:
@@ -164,7 +150,7 @@ class McpServer:
                 return
             async with asyncio.timeout(self.settings.connect_s):
                 self._update_tools(await connection.tools())
-            await asyncio.sleep(self._min_interval_s)
+            await asyncio.sleep(MIN_INTERVAL_S)
 
     def _update_tools(self, listed: tuple[ListedTool, ...]) -> None:
         allowed = self.settings.tools

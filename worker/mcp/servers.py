@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import Context
-from importlib import import_module
 from typing import Final
 
 from shared.log import logger
@@ -13,7 +12,7 @@ from shared.settings import McpServerSettings
 from shared.tasks import cancel_all, event_within
 from worker.agent.tools.tool import Tool, Toolbox
 from worker.documents.untrusted import one_line
-from worker.mcp.server import Connect, McpServer
+from worker.mcp.server import McpServer
 from worker.mcp.tool import McpTool
 from worker.mcp.wire import TOOLS_OFFERED, tool_name
 
@@ -33,16 +32,11 @@ class McpServers:
         settings: Mapping[str, McpServerSettings],
         *,
         reserved_names: Collection[str] = (),
-        load_connect: Callable[[], Connect] | None = None,
         first_list_s: float = FIRST_LIST_S,
     ) -> None:
         self._reserved_names = frozenset(reserved_names)
-        self._load_connect = load_connect or _load_connect
         self._first_list_s = first_list_s
-        self._servers = tuple(
-            McpServer(name, one, load_connect=self._load_in_thread, on_change=self._discard_tools)
-            for name, one in sorted(settings.items())
-        )
+        self._servers = tuple(McpServer(name, one, self._discard_tools) for name, one in sorted(settings.items()))
         self._tasks: list[asyncio.Task[None]] = []
         self._tools: tuple[Tool, ...] | None = None
         self._refused: set[tuple[str, str]] = set()
@@ -50,8 +44,7 @@ class McpServers:
     def start(self) -> None:
         """Connect in the background. Calling it again does nothing."""
         if not self._tasks:
-            # An empty context: these tasks outlive the turn that starts them, and are not in its
-            # trace.
+            # An empty context: these tasks outlive the turn that starts them and its trace.
             self._tasks = [
                 asyncio.create_task(one.run(), name=f"mcp {one.name}", context=Context()) for one in self._servers
             ]
@@ -112,9 +105,6 @@ class McpServers:
             self._refused.add((server, tool))
             log.warning("mcp tool refused", server=server, tool=one_line(tool, 64), why=why)
 
-    async def _load_in_thread(self) -> Connect:
-        return await asyncio.to_thread(self._load_connect)  # importing the library takes most of a second
-
 
 class Toolboxes:
     """The current toolbox: `base` and the tools of servers. `make` builds a new one only when a
@@ -138,8 +128,3 @@ class Toolboxes:
         if found is not self._found:
             self._found, self._box = found, self._make((*self._base, *found))
         return self._box
-
-
-def _load_connect() -> Connect:
-    connect: Connect = import_module("worker.mcp.connection").connect
-    return connect

@@ -60,8 +60,7 @@ class CallResult(Struct, frozen=True):
 
 
 class ServerGone(Exception):
-    """The connection ended before the reply came. `unsent` means that the server certainly has not
-    started the call, so that it may be sent again."""
+    """The connection ended before the reply. `unsent`: the call certainly has not started."""
 
     def __init__(self, *, unsent: bool = False) -> None:
         super().__init__("the connection ended")

@@ -15,7 +15,7 @@ import platform
 import shutil
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,7 @@ _TRIAL_LIMITS: Final = CommandLimits(wall_s=10.0)
 
 class Bubblewrap:
     """Runs commands with one `bwrap` program. `proc` says whether a new /proc can be mounted,
-    `switches_uid` whether a worker that is root reaches the workspace through a UidSwitch."""
+    `switches_uid` whether a worker that is root reaches the workspace by a switch of users."""
 
     tier: Final = "bubblewrap"
 
@@ -68,11 +68,12 @@ class Bubblewrap:
 
     async def start_empty(self) -> Finished:
         """Start a command that does nothing, to see whether the isolation works."""
-        options = [*self._isolation(network=False), "--remount-ro", "/", "--"]
+        isolation = layout.isolation_options(proc=self._proc, network=False)
+        argv = layout.limited_argv(("/bin/true",), _TRIAL_LIMITS)
+        options = [*isolation, "--remount-ro", "/", "--", *argv]
         with _memory_file(b"") as stdin:
-            argv = [*options, *layout.limited_argv(("/bin/true",), _TRIAL_LIMITS)]
-            switch = self._plan_switch("/usr")
-            return await self._start_bubblewrap(_TRIAL_LIMITS, argv, switch, stdin=stdin, fds=())
+            start = self._plan_start("/usr")
+            return await BubblewrapProcess(_TRIAL_LIMITS).run(start, options, stdin)
 
     async def run(self, command: SandboxCommand) -> Finished:
         """See Sandbox."""
@@ -109,11 +110,12 @@ class Bubblewrap:
             fds.append(held.enter_context(_memory_file(content)))
             return str(fds[-1])
 
-        options = self._isolation(network=command.network)
+        options = layout.isolation_options(proc=self._proc, network=command.network)
         for path, content in layout.GENERATED_FILES.items():
             options += ["--perms", "0444", "--ro-bind-data", data(content), path]
-        if switch := self._plan_switch(command.folder):
-            options += ["--bind", switch.workspace, WORKSPACE]
+        start = self._plan_start(command.folder)
+        if start.workspace:
+            options += ["--bind", start.workspace, WORKSPACE]
         else:
             options += ["--bind-fd", str(top), WORKSPACE]
             fds.append(top)
@@ -130,29 +132,12 @@ class Bubblewrap:
                 options += ["--seccomp", data(blocked)]
         options += ["--", *layout.limited_argv(command.what, command.limits)]
         stdin = held.enter_context(_memory_file(command.stdin))
-        return await self._start_bubblewrap(command.limits, options, switch, stdin=stdin, fds=fds)
+        return await BubblewrapProcess(command.limits).run(start, options, stdin, fds)
 
-    def _isolation(self, *, network: bool) -> list[str]:
-        mounts = layout.mount_options(proc=self._proc, network=network)
-        return [*layout.isolation_options(network=network), *mounts]
-
-    def _plan_switch(self, folder: str) -> layout.UidSwitch | None:
-        if self._user is None or not self._switches_uid:
-            return None
-        return layout.plan_uid_switch(self._program, folder, self._user)
-
-    async def _start_bubblewrap(
-        self,
-        limits: CommandLimits,
-        options: Sequence[str],
-        switch: layout.UidSwitch | None,
-        *,
-        stdin: int,
-        fds: Sequence[int],
-    ) -> Finished:
-        # A switch must start as root: it gives root up itself, before it becomes bubblewrap.
-        program, user = (switch.argv, None) if switch else ((str(self._program.path),), self._user)
-        return await BubblewrapProcess(limits).run(program, options, stdin=stdin, fds=fds, user=user)
+    def _plan_start(self, folder: str) -> layout.BubblewrapStart:
+        if self._user is not None and self._switches_uid:
+            return layout.plan_uid_switch(self._program, folder, self._user)
+        return layout.BubblewrapStart((str(self._program.path),), user=self._user)
 
     def _prepare_workspace(self, top: int, shown: dict[str, bytes]) -> None:
         """Create empty files for shown files to cover, and give all to the command's user."""

@@ -13,7 +13,7 @@ from io import FileIO
 from typing import Final
 
 from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
-from worker.sandbox.layout import OWN_PROCESSES, PATH, SandboxUser
+from worker.sandbox.layout import OWN_PROCESSES, PATH, BubblewrapStart, SandboxUser
 from worker.sandbox.processes import usage_below
 
 # Interval at which memory and processes are measured.
@@ -36,13 +36,7 @@ class BubblewrapProcess:
         self._ending: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
 
     async def run(
-        self,
-        program: Sequence[str],
-        options: Sequence[str],
-        *,
-        stdin: int,
-        fds: Sequence[int],
-        user: SandboxUser | None,
+        self, start: BubblewrapStart, options: Sequence[str], stdin: int, fds: Sequence[int] = ()
     ) -> Finished:
         """Run it to its end. Raises SandboxBroken without an isolation; then nothing was run."""
         loop = asyncio.get_running_loop()
@@ -54,8 +48,8 @@ class BubblewrapProcess:
             self._output_fd = output.fileno()
             ours = ("--json-status-fd", str(to_status.fileno()), "--block-fd", str(gate.fileno()))
             kept = [*fds, to_status.fileno(), gate.fileno()]
-            argv = [*program, *ours, *options]
-            child = _start_process(argv, stdin, to_output.fileno(), kept, user)
+            argv = [*start.argv, *ours, *options]
+            child = _start_process(argv, stdin, to_output.fileno(), kept, start.user)
             # Our copies of the child's ends: kept open, they would hide the end of its output.
             for end in (to_output, to_status, gate):
                 end.close()
@@ -184,7 +178,7 @@ def _start_process(
             stdout=output,
             stderr=output,
             pass_fds=fds,
-            env={"PATH": PATH},  # for the programs of a UidSwitch; the command gets none of it
+            env={"PATH": PATH},  # for a switch of users; the command gets none of it
             cwd="/",
             start_new_session=True,
             user=None if user is None else user.uid,

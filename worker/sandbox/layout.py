@@ -60,18 +60,20 @@ GENERATED_FILES: Final[Mapping[str, bytes]] = {f"/etc/{name}": text.encode() for
 """Files of /etc that are written for the command, by path."""
 
 
-def isolation_options(*, network: bool) -> list[str]:
-    """Return the options that isolate everything that can be isolated."""
+def isolation_options(*, proc: bool, network: bool) -> list[str]:
+    """Return the options that isolate all that can be isolated, and those for all mounts but the
+    workspace and the generated files."""
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *(["--share-net"] if network else []),
         *("--cap-drop", "ALL", "--clearenv", "--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox"),
+        *_mount_options(proc=proc, network=network),
     ]
 
 
-def mount_options(*, proc: bool, network: bool) -> Iterator[str]:
-    """Yield the mounts but the workspace and generated files. Without `proc` /proc is empty: where
-    the machine's own is masked, as in a container, the kernel lets no new one be mounted."""
+def _mount_options(*, proc: bool, network: bool) -> Iterator[str]:
+    """Yield the mounts. Without `proc` /proc is empty: where the machine's own is masked, as in a
+    container, the kernel lets no new one be mounted."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _TOP:
         path = Path("/", name)
@@ -128,22 +130,24 @@ class BubblewrapProgram(msgspec.Struct, frozen=True):
     top: Path | None = None
 
 
-class UidSwitch(msgspec.Struct, frozen=True):
-    """The start of bubblewrap as another user: `argv`, to which its options are appended, and the
-    path of the workspace in that mount namespace."""
+class BubblewrapStart(msgspec.Struct, frozen=True):
+    """The start of bubblewrap: `argv`, to which its options are appended, and the user to start as
+    (None: this one). As another user, `workspace` is its path in that mount namespace."""
 
     argv: tuple[str, ...]
-    workspace: str
+    workspace: str = ""
+    user: SandboxUser | None = None
 
 
-def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) -> UidSwitch:
-    """Plan the start. Raises SandboxBroken if there is no folder to bind at."""
+def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) -> BubblewrapStart:
+    """Plan a start by root, which is given up before it becomes bubblewrap. Raises SandboxBroken if
+    there is no folder to bind at."""
     path, top = program.path, program.top
     bind_folder = _find_bind_folder([folder, *([] if top is None else [str(top)])])
     program_path = str(path) if top is None else f"{bind_folder}/program/{path.relative_to(top)}"
     shell = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", "\n".join(_SHELL_LINES), "sh")
     arguments = (bind_folder, folder, "" if top is None else str(top), str(user.uid), str(user.gid), program_path)
-    return UidSwitch((*shell, *arguments), f"{bind_folder}/workspace")
+    return BubblewrapStart((*shell, *arguments), f"{bind_folder}/workspace")
 
 
 def _find_bind_folder(sources: Sequence[str]) -> str:

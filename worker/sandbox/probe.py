@@ -134,9 +134,8 @@ async def choose_sandbox(settings: Settings, tiers: Sequence[tuple[str, OpenTier
 
 
 async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_ONLY) -> None:
-    """Run commands next to a canary, the way two sessions lie next to each other. Raises
-    SandboxBroken unless they ran, could neither read nor write the canary, and were killed in
-    time."""
+    """Run commands next to a canary, as two sessions lie next to each other. Raises SandboxBroken
+    unless they ran, could neither read nor write the canary, and were killed in time."""
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
     try:

@@ -73,9 +73,8 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def kill_descendants() -> dict[int, int]:
-    """Kill everything below this process and wait; return the wait statuses of its children. All
-    are stopped before any is killed: a stopped process cannot fork, and no fork bomb outruns the
-    kill."""
+    """Kill everything below this process and wait; return the wait statuses of its children. First
+    all are stopped: a stopped process cannot fork, so no fork bomb outruns the kill."""
     me = os.getpid()
     stopped: set[int] = set()
     while fresh := _signal_all(me, signal.SIGSTOP, but=stopped):
@@ -146,8 +145,7 @@ def _stat_fields(pid: int) -> list[bytes]:
 
 
 def _unlinked_files(pid: int) -> dict[tuple[int, int], int]:
-    """Return the size of each open regular file without a name, by device and inode: two processes
-    that share one count it once."""
+    """Return the sizes of open files without a name, by device and inode: each counts once."""
     found: dict[tuple[int, int], int] = {}
     with contextlib.suppress(OSError):  # the process has ended
         for name in os.listdir(f"/proc/{pid}/fd"):

@@ -13,7 +13,7 @@ import errno
 import platform
 import struct
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from worker.sandbox.processes import NO_NEW_PRIVILEGES, SECCOMP, prctl
 
@@ -29,6 +29,9 @@ _AF_UNIX, _SOCK_STREAM, _SOCK_TYPES = 1, 1, 0xF
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
 
 
+T = TypeVar("T")
+
+
 class Arch(NamedTuple):
     """An architecture: its audit number, and its column in the tables."""
 
@@ -38,7 +41,13 @@ class Arch(NamedTuple):
 
 ARCHES: Final = {"x86_64": Arch(0xC000003E, 0), "aarch64": Arch(0xC00000B7, 1)}
 
-_REFUSED_ROWS: Final[tuple[dict[str, tuple[int | None, int | None]], ...]] = (
+
+def _table(*rows: dict[str, T]) -> dict[str, T]:
+    return {name: numbers for row in rows for name, numbers in row.items()}
+
+
+# Name -> number on x86_64 and on aarch64; None where there is no such call.
+REFUSED: Final[dict[str, tuple[int | None, int | None]]] = _table(
     # network: also what a half of a pair could still be turned into
     {"socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201)},
     {"accept": (43, 202), "accept4": (288, 242)},
@@ -80,28 +89,16 @@ _REFUSED_ROWS: Final[tuple[dict[str, tuple[int | None, int | None]], ...]] = (
     {"iopl": (172, None), "ioperm": (173, None), "uselib": (134, None)},
     {"lsm_set_self_attr": (460, 460)},
 )
-REFUSED: Final = {name: numbers for row in _REFUSED_ROWS for name, numbers in row.items()}
-"""Name -> number on x86_64 and on aarch64; None where there is no such call."""
-
 # Refused where Landlock does not keep signals inside: the filter sees a pid, and not whose it is.
-SIGNALS: Final = {
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-}
-
-CONDITIONAL: Final = {
-    "kill": (62, 129),
-    "clone": (56, 220),
-    "clone3": (435, 435),
-    "socketpair": (53, 199),
-    "prlimit64": (302, 261),
-    "sched_setaffinity": (203, 122),
-    "setpriority": (141, 140),
-    "ioctl": (16, 29),
-    "personality": (135, 92),
-}
+SIGNALS: Final = _table(
+    {"tkill": (200, 130), "tgkill": (234, 131)},
+    {"rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)},
+)
+CONDITIONAL: Final = _table(
+    {"kill": (62, 129), "clone": (56, 220), "clone3": (435, 435), "socketpair": (53, 199)},
+    {"prlimit64": (302, 261), "sched_setaffinity": (203, 122), "setpriority": (141, 140)},
+    {"ioctl": (16, 29), "personality": (135, 92)},
+)
 
 _PRIO_PROCESS: Final = 0
 _PERSONALITY_ASK: Final = 0xFFFFFFFF

@@ -68,10 +68,9 @@ class SpawnTool:
     safety: Safety = "idempotent"
     concurrent = True
 
-    def __init__(self, children: AwaitedSubagents, *, wait_s: float = WAIT_S, per_turn: int = PER_TURN) -> None:
+    def __init__(self, children: AwaitedSubagents, *, wait_s: float = WAIT_S) -> None:
         self._children = children
         self._wait_s = wait_s
-        self._per_turn = per_turn
         # The tool ends its wait itself, well before this limit. If it were cut off while Redis is
         # unreachable, the subagent would stay marked as waited for, and its result would be lost.
         self.timeout_s = wait_s + 600.0
@@ -93,7 +92,7 @@ class SpawnTool:
             traceparent=current_traceparent(),
         )
         try:
-            await context.effects.carry_out(SpawnEffect(task=task, per_turn=self._per_turn))
+            await context.effects.carry_out(SpawnEffect(task=task, per_turn=PER_TURN))
         except BadInput as exc:
             why = f"{exc.message}, so [{task.label}] was not started"
             raise ToolFailed(f"{why}. Do it yourself, or when others have ended") from None

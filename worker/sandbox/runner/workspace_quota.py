@@ -60,8 +60,7 @@ def reopen_workspace(workspace: int) -> None:
 
 def _reopen_entry(at: int, name: str, bits: int, group: int) -> bool:
     """Reopen one entry; return whether it is a folder. It works on an O_PATH handle: a subagent's
-    command may run in the workspace, and could replace the name by a link between the check and the
-    chmod."""
+    command could replace the name by a link between the check and the chmod."""
     try:
         handle = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     except OSError:

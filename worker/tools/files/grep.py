@@ -85,9 +85,8 @@ async def _files_to_search(context: ToolContext, path: str | None) -> tuple[Sequ
 async def _search_files(
     context: ToolContext, names: Sequence[str], terms: Sequence[str], *, must: bool
 ) -> tuple[list[str], int]:
-    """Return matches, and the number of files searched before there were enough or the time was
-    over. Only one file is held in memory at a time. With `must`, a file that cannot be read is an
-    error."""
+    """Return matches, and the number of files searched until there were enough or the time was
+    over, holding one file at a time. With `must`, a file that cannot be read is an error."""
     hits: list[str] = []
     until = context.clock.monotonic() + SEARCH_S
     for searched, name in enumerate(names):
