@@ -1,7 +1,5 @@
-"""`python -m gateway [channel ...]`: run these channels (default: web and every chat platform that is on).
-
-With `--check` their settings are checked, and nothing is run.
-"""
+"""`python -m gateway [channel ...]`: run these channels, without any the web chat and every platform
+that is on; with `--check` check their settings instead."""
 
 from __future__ import annotations
 

@@ -86,7 +86,8 @@ async def _run(
     problems: list[str] = []
     try:
         async with asyncio.TaskGroup() as group:
-            listening = [group.create_task(channel.listen(ingress, stop), name=channel.name) for channel in channels]
+            start = group.create_task
+            listening = [start(each.listen(ingress, stop), name=each.name) for each in channels]
             listening.append(group.create_task(hooks.run(), name="hooks"))
             chores = [group.create_task(watch.run()), group.create_task(announcer.run())]
             await asyncio.wait(listening)

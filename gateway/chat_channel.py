@@ -43,9 +43,11 @@ class ChatChannel:
         table = settings.channels.get(name)
         if table is None:
             raise SettingsError(f"there is no [channels.{name}] in the settings; write it, or leave the channel out")
-        made = make_platform(PlatformContext(name=name, table=table, settings=settings, cursor=self._cursor))
-        self._platform, self._rules = made.platform, made.rules
-        self.name, self.abilities, self.run_mode = name, made.platform.abilities, made.platform.run_mode
+        context = PlatformContext(name=name, table=table, settings=settings, cursor=self._cursor)
+        made = make_platform(context)
+        self._platform = platform = made.platform
+        self._rules = made.rules
+        self.name, self.abilities, self.run_mode = name, platform.abilities, platform.run_mode
         self._egress: Egress | None = None
         self._listening: PlatformListener | None = None
         self._state = ChannelState(name)

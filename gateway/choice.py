@@ -66,7 +66,8 @@ async def problems_of(names: Sequence[str], settings: Settings) -> list[str]:
 
 
 def _on(settings: Settings) -> list[str]:
-    return [name for name, table in settings.channels.items() if name not in READ_BY_PEOPLE and is_on(table)]
+    tables = settings.channels
+    return [name for name in tables if name not in READ_BY_PEOPLE and is_on(tables[name])]
 
 
 def _make(name: str, settings: Settings, client: RedisClient, hooks: WebhookServer) -> Channel:

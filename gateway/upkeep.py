@@ -52,7 +52,8 @@ class Announcer:
             details = {"channels": " ".join(channel.name for channel in self._channels)}
             for channel in self._channels:
                 details |= channel.facts()
-            record = replace(self._record, draining=self._draining(), details=details, stats=self._stats.read())
+            stats, draining = self._stats.read(), self._draining()
+            record = replace(self._record, draining=draining, details=details, stats=stats)
             with contextlib.suppress(RedisAway, Refused):
                 await announce(self._client, record)
             await asyncio.sleep(PRESENCE_EVERY_S)

@@ -26,7 +26,8 @@ async def answer_jobs(subagents: Subagents, context: CommandContext) -> CommandA
         return "I know `/jobs`, `/jobs cancel ID` and `/jobs cancel all`."
     if not found:
         return "Nothing runs in the background of this chat, and nothing did within the last hour."
-    ended = f", {len(found) - len(running):,} ended within the hour" if len(running) < len(found) else ""
+    over = len(found) - len(running)
+    ended = f", {over:,} ended within the hour" if over else ""
     head = f"{counted(len(running), 'job')} in the background of this chat{ended}:"
     return "\n".join([head, "", *map(_job_row, found[-JOBS_SHOWN:])])
 
@@ -40,7 +41,8 @@ def _cancelled(id: str, running: list[SubagentInfo]) -> CommandAnswer | str:
         return CommandAnswer(f"{counted(len(running), 'job')} cancelled.", change="cancel")
     for child in running:
         if child.task.id == id:
-            return CommandAnswer(f"`{id}` ({child.task.label}) is cancelled.", change="cancel", child=id)
+            text = f"`{id}` ({child.task.label}) is cancelled."
+            return CommandAnswer(text, change="cancel", child=id)
     return f"No job `{id[:32]}` runs in this chat; `/jobs` lists them."
 
 

@@ -37,7 +37,7 @@ async def answer_model(settings: ModelSettings, context: CommandContext) -> Comm
 def _list_models(settings: ModelSettings, chosen: str) -> str:
     presets = settings.presets
     models = [(DEFAULT, settings.name, "the usual one", chosen not in presets)]
-    models += [(name, preset.name, preset.about, chosen == name) for name, preset in presets.items()]
+    models += [(name, one.name, one.about, chosen == name) for name, one in presets.items()]
     rows = [
         f"- `{name}`: {model}{', ' if about else ''}{about}{' **(in use)**' if current else ''}"
         for name, model, about, current in models
@@ -66,7 +66,8 @@ async def answer_busy(
         return f"I do not know that one. These are: {_quoted_names(POLICIES)}."
     chosen = context.state.busy
     current = chosen if chosen in POLICIES else usual
-    rows = [f"- `{one}`{' **(in use)**' if one == current else ''}: {about}" for one, about in meanings.items()]
+    marks = {current: " **(in use)**"}
+    rows = [f"- `{one}`{marks.get(one, '')}: {about}" for one, about in meanings.items()]
     lines = ["When you write while I am busy:", "", *rows, "", f"The usual one here is `{usual}`."]
     return "\n".join([*lines, f"Choose with `/busy NAME`; `/busy {DEFAULT}` goes back."])
 

@@ -43,14 +43,15 @@ async def answer_forget(sessions: Sessions, schedules: Schedules, context: Comma
         )
     has = await sessions.memory_size(state.scope)
     planned = len(await schedules.of_session(context.message.session))
-    personal = state.scope.startswith("user:")
-    whose = "what I remember of you, in **all your chats**" if personal else "what I remember of this chat"
+    entries, whose = counted(state.entries, "entry", "entries"), "of this chat"
+    if state.scope.startswith("user:"):
+        whose = "of you, in **all your chats**"
     lines = [
-        f"I have forgotten {whose}. Deleted:",
+        f"I have forgotten what I remember {whose}. Deleted:",
         "",
         f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
         f"- `HISTORY.md` ({counted(has.log_entries, 'entry', 'entries')})",
-        f"- this conversation ({counted(state.entries, 'entry', 'entries')}), and older ones not yet in memory",
+        f"- this conversation ({entries}), and older ones not yet in memory",
         "- the files that were sent here, and those in the workspace",
         *([f"- {counted(planned, 'plan')} of this chat"] if planned else []),
         "",

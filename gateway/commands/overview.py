@@ -23,14 +23,15 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
     state = context.state
     has = await sessions.memory_size(state.scope)
     spent = await Spending(context.client).read(context.message.session)
-    workers = sum(one.kind == "worker" and not one.draining for one in await list_processes(context.client))
+    processes = await list_processes(context.client)
+    workers = sum(one.kind == "worker" and not one.draining for one in processes)
     chosen = settings.presets.get(state.preset)
-    model = f"`{settings.name}`" if chosen is None else f"`{chosen.name}`, chosen as `{state.preset}`"
-    history = counted(has.log_entries, "entry", "entries")
+    model = f"`{chosen.name}`, chosen as `{state.preset}`" if chosen else f"`{settings.name}`"
+    history, jobs = counted(has.log_entries, "entry", "entries"), counted(state.subagents, "job")
     usd = f", about ${spent.usd:.4f}" if spent.usd else ""
     rows = [
         f"**Now:** {_doing(state, workers)}",
-        *([f"**In the background:** {counted(state.subagents, 'job')}; see `/jobs`"] if state.subagents else []),
+        *([f"**In the background:** {jobs}; see `/jobs`"] if state.subagents else []),
         f"**Model:** {model}",
         f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
         f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
@@ -68,7 +69,7 @@ async def answer_memory(memory: MemoryStore, sessions: Sessions, context: Comman
     if not words:
         return "What shall I look for? `/memory search WORDS`"
     entries = await memory.read_log(scope)
-    found = [entry for entry in reversed(entries) if all(word in entry.casefold() for word in words)]
+    found = [one for one in reversed(entries) if all(word in one.casefold() for word in words)]
     if not found:
         return f"Nothing found in {counted(len(entries), 'entry', 'entries')} of `HISTORY.md`."
     parts = [f"{counted(len(found), 'entry', 'entries')} found, the newest first:"]

@@ -45,14 +45,14 @@ class OwnCommand(msgspec.Struct, frozen=True):
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
     """Return Shoal's commands by word, then those of `extra`."""
-    sessions, schedules = Sessions(client), Schedules(client, settings.cron)
+    model, sessions, schedules = settings.model, Sessions(client), Schedules(client, settings.cron)
     commands: dict[str, Command] = {}
     own = [
         OwnCommand("help", "list these commands", partial(_answer_help, commands)),
         OwnCommand("new", "begin a new conversation", answer_new),
         OwnCommand("stop", "stop what I am doing", answer_stop),
-        OwnCommand("status", "show what is going on", partial(answer_status, settings.model, sessions)),
-        OwnCommand("model", "list the models, or choose one: `/model NAME`", partial(answer_model, settings.model)),
+        OwnCommand("status", "show what is going on", partial(answer_status, model, sessions)),
+        OwnCommand("model", "list the models, or choose one: `/model NAME`", partial(answer_model, model)),
         OwnCommand(
             "busy",
             f"what happens to a message while I am busy: `/busy {'|'.join(POLICIES)}`",

@@ -94,13 +94,14 @@ class CommandRunner:
     async def _answer(
         self, message: InboundMessage, command: Command, argument: str, show: LogLine | None, principal: str | None
     ) -> CommandAnswered:
-        session = message.session
+        session, client = message.session, self._client
         scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
         refused: ApprovalOutcome | None = None
         for _ in range(TRIES):
             state = await self._sessions.state(session, scope=scope)
-            context = CommandContext(message=message, argument=argument, state=state, client=self._client)
-            answer = CommandAnswer(not_counted(refused)) if refused else await self._ask(command, context)
+            context = CommandContext(message=message, argument=argument, state=state, client=client)
+            text = not_counted(refused) if refused else ""
+            answer = CommandAnswer(text) if refused else await self._ask(command, context)
             ends = answer.change in ENDS_TURNS
             line = OutboundMessage(
                 content=answer.text,
@@ -147,7 +148,8 @@ class CommandRunner:
             raise
         except Exception:
             log.exception("command failed", command=command.name)
-            return CommandAnswer(f"Sorry, `/{command.name}` did not work. Whoever runs this service can see why.")
+            sorry = f"Sorry, `/{command.name}` did not work."
+            return CommandAnswer(f"{sorry} Whoever runs this service can see why.")
         if len(answer.text) <= ANSWER_CHARS:
             return answer
         return replace(answer, text=answer.text[:ANSWER_CHARS] + " …")

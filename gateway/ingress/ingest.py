@@ -71,7 +71,8 @@ class Ingress:
         """
         with receive_span(message) as (message, traced):
             try:
-                return record_accepted(traced, await self._dispatch(message, show, principal, retry_for_s))
+                accepted = await self._dispatch(message, show, principal, retry_for_s)
+                return record_accepted(traced, accepted)
             except (Refused, TooBig) as refused:
                 if (notice and refused.code != OVERLOADED) or refused.code == BOT_LOOP:
                     await self._notify(message, refused)
@@ -96,7 +97,8 @@ class Ingress:
             accepted = await self._inbox.ingest(message, log_line=show, principal=principal, retry_for_s=retry_for_s)
             if accepted.rejected:
                 MESSAGES_REFUSED.labels(message.channel, "busy").inc()
-                log.info("message not read", reason="busy", ahead=accepted.ahead, session=log_id(message.session))
+                session = log_id(message.session)
+                log.info("message not read", reason="busy", ahead=accepted.ahead, session=session)
             return accepted
         limited = self._limits.of_sender(message.channel) or self._limits.bot_turns
         # A command passes the inbox by, so its sender's rate is counted here. On channels whose lines
@@ -111,7 +113,8 @@ class Ingress:
 
     async def withdraw(self, channel: str, chat_id: str, id: str, *, thread: str | None = None) -> WithdrawalOutcome:
         """Withdraw a message, unless a turn has begun with it, and count it. Raises RedisAway."""
-        done = await self._withdrawals.withdraw(channel, chat_id, id, thread=thread, at_ms=self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        done = await self._withdrawals.withdraw(channel, chat_id, id, thread=thread, at_ms=now_ms)
         if done == "withdrawn":
             MESSAGES_WITHDRAWN.labels(channel).inc()
         return done

@@ -117,8 +117,8 @@ class EmailChannel:
 
     async def send(self, post: Post) -> str:
         """Send a mail. Mail servers that check the Message-ID merge the copies of a retry."""
-        me = self._settings.me
-        mail = await asyncio.to_thread(compose_mail, post, address=me, name=self._settings.from_name)
+        me, name = self._settings.me, self._settings.from_name
+        mail = await asyncio.to_thread(compose_mail, post, address=me, name=name)
         await self._smtp.send(post.target.chat_id, mail)
         return message_id(post, me)
 
@@ -189,7 +189,8 @@ class EmailChannel:
                 return
             raise
         if message.own or message.from_bot or self._is_for_inlet(message):
-            self._files = {file.handle: data.data for file, data in zip(message.files, mail.files, strict=True)}
+            files = zip(message.files, mail.files, strict=True)
+            self._files = {file.handle: found.data for file, found in files}
             try:
                 verdict = await inlet.take(message)
             finally:
@@ -210,7 +211,8 @@ class EmailChannel:
         if not sender:
             log.warning("sender not believed", channel=self.name, sender=message.message.chat_id)
             return True
-        if rules.pairing or sender in rules.allow_from or sender in rules.admins or EVERYBODY in rules.allow_from:
+        allowed = {*rules.allow_from, *rules.admins}
+        if rules.pairing or sender in allowed or EVERYBODY in rules.allow_from:
             return True
         self._count_refusal("sender_not_allowed", sender=sender)
         return False

@@ -28,7 +28,6 @@ take for the end of the header."""
 _RE: Final = re.compile(r"\s*(?:re|aw|sv|antw|odp|rif|res)\s*(?:\[\d+\])?\s*:", re.IGNORECASE)
 _ID: Final = re.compile(r"[!-;=?-~]+@[!-;=?-~]+")
 _TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+-]+", re.IGNORECASE)
-_NO_THREAD: Final = "0" * 16
 
 
 def compose_mail(post: Post, *, address: str, name: str) -> bytes:
@@ -58,7 +57,9 @@ def message_id(post: Post, address: str) -> str:
     """Return the Message-ID, equal for every try, with the thread: some clients keep only that."""
     thread = post.target.thread or ""
     key = hashlib.sha256(post.key.encode()).hexdigest()[:32]
-    return f"{key}.{thread if re.fullmatch('[0-9a-f]{16}', thread) else _NO_THREAD}@{address.rpartition('@')[2]}"
+    if not re.fullmatch("[0-9a-f]{16}", thread):
+        thread = "0" * 16
+    return f"{key}.{thread}@{address.rpartition('@')[2]}"
 
 
 def _mail_body(post: Post) -> Message:
@@ -68,7 +69,8 @@ def _mail_body(post: Post) -> Message:
     plain = MIMEText(post.piece.plain, "plain", _UTF8)  # type: ignore[arg-type]
     if post.as_plain:
         return plain
-    html = f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head><body>\n{post.piece.text}\n</body></html>\n'
+    head = '<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head>'
+    html = f"{head}<body>\n{post.piece.text}\n</body></html>\n"
     both = MIMEMultipart("alternative")
     both.attach(plain)
     both.attach(MIMEText(html, "html", _UTF8))  # type: ignore[arg-type]
@@ -81,7 +83,8 @@ def _file_body(file: File) -> Message:
     part = MIMEBase(*kind.split("/"))
     part.set_payload(file.data)
     encode_base64(part)
-    part.add_header("Content-Disposition", "attachment", filename=name if name.isascii() else ("utf-8", "", name))
+    filename = name if name.isascii() else ("utf-8", "", name)
+    part.add_header("Content-Disposition", "attachment", filename=filename)
     mail = MIMEMultipart("mixed")
     mail.attach(MIMEText(f"{name}\n", "plain", _UTF8))  # type: ignore[arg-type]
     mail.attach(part)

@@ -120,7 +120,8 @@ class Mailbox:
             _, capabilities = box.client.capability()
             self._idles = b"IDLE" in (capabilities[0] or b"").upper().split()
             box.folder.set(settings.folder)
-            self.validity, self.next_uid = self._folder_number("UIDVALIDITY"), self._folder_number("UIDNEXT")
+            self.validity = self._folder_number("UIDVALIDITY")
+            self.next_uid = self._folder_number("UIDNEXT")
             if not self.next_uid:
                 self.next_uid = max(self._search("ALL"), default=0) + 1
 
@@ -136,12 +137,14 @@ class Mailbox:
     def fetch_mail(self, uid: int, limit: int) -> RawMail | None:
         """Return a mail, of a large one only its beginning; None = gone. Raises MailWithheld."""
         with self._mapped_errors():
-            lines = self._fetch_parts(uid, "(UID RFC822.SIZE)")
-            size = _SIZE.search(b" ".join((one[0] if isinstance(one, tuple) else one) or b"" for one in lines))
+            parts = self._fetch_parts(uid, "(UID RFC822.SIZE)")
+            lines = [one[0] if isinstance(one, tuple) else one for one in parts]
+            size = _SIZE.search(b" ".join(filter(None, lines)))
             if size is None:
                 return None
             whole = int(size[1]) <= limit
-            response = self._fetch_parts(uid, "(UID BODY.PEEK[])" if whole else f"(UID BODY.PEEK[]<0.{BEGINNING}>)")
+            part = "" if whole else f"<0.{BEGINNING}>"
+            response = self._fetch_parts(uid, f"(UID BODY.PEEK[]{part})")
             data = next((one[1] for one in response if isinstance(one, tuple)), None)
             return None if data is None else RawMail(data, whole)
 
@@ -269,5 +272,6 @@ class Mailbox:
             if _NO_TLS in str(exc):
                 raise ChannelBroken(f'the mailbox has no STARTTLS; write {key}.imap_tls = "tls" and its port') from exc
             # Without the server's own text, which may contain anything.
-            why = str(exc)[:80] if isinstance(exc, imaplib.IMAP4.abort | OSError) else type(exc).__name__
+            is_ours = isinstance(exc, imaplib.IMAP4.abort | OSError)
+            why = str(exc)[:80] if is_ours else type(exc).__name__
             raise NotAccepted(f"the connection to the mailbox was lost: {why}") from exc

@@ -68,7 +68,8 @@ def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, 
     control ignores it. `raw_digest` identifies a mail without a Message-ID."""
     address = address_of(mail.all("from"))
     believed = address or ""
-    if us.authserv_id and not is_proven(mail.all("authentication-results"), us.authserv_id, believed):
+    results = mail.all("authentication-results")
+    if us.authserv_id and not is_proven(results, us.authserv_id, believed):
         believed = ""
     subject = decode_header_text(mail.first("subject"))[:SUBJECT_CHARS]
     ids = _MESSAGE_ID.findall(mail.first("message-id"))[:1]
@@ -182,7 +183,8 @@ def _dedupe_id(message_id: str, raw_digest: str) -> str:
     """Return a usual Message-ID, else a hash; never with a colon, for such ids are Shoal's own."""
     if _PLAIN_ID.fullmatch(message_id):
         return message_id
-    return hashlib.sha256(message_id.encode("utf-8", "replace")).hexdigest() if message_id else raw_digest
+    data = message_id.encode("utf-8", "replace")
+    return hashlib.sha256(data).hexdigest() if data else raw_digest
 
 
 def _sent_ms(date: str, now_ms: int) -> int:

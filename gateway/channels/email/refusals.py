@@ -30,7 +30,7 @@ def map_error(step: Step, code: int, text: str, *, slow_down_s: float) -> Refusa
     """Return the error for a reply, without its text, which may contain addresses."""
     found = _ENHANCED.match(text)
     enhanced = found[1] if found else ""
-    reason = f"the mail server said {code}{f' {enhanced}' if enhanced else ''} to {_STEP_WORDS[step]}"
+    reason = f"the mail server said {f'{code} {enhanced}'.strip()} to {_STEP_WORDS[step]}"
     if 400 <= code < 500:
         # 4.7 is a matter of policy, such as too many mails, or greylisting.
         if not enhanced.startswith("4.7.") or step == "login":

@@ -46,7 +46,8 @@ def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
         for method, result, properties in _results_of(header, authserv_id):
             if method == "dmarc" and result == "fail":
                 return False
-            if result == "pass" and any(_covers(one, domain) for one in _proven_domains(method, properties, domain)):
+            proven = _proven_domains(method, properties, domain)
+            if result == "pass" and any(_covers(one, domain) for one in proven):
                 passed = True
     return passed
 
@@ -54,13 +55,15 @@ def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
 def _results_of(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield methods, results and properties of a header; nothing if another server wrote it."""
     # A quoted value becomes one word without characters that could end it.
-    words = _QUOTED.sub(lambda found: re.sub(r"[\s;()=\"\\]", "", found[0]), _without_comments(header))
+    words = _without_comments(header)
+    words = _QUOTED.sub(lambda found: re.sub(r"[\s;()=\"\\]", "", found[0]), words)
     first, *rest = words.split(";")
     if first.lower().split()[:1] != [authserv_id.lower()]:
         return
     for part in rest:
         if found := _RESULT.match(part):
-            properties = {name.lower(): value.lower() for name, value in _PROPERTY.findall(part[found.end() :])}
+            pairs = _PROPERTY.findall(part[found.end() :])
+            properties = {name.lower(): value.lower() for name, value in pairs}
             yield found[1].lower(), found[2].lower(), properties
 
 

@@ -87,8 +87,9 @@ def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
 def _lower_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
     """Lower the addresses of the lists: no mail server distinguishes Anna@ from anna@."""
     lists = {name: table[name] for name in ID_LISTS if isinstance(table.get(name), list)}
-    lower = {name: [one.lower() if isinstance(one, str) else one for one in listed] for name, listed in lists.items()}
-    return {**table, **lower}
+    for name, listed in lists.items():
+        lists[name] = [one.lower() if isinstance(one, str) else one for one in listed]
+    return {**table, **lists}
 
 
 def _find_problems(key: str, settings: EmailSettings) -> Iterator[str]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Final
 
 from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPResponseException
@@ -18,6 +19,7 @@ KEPT_S: Final = 20.0
 """Time for which an idle connection is reused. Servers close one after minutes."""
 
 BYE_S: Final = 0.3
+_SILENT: Final = "no answer of the mail server in time"
 
 
 class SmtpSender:
@@ -31,14 +33,15 @@ class SmtpSender:
 
     async def check(self) -> None:
         """Connect and log in. Raises ChannelBroken, NotAccepted, Throttled."""
-        async with self._within(self._end_at(), NotAccepted("no answer of the mail server in time")):
+        async with self._within(self._end_at(), NotAccepted(_SILENT)):
             self._keep(await self._connect())
 
     async def send(self, to: str, mail: bytes) -> None:
         """Hand over a mail in one try. Raises ChannelBroken, NotDelivered in one of its forms."""
         end_at = self._end_at()
         async with contextlib.AsyncExitStack() as stack:
-            async with self._within(end_at, NotAccepted("all connections to the mail server are busy")):
+            busy = NotAccepted("all connections to the mail server are busy")
+            async with self._within(end_at, busy):
                 await stack.enter_async_context(self._slots)
             smtp = await self._addressed_connection(to, len(mail), end_at)
             unclear = MaybeSent("the mail server did not say whether it took the mail")
@@ -53,13 +56,14 @@ class SmtpSender:
         kept, self._kept = self._kept, []
         with contextlib.suppress(TimeoutError, SMTPException, OSError):
             async with asyncio.timeout(BYE_S):
-                await asyncio.gather(*(smtp.quit(timeout=None) for _, smtp in kept), return_exceptions=True)
+                quits = (smtp.quit(timeout=None) for _, smtp in kept)
+                await asyncio.gather(*quits, return_exceptions=True)
         for _, smtp in kept:
             smtp.close()
 
     async def _addressed_connection(self, to: str, size: int, end_at: float) -> SMTP:
         """Return a connection with accepted sender and recipient. A kept one may be dead."""
-        async with self._within(end_at, NotAccepted("no answer of the mail server in time")):
+        async with self._within(end_at, NotAccepted(_SILENT)):
             kept = self._pop_kept()
             if kept is not None:
                 with contextlib.suppress(NotAccepted):
@@ -78,7 +82,8 @@ class SmtpSender:
     async def _connect(self) -> SMTP:
         settings = self._settings
         if self._context is None and settings.smtp_tls != "off":
-            self._context = await asyncio.to_thread(ssl.create_default_context, cafile=settings.ca_file)
+            make_context = partial(ssl.create_default_context, cafile=settings.ca_file)
+            self._context = await asyncio.to_thread(make_context)
         smtp = SMTP(
             hostname=settings.smtp_host,
             port=settings.smtp_port,
@@ -93,8 +98,8 @@ class SmtpSender:
             await smtp.connect()
             if settings.smtp_login:
                 step = "login"
-                password = settings.smtp_password or settings.password
-                await smtp.login(settings.smtp_user or settings.user, password.reveal(), timeout=None)
+                password = (settings.smtp_password or settings.password).reveal()
+                await smtp.login(settings.smtp_user or settings.user, password, timeout=None)
             elif smtp.is_ehlo_or_helo_needed:
                 await smtp.ehlo(timeout=None)
         return smtp

@@ -94,7 +94,7 @@ def read_mail(raw: bytes, *, whole: bool = True) -> Mail:
         message = _PARSER.parsebytes(raw)
         reader = _PartReader()
         text, _ = reader.read_part(message, 0)
-    except Exception as exc:  # the email package raises whatever a broken mail makes it stumble over
+    except Exception as exc:  # the email package raises anything over a broken mail
         raise UnreadableMail(type(exc).__name__) from exc
     files = reader.files
     if not whole and files:
@@ -117,9 +117,9 @@ def decode_text(data: bytes, charset: str) -> str:
 def decode_header_text(header: str) -> str:
     """Return a header for display: encoded words decoded, one line, printable characters only."""
     value = decode_text(header[:HEADER_CHARS].encode("utf-8", "surrogateescape"), "utf-8")
-    with contextlib.suppress(Exception):  # the email package, as above: a broken word leaves the header unchanged
-        parts = decode_header(value)
-        value = "".join(one if isinstance(one, str) else decode_text(one, charset or "utf-8") for one, charset in parts)
+    with contextlib.suppress(Exception):  # as above: a broken word leaves the header unchanged
+        parts = [(one, charset or "utf-8") for one, charset in decode_header(value)]
+        value = "".join(one if isinstance(one, str) else decode_text(one, name) for one, name in parts)
     return " ".join("".join(sign if sign.isprintable() else " " for sign in value).split())
 
 
@@ -142,14 +142,17 @@ class _PartReader:
             if kind == "multipart/alternative":
                 return self._read_alternative(children, depth)
             texts = [self.read_part(one, depth + 1) for one in children]
-            return "\n\n".join(text for text, _ in texts if text.strip()), any(html for _, html in texts)
+            joined = "\n\n".join(text for text, _ in texts if text.strip())
+            return joined, any(html for _, html in texts)
         name = _quietly(lambda: decode_header_text(part.get_filename() or ""))
         broken = kind.startswith("multipart/")  # without its border: all of it is text
-        if broken or (kind in _TEXTS and not name and _quietly(part.get_content_disposition) != "attachment"):
+        attached = name or _quietly(part.get_content_disposition) == "attachment"
+        if broken or (kind in _TEXTS and not attached):
             return _part_text(part, kind), kind == "text/html"
         if kind not in _SIGNATURES:
             data = part.get_payload(decode=True)
-            self.files.append(MailFile(name or _default_name(kind), kind, data if isinstance(data, bytes) else b""))
+            content = data if isinstance(data, bytes) else b""
+            self.files.append(MailFile(name or _default_name(kind), kind, content))
         return "", False
 
     def _read_alternative(self, parts: list[Message], depth: int) -> tuple[str, bool]:
@@ -160,14 +163,16 @@ class _PartReader:
             if one.get_content_type() in _TEXTS or one.get_content_maintype() == "multipart"
         ]
         nonempty = [one for one in texts if one[0].strip()]
-        return next((one for one in nonempty if not one[1]), nonempty[0] if nonempty else ("", False))
+        plain = [one for one in nonempty if not one[1]]
+        return next(iter([*plain, *nonempty]), ("", False))
 
     def _read_forwarded(self, mail: Message, depth: int) -> str:
         """Return a mail inside a mail as text."""
         headers, shown = _read_headers(mail), ("from", "date", "subject")
-        lines = [f"{one.capitalize()}: {decode_header_text(headers[one][0])}" for one in shown if headers.get(one)]
-        head = "\n".join(lines)
-        return f"---------- Forwarded message ----------\n{head}\n\n{self.read_part(mail, depth + 1)[0]}".strip()
+        values = [(one, decode_header_text(headers[one][0])) for one in shown if headers.get(one)]
+        head = "\n".join(f"{name.capitalize()}: {value}" for name, value in values)
+        text, _ = self.read_part(mail, depth + 1)
+        return f"---------- Forwarded message ----------\n{head}\n\n{text}".strip()
 
 
 def _part_text(part: Message, kind: str) -> str:
@@ -177,14 +182,16 @@ def _part_text(part: Message, kind: str) -> str:
     if kind == "text/html":
         return html_to_text(text[:HTML_BYTES])
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _join_flowed(text) if _quietly(lambda: part.get_param("format")).lower() == "flowed" else text
+    form = _quietly(lambda: part.get_param("format"))
+    return _join_flowed(text) if form.lower() == "flowed" else text
 
 
 def _join_flowed(text: str) -> str:
     """Join lines that end with a space to the next one (RFC 3676); quoted ones stay unchanged."""
     lines: list[str] = []
     for line in text.split("\n"):
-        open_ended = bool(lines) and lines[-1].endswith(" ") and lines[-1] != "-- " and not lines[-1].startswith(">")
+        last = lines[-1] if lines else ""
+        open_ended = last.endswith(" ") and last != "-- " and not last.startswith(">")
         line = line if line.startswith(">") else line.removeprefix(" ")
         if open_ended and not line.startswith(">") and line != "-- ":
             lines[-1] += line

@@ -111,8 +111,8 @@ class WhatsAppApi:
             raise NotAccepted("the file could not be uploaded") from exc
 
     async def _post_message(self, content: Content) -> bytes:
-        headers = {"Content-Type": "application/json"}
-        return await self._call("POST", f"{self._number}/messages", data=msgspec.json.encode(content), headers=headers)
+        data, headers = msgspec.json.encode(content), {"Content-Type": "application/json"}
+        return await self._call("POST", f"{self._number}/messages", data=data, headers=headers)
 
     async def _call(self, method: str, path: str, **more: Any) -> bytes:
         """Return the body of a successful call. Raises NotDelivered, ChannelBroken."""
@@ -125,8 +125,10 @@ class WhatsAppApi:
         """Return whether a URL is on the server that we call anyway, or among WhatsApp's files."""
         try:
             asked, known = urlsplit(url), urlsplit(self._http.base)
-            if (asked.scheme, asked.hostname, asked.port) == (known.scheme, known.hostname, known.port):
+            place = asked.scheme, asked.hostname, asked.port
+            if place == (known.scheme, known.hostname, known.port):
                 return True
-            return asked.scheme == "https" and asked.port in (None, 443) and f".{asked.hostname}".endswith(_FILES_AT)
+            encrypted = asked.scheme == "https" and asked.port in (None, 443)
+            return encrypted and f".{asked.hostname}".endswith(_FILES_AT)
         except ValueError:
             return False

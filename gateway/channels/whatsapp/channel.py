@@ -76,19 +76,18 @@ class WhatsAppChannel:
         self.name = name
         self._settings = settings
         self._clock = clock
-        self._api = WhatsAppApi(
-            settings.access_token.reveal(), settings.api, settings.phone_number_id, timeout_s=settings.timeout_s
-        )
+        token, number = settings.access_token.reveal(), settings.phone_number_id
+        self._api = WhatsAppApi(token, settings.api, number, timeout_s=settings.timeout_s)
         self.open, self.close, self.fetch = self._api.open, self._api.close, self._api.fetch
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         if request.method == "GET":
-            given, known = request.query.get("hub.verify_token", ""), self._settings.verify_token.reveal()
-            knows = hmac.compare_digest(given.encode(errors="surrogatepass"), known.encode())
+            given = request.query.get("hub.verify_token", "").encode(errors="surrogatepass")
+            knows = hmac.compare_digest(given, self._settings.verify_token.reveal().encode())
             if not knows or request.query.get("hub.mode") != "subscribe":
                 return HookAnswer(403)
             return HookAnswer(200, request.query.get("hub.challenge", "").encode())
-        # The signature covers no time: a replayed call has a valid one, and its messages are recognised by their ids.
+        # It covers no time: a replayed call has a valid one; its messages are known by their ids.
         signed = signature(self._settings.app_secret.reveal(), request.body)
         if not hmac.compare_digest(request.headers.get(SIGNATURE, "").encode(), signed.encode()):
             return HookAnswer(401)
@@ -120,5 +119,5 @@ class WhatsAppChannel:
 
 
 def signature(secret: str, body: bytes) -> str:
-    """Return the header by which WhatsApp signs a body (developers.facebook.com/docs/graph-api/webhooks)."""
+    """Return the header for a body (developers.facebook.com/docs/graph-api/webhooks)."""
     return "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()

@@ -57,7 +57,8 @@ def text_message(post: Post, text: str) -> Content:
     if not post.buttons:
         return _message(post, "text", {"body": text, "preview_url": False})
     if any(utf16(button.says) > _SAYS_CHARS for button in post.buttons):
-        return _message(post, "text", {"body": _append_choices(text, post.buttons), "preview_url": False})
+        body = _append_choices(text, post.buttons)
+        return _message(post, "text", {"body": body, "preview_url": False})
     choices = tuple({button.says: button for button in post.buttons}.values())
     if _fits_buttons(text, choices):
         return _message(post, "interactive", _buttons(text, choices))

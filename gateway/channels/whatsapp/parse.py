@@ -216,7 +216,8 @@ def _message_text(message: _Message) -> str:
         found = message.button.payload or message.button.text
     elif message.location is not None:
         place = ", ".join(filter(None, [message.location.name, message.location.address]))
-        found = f"[location: {message.location.latitude}, {message.location.longitude}{place and f' ({place})'}]"
+        found = f"{message.location.latitude}, {message.location.longitude}"
+        found = f"[location: {found}{place and f' ({place})'}]"
     elif message.contacts:
         cards = [[card.name.formatted_name, *(phone.phone for phone in card.phones)] for card in message.contacts]
         found = "\n".join(f"[contact: {', '.join(filter(None, card))}]" for card in cards)
@@ -237,4 +238,5 @@ def _message_files(message: _Message) -> Iterator[RemoteFile]:
     for one, name, media_type in kinds:
         if one is not None:
             mime_type = one.mime_type.partition(";")[0].strip()  # such as audio/ogg; codecs=opus
-            yield RemoteFile(handle=one.id, name=one.filename or name, media_type=mime_type or media_type)
+            media_type = mime_type or media_type
+            yield RemoteFile(handle=one.id, name=one.filename or name, media_type=media_type)
