@@ -16,6 +16,18 @@ LONGEST_WAIT_S: Final = 10.0  # a waiting turn holds a slot; for a longer wait i
 log = logger("models")
 
 
+class _Deltas:
+    """Passes deltas on, and knows whether there was one: then text was `shown`."""
+
+    def __init__(self, on_delta: OnDelta) -> None:
+        self._on_delta = on_delta
+        self.shown = False
+
+    def __call__(self, delta: str) -> Awaitable[None]:
+        self.shown = True
+        return self._on_delta(delta)  # not awaited here: one coroutine less for every delta
+
+
 class RetryingModel(ModelWrapper):
     """Another model, asked again after 1, 2 and 4 s, or after the provider's Retry-After. No try
     begins later than `deadline_s` after the first, nor after a wait of more than LONGEST_WAIT_S:
@@ -40,23 +52,16 @@ class RetryingModel(ModelWrapper):
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         deadline = self._clock.monotonic() + self._deadline_s
-        shown = False
-
-        def pass_on(delta: str) -> Awaitable[None]:
-            nonlocal shown
-            shown = True
-            assert on_delta is not None
-            return on_delta(delta)  # not awaited here: one coroutine less for every delta
-
+        deltas = None if on_delta is None else _Deltas(on_delta)
         waits_s = iter(self._waits_s)
         while True:
             try:
-                return await self._model.chat(request, None if on_delta is None else pass_on)
+                return await self._model.chat(request, deltas)
             except ModelClosed:
                 raise  # the fleet's limiter has waited already; the turn should give up its slot
             except ModelError as exc:
                 wait_s = next(waits_s, None)
-                if wait_s is None or shown or not exc.retryable:
+                if wait_s is None or (deltas and deltas.shown) or not exc.retryable:
                     raise
                 wait_s = wait_s if exc.retry_after_s is None else exc.retry_after_s
                 if wait_s > LONGEST_WAIT_S or self._clock.monotonic() + wait_s > deadline:
@@ -84,20 +89,13 @@ class FallbackModel:
             await model.close()
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
-        shown = False
-
-        def pass_on(delta: str) -> Awaitable[None]:
-            nonlocal shown
-            shown = True
-            assert on_delta is not None
-            return on_delta(delta)  # not awaited here: one coroutine less for every delta
-
+        deltas = None if on_delta is None else _Deltas(on_delta)
         faults: list[ModelError] = []
         for model in self._models:
             try:
-                reply = await model.chat(request, None if on_delta is None else pass_on)
+                reply = await model.chat(request, deltas)
             except ModelError as exc:
-                if shown or exc.kind == "context_length":
+                if (deltas and deltas.shown) or exc.kind == "context_length":
                     raise
                 faults.append(exc)
                 continue
