@@ -207,8 +207,8 @@ class Effects(Protocol):
 
 class ChatSchedules(Protocol):
     """The schedules of one chat, for one turn. Every method raises ToolFailed, with a text for the
-    model, for a schedule that does not exist or is not allowed, and LeaseLost when the turn must
-    not write any more."""
+    model, for a schedule that is missing or not allowed, and LeaseLost when the turn must not
+    write."""
 
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
@@ -245,8 +245,8 @@ class Outside(Protocol):
         await asyncio.Event().wait()  # without a lease there is nothing to lose
 
     async def copies(self) -> Mapping[str, bytes]:
-        """Return files of the turn that are not in its workspace, by name, for a process that works
-        there. Raises ToolFailed."""
+        """Return files of the turn that are not in its workspace, by name, for a process there.
+        Raises ToolFailed."""
         return {}
 
 

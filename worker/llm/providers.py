@@ -184,8 +184,7 @@ def detect(settings: ModelSettings) -> ProviderSpec | None:
 def choose(settings: ModelSettings) -> Route:
     """Return the route to the model of the settings. Raises SettingsError for a direct route that
     does not exist, and for a key that no header can hold. `auto` is direct if the endpoint speaks
-    OpenAI's protocol. Without a key that it needs it is LiteLLM, which finds keys in the
-    environment."""
+    OpenAI's protocol. Without a key that it needs it is LiteLLM, for keys in the environment."""
     key, name, address = _key(settings), settings.name, settings.api_base
     if not (key.isascii() and key.isprintable()):
         wrong = "model.api_key has characters that no HTTP header can hold"

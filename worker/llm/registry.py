@@ -199,8 +199,7 @@ def _elsewhere(settings: ModelSettings) -> Any:
 
 
 def _checked_preset(settings: ModelSettings, name: str) -> ModelSettings:
-    """Return the settings of a preset. Raises SettingsError for one that cannot be reached, without
-    loading anything."""
+    """Return the settings of a preset. Raises SettingsError if it cannot be reached."""
     made = preset_settings(settings, settings.presets[name])
     if made.name != DEMO:
         try:

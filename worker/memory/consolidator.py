@@ -84,8 +84,8 @@ class Consolidator:
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
         """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md. Return whether it
-        changed. If the model cannot do it, the file stays. The usage is charged to the chat that
-        owns the memory, if one does."""
+        changed. If the model cannot do it, the file stays. A chat that owns the memory is
+        charged."""
         of, _, session = scope.partition(":")
         count = partial(self._count, session) if of == "chat" else None
         for _ in range(SWAPS):

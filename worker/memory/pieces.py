@@ -42,8 +42,7 @@ def read_entries(records: Sequence[bytes]) -> list[Entry]:
 def cut_point(entries: Sequence[Entry], total: int, keep: int) -> int:
     """Return how many of the oldest `entries` to take, so that about `keep` of `total` stay and the
     rest begins with a message. A message stays together with those that joined its turn, its tool
-    calls, their results and its answer. `entries` may be the first of the `total`. Returns 0 for
-    none."""
+    calls, their results and its answer. `entries` may be fewer than `total`. Returns 0 for none."""
     target = total - keep
     if target <= 0:
         return 0

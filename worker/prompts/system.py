@@ -57,8 +57,7 @@ class Bootstrap:
         self._starting = False
 
     def parts(self) -> tuple[str, ...]:
-        """Return each file under its name, in order; the same object until one changes. Checks the
-        files at most once a second."""
+        """Return the files in order; the same object until one changes. Checks once a second."""
         if self._check_interval.due():
             texts = {name: file.read_if_changed() for name, file in self._files.items()}
             parts = tuple(f"## {name}\n\n{text}" for name, text in texts.items() if text)

@@ -43,8 +43,7 @@ class Asker:
         self._tools = tools
         self._journal = journal
         self._meter = meter
-        # A reply that is shown to nobody is asked for in one piece: a stream costs the provider and
-        # this process more for the same text.
+        # A reply shown to nobody is asked for in one piece: a stream costs more for the same text.
         self._streams = spec.progress is not NULL_PORTS or spec.hook.wants_streaming
         self._stream = ReplyStream(spec.progress, spec.hook)
         self.before = ""

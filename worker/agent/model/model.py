@@ -12,8 +12,7 @@ OnDelta = Callable[[str], Awaitable[None]]
 
 
 class ToolCallRequest(msgspec.Struct, frozen=True):
-    """A model's request to run a tool. `arguments` is None if the JSON in `raw` is beyond
-    repair."""
+    """A model's request to run a tool. `arguments` is None if `raw` is beyond repair."""
 
     id: str
     name: str

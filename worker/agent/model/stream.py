@@ -82,8 +82,8 @@ class ReplyStream:
 
 class ThinkFilter:
     """Passes on the visible part of a stream, wherever its deltas are cut. Blocks do not nest; a
-    block that is never closed hides the rest; lone closing tags and white space at the beginning
-    are dropped."""
+    block that is never closed hides the rest; lone closing tags and leading white space are
+    dropped."""
 
     def __init__(self) -> None:
         self._held = ""

@@ -81,8 +81,7 @@ class Actor:
 
     async def _run(self, call: ToolCallRequest) -> ToolEntry:
         began = self._spec.clock.monotonic()
-        # A name that is not one of ours was invented by a model and may say anything: spans and
-        # their attributes must not carry it.
+        # A name that a model invented may say anything: spans must not carry it.
         name = "unknown" if self._tools.safety(call.name) is None else call.name
         with span(EXECUTE_TOOL, name) as tool_span:
             if tool_span.on:
@@ -108,8 +107,7 @@ class Actor:
     async def _outcome(self, call: ToolCallRequest) -> ToolOutcome:
         spec = self._spec
         safety, intent = self._tools.safety(call.name), self._stored.intents.get(call.id)
-        # Checked before anything else: the lost worker may have run the call, so neither a hook nor
-        # a person may let it run again.
+        # Checked first: the lost worker may have run the call; nobody may let it run again.
         if intent is not None and safety not in ("read_only", "idempotent"):
             at = f"{datetime.fromtimestamp(intent.at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
             lost = f"the worker was lost at {at if intent.at else 'an unknown time'}"

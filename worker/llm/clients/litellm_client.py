@@ -167,8 +167,7 @@ class LiteLLMModel:
 
 def _library(model: str) -> Any:
     """Return the module of the library, ready for a model. A model that only the SDK reaches
-    switches LiteLLM's own handler off for all models: it is one switch, and the SDK does for
-    all."""
+    switches LiteLLM's own handler off for all models: there is one switch."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     library = import_module("worker.llm.clients.litellm_library")

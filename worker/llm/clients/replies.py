@@ -89,8 +89,7 @@ class ReplyAssembler:
         self._model = ""
 
     def add(self, chunk: Any, *, whole: bool = False) -> tuple[bool, str]:
-        """Add one chunk, or an answer that is the `whole` reply. Return whether it carried anything,
-        and its text."""
+        """Add one chunk, or a `whole` answer. Return whether it carried anything, and its text."""
         self._usage = parse_usage(chunk) or self._usage
         self._model = self._model or parse_model_name(chunk)
         choice = chunk.choices[0] if chunk.choices else None
@@ -161,8 +160,7 @@ class _PartialCall:
         return ToolCallRequest(self.id, self.name, parse_arguments(raw), raw)
 
     def ended_by(self, id_: str, name: str) -> bool:
-        """Return whether a piece without an index begins another call: by id, name or complete
-        JSON."""
+        """Return whether a piece without an index begins another call."""
         if id_ and self.id:
             return id_ != self.id
         return bool(name and self.name) and (name != self.name or _is_json("".join(self.pieces)))

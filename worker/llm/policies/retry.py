@@ -32,8 +32,7 @@ class RetryingModel(ModelWrapper):
     """Another model, asked again after 1, 2 and 4 s, or after the provider's Retry-After. No try
     begins later than `deadline_s` after the first, nor after a wait of more than LONGEST_WAIT_S:
     then the fault is raised. ModelClosed is raised at once. A fault after a delta is not retried
-    here: text was shown, and only the caller can take it back before it asks again. Raises the last
-    ModelError."""
+    here: text was shown, and only the caller can take it back before it asks again."""
 
     def __init__(
         self,
