@@ -16,7 +16,7 @@ from typing import Final
 import click
 from click.shell_completion import BashComplete, CompletionItem, get_completion_class
 
-from console.output import examples
+from console.output import F, examples
 from shared.errors import ShoalError
 from shared.process.resp import Answer, RespConnection, RespError
 from shared.store import keys
@@ -89,6 +89,11 @@ def sessions(redis: RespConnection, incomplete: str) -> Iterator[tuple[str, str]
         if cursor == "0" or len(names) >= MOST:
             break
     yield from ((name, "") for name in sorted(names))
+
+
+def session_option(*names: str, help: str, default: str | None = None) -> Callable[[F], F]:
+    """Return an option that takes the name of a session."""
+    return click.option(*names, default=default, metavar="NAME", shell_complete=sessions, help=help)
 
 
 @_completed_from

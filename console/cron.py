@@ -17,13 +17,7 @@ if TYPE_CHECKING:
     from shared.messages.schedule import ScheduleStatus
     from shared.store.client.redis_client import RedisClient
 
-_chat = click.option(
-    "--chat",
-    default="",
-    metavar="NAME",
-    shell_complete=completion.sessions,
-    help="Only this chat, as channel:chat.",
-)
+_chat = completion.session_option("--chat", default="", help="Only this chat, as channel:chat.")
 
 
 @click.group()

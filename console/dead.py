@@ -114,13 +114,10 @@ async def replay(client: RedisClient, ref: str | None, every: bool, as_json: boo
 
     chosen, shown = _chosen(letters, ref), every and not as_json
     whole = await run_each(chosen, put_back, what="replaying", total=total, shown=shown)
-    if as_json:
-        print_json({"replayed": done, "left": left, "interrupted": not whole})
-    elif done or not left:
-        click.echo(f"Put back {counted(done, 'message')}.")
+    text = f"Put back {counted(done, 'message')}." if done or not left else ""
     lines = [f"{one['reference']!r} was left where it is: {clean_line(one['why'])}" for one in left]
     how_far = f"{done} of {counted(total, 'letter')} put back, the others are where they were."
-    end(whole, how_far, lines)
+    end(whole, {"replayed": done, "left": left}, text, how_far, lines, as_json=as_json)
 
 
 @dead.command(epilog=examples("shoal dead drop ab12cd34", "shoal dead drop --all --yes"))
@@ -154,11 +151,9 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
     if many and not yes:
         click.confirm(f"Forget {counted(many, 'dead letter')} for good?", abort=True, err=True)
     whole = with_redis(run) if many else True
-    if as_json:
-        print_json({"dropped": done, "interrupted": not whole})
-    else:
-        click.echo(f"Dropped {counted(done, 'letter')}.")
-    end(whole, f"{done} of {counted(many, 'letter')} dropped, the others are where they were.")
+    text = f"Dropped {counted(done, 'letter')}."
+    how_far = f"{done} of {counted(many, 'letter')} dropped, the others are where they were."
+    end(whole, {"dropped": done}, text, how_far, as_json=as_json)
 
 
 def _letters(client: RedisClient) -> DeadLetters:

@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
 CANCELLED: Final = "Whoever runs this service has ended it."
 
-_session = click.option(
-    "--session",
-    default="",
-    metavar="NAME",
-    shell_complete=completion.sessions,
-    help="Only this session, including ended jobs.",
-)
-
 
 @click.group()
 def jobs() -> None:
@@ -40,7 +32,7 @@ def jobs() -> None:
 
 
 @jobs.command("list", epilog=examples("shoal jobs list", "shoal jobs list --session web:owner/terminal --text"))
-@_session
+@completion.session_option("--session", default="", help="Only this session, including ended jobs.")
 @limit(100, 1000)
 @click.option("--text", "with_text", is_flag=True, help="Also show the labels that the agent gave.")
 @show_chats
@@ -104,11 +96,9 @@ async def cancel(client: RedisClient, id: str | None, every: bool, as_json: bool
 
     shown = every and not as_json
     whole = await run_each(chosen, cancel_one, what="cancelling", total=len(chosen), shown=shown)
-    if as_json:
-        print_json({"cancelled": ended, "interrupted": not whole})
-    elif ended or whole:
-        click.echo(f"{counted(len(ended), 'job')} cancelled." if ended or every else "It has ended already.")
-    end(whole, f"{len(ended)} of {counted(len(chosen), 'job')} cancelled, the others go on.")
+    text = f"{counted(len(ended), 'job')} cancelled." if ended or every else "It has ended already."
+    how_far = f"{len(ended)} of {counted(len(chosen), 'job')} cancelled, the others go on."
+    end(whole, {"cancelled": ended}, text if ended or whole else "", how_far, as_json=as_json)
     if not ended and not every:
         sys.exit(1)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from console.output import print_json
 from shared.errors import RedisAway
 
 if TYPE_CHECKING:
@@ -99,13 +100,20 @@ def stoppable() -> Iterator[asyncio.Event]:
             restore()
 
 
-def end(whole: bool, result: str, left: Sequence[str] = ()) -> None:
-    """Print a line for each item that was left, and after an interruption how far it came. Ends the
-    process with an exit code for either; else returns."""
+def end(
+    whole: bool, facts: dict[str, object], text: str, how_far: str, left: Sequence[str] = (), *, as_json: bool
+) -> None:
+    """Report a loop: as JSON its facts and whether it was interrupted, else the text, if any. Then a
+    line for each item that was left, and after an interruption how far it came. Ends the process
+    with an exit code for either; else returns."""
+    if as_json:
+        print_json(facts | {"interrupted": not whole})
+    elif text:
+        click.echo(text)
     for line in left:
         click.echo(line, err=True)
     if not whole:
-        click.echo(f"Interrupted: {result}", err=True)
+        click.echo(f"Interrupted: {how_far}", err=True)
         sys.exit(130)
     if left:
         sys.exit(1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -80,7 +81,9 @@ async def export(
         else:
             _write(output, file)
             click.echo(f"Wrote {str(output)!r}: {_describe(file)}.")
-        end(True, "", _unreadable(file))
+        for why in _unreadable(file):
+            click.echo(why, err=True)
+            sys.exit(1)
         return
 
     try:
@@ -100,12 +103,10 @@ async def export(
             left.append({"session": name, "why": exc.message})
 
     whole = await run_each(chosen, keep, what="exporting", total=len(chosen), shown=not as_json)
-    if as_json:
-        print_json({"written": written, "left": left, "interrupted": not whole})
-    else:
-        click.echo(f"Wrote {counted(len(written), 'session')} into {str(folder)!r}.")
+    text = f"Wrote {counted(len(written), 'session')} into {str(folder)!r}."
     how_far = f"{len(written)} of {counted(len(chosen), 'session')} written, each file whole."
-    end(whole, how_far, [f"{one['session']!r}: {one['why']}" for one in left])
+    lines = [f"{one['session']!r}: {one['why']}" for one in left]
+    end(whole, {"written": written, "left": left}, text, how_far, lines, as_json=as_json)
 
 
 @click.command(
@@ -117,13 +118,7 @@ async def export(
     ),
 )
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_PATHS)
-@click.option(
-    "--session",
-    "name",
-    metavar="NAME",
-    shell_complete=completion.sessions,
-    help="Target session; by default the one that was exported.",
-)
+@completion.session_option("--session", "name", help="Target; by default the one that was exported.")
 @click.option("--force", is_flag=True, help="Replace existing memory and conversation.")
 @as_json
 @redis_command
@@ -166,12 +161,10 @@ async def import_(client: RedisClient, files: tuple[Path, ...], name: str | None
             left.append({"file": str(path), "why": str(exc)})
 
     whole = await run_each(paths, restore, what="restoring", total=len(paths), shown=not as_json)
-    if as_json:
-        print_json({"restored": restored, "left": left, "interrupted": not whole})
-    else:
-        click.echo(f"Restored {counted(len(restored), 'session')}.")
+    text = f"Restored {counted(len(restored), 'session')}."
     how_far = f"{len(restored)} of {counted(len(paths), 'file')} restored, the others not at all."
-    end(whole, how_far, [f"{one['file']!r} was not restored: {one['why']}" for one in left])
+    lines = [f"{one['file']!r} was not restored: {one['why']}" for one in left]
+    end(whole, {"restored": restored, "left": left}, text, how_far, lines, as_json=as_json)
 
 
 def file_name(session: str) -> str:

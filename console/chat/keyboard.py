@@ -57,11 +57,12 @@ class TerminalInput:
     def read_line(self) -> str | None:
         """Return the next line; None at the end of input, and for Ctrl-C on an empty line."""
         while True:
+            self._reading = True
             try:
                 if sys.stdout.isatty():
-                    return self._input("> ")
+                    return input("> ")
                 click.echo("> ", nl=False, err=True)  # else it would stand in the pipe
-                return self._input()
+                return input()
             except EOFError:
                 click.echo(err=True)
                 return None
@@ -69,23 +70,17 @@ class TerminalInput:
                 click.echo(err=True)
                 if not self._typed:
                     return None
+            finally:
+                self._reading = False
 
     def confirm(self, prompt: str) -> bool | None:
         """Ask for y or n; None at the end of input and for Ctrl-C."""
-        while True:
-            click.echo(f"{prompt} [y/n] ", nl=False, err=not sys.stdout.isatty())
-            try:
-                reply = self._input().strip().casefold()
-            except (EOFError, KeyboardInterrupt):
-                click.echo(err=True)
-                return None
-            if reply in ("y", "yes", "n", "no"):
-                return reply.startswith("y")
-
-    def _input(self, prompt: str = "") -> str:
         self._reading = True
         try:
-            return input(prompt)
+            return click.confirm(prompt, default=None, prompt_suffix=" ", err=not sys.stdout.isatty())
+        except click.Abort:
+            click.echo(err=True)
+            return None
         finally:
             self._reading = False
 
