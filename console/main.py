@@ -18,7 +18,7 @@ from shared.errors import RedisAway, SettingsError, ShoalError
 from shared.version import VERSION
 
 
-class _Place(NamedTuple):
+class _CommandPlace(NamedTuple):
     """Module of a command and its line in `shoal --help`."""
 
     module: str
@@ -26,19 +26,19 @@ class _Place(NamedTuple):
 
 
 _COMMANDS: Final = {
-    "audit": _Place("console.access", "Show who was refused, let in and asked, and what was run."),
-    "chat": _Place("console.chat.command", "Talk to Shoal through its web gateway."),
-    "completion": _Place("console.completion", "Print what makes a shell complete commands."),
-    "config": _Place("console.config", "Check or show the settings."),
-    "cron": _Place("console.cron", "Look after what chats have planned."),
-    "dead": _Place("console.dead", "Look after messages that were given up."),
-    "doctor": _Place("console.doctor.command", "Check one thing after the other, and say what to do."),
-    "jobs": _Place("console.jobs", "Look after what agents do in the background."),
-    "pair": _Place("console.access", "Let people in to chat platforms, and out again."),
-    "session": _Place("console.sessions", "Look after conversations and what is remembered."),
-    "status": _Place("console.top.command", "Show what is wrong, who waits, and who is there."),
-    "top": _Place("console.top.command", "Watch the fleet, live."),
-    "up": _Place("console.up.command", "Run all of Shoal on this machine."),
+    "audit": _CommandPlace("console.access", "Show who was refused, let in and asked, and what was run."),
+    "chat": _CommandPlace("console.chat.command", "Talk to Shoal through its web gateway."),
+    "completion": _CommandPlace("console.completion", "Print what makes a shell complete commands."),
+    "config": _CommandPlace("console.config", "Check or show the settings."),
+    "cron": _CommandPlace("console.cron", "Look after what chats have planned."),
+    "dead": _CommandPlace("console.dead", "Look after messages that were given up."),
+    "doctor": _CommandPlace("console.doctor.command", "Check one thing after the other, and say what to do."),
+    "jobs": _CommandPlace("console.jobs", "Look after what agents do in the background."),
+    "pair": _CommandPlace("console.access", "Let people in to chat platforms, and out again."),
+    "session": _CommandPlace("console.sessions", "Look after conversations and what is remembered."),
+    "status": _CommandPlace("console.top.command", "Show what is wrong, who waits, and who is there."),
+    "top": _CommandPlace("console.top.command", "Watch the fleet, live."),
+    "up": _CommandPlace("console.up.command", "Run all of Shoal on this machine."),
 }
 
 

@@ -109,8 +109,8 @@ class Approvals:
         # Read outside the script: it is needed only for the text of the line. The script checks it
         # again.
         question = await self.open_question(session, id)
-        said = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
-        args = [keys.turn(session), *said, self._limits.log_ms]
+        resolution = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
+        args = [keys.turn(session), *resolution, self._limits.log_ms]
         names = _keys(session, TURNS)
         crash_point("before_approve")
         done = await self._client.run("turns/approve", names, args, retry_for_s=retry_for_s)

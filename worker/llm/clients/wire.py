@@ -32,16 +32,16 @@ class _ContentPart(msgspec.Struct, gc=False):  # text, or thoughts that are part
     thinking: list[_ContentPart] | None = None
 
 
-class _Message(msgspec.Struct, gc=False):  # or a delta of one
+class _WireMessage(msgspec.Struct, gc=False):  # or a delta of one
     content: str | list[_ContentPart] | None = None
     tool_calls: list[_ToolCall] | None = None
     reasoning_content: Any = None
     reasoning: Any = None  # another name for thoughts
 
 
-class _Choice(msgspec.Struct, gc=False):  # one of several possible answers; we ask for one
-    delta: _Message | None = None
-    message: _Message | None = None
+class _WireChoice(msgspec.Struct, gc=False):  # one of several possible answers; we ask for one
+    delta: _WireMessage | None = None
+    message: _WireMessage | None = None
     finish_reason: str | None = None
 
 
@@ -58,7 +58,7 @@ class _Usage(msgspec.Struct, gc=False):
 class ChatCompletion(msgspec.Struct, gc=False):
     """An answer, or one chunk of a streamed answer. If `error` is set, nothing else counts."""
 
-    choices: list[_Choice] | None = None
+    choices: list[_WireChoice] | None = None
     usage: _Usage | None = None
     error: Any = None
     model: Any = None
