@@ -18,8 +18,8 @@ FENCE_PER_LEASE: Final = 30
 
 
 class ChatLease:
-    """A lease on one chat. `news` is set when the chat's state is to be read again. `in_doubt`: a post
-    was announced and its outcome is not known yet. `reporting`: the outcome is being written, which
+    """A lease on one chat. `news` is set when the chat's state is to be read again. `in_doubt`: a
+    post was announced and its outcome is not known. `reporting`: the outcome is being written, which
     is accepted even after the lease has expired. `ended`: nothing more is done for the chat."""
 
     def __init__(self, chat: LeasedChat, *, acquired_at: float, lease_s: float, clock: Clock) -> None:
@@ -93,7 +93,8 @@ class ChatLeaseKeeper:
 
     async def keep_renewing(self) -> None:
         """Renew five times a lease, until cancelled."""
-        await keep_renewing(self.renew_once, self._active, lease_s=self._deliveries.lease_s, clock=self._clock)
+        lease_s = self._deliveries.lease_s
+        await keep_renewing(self.renew_once, self._active, lease_s=lease_s, clock=self._clock)
 
     async def keep_fencing(self) -> None:
         """Check the clock until cancelled, in a task of its own: renewing may wait for Redis."""

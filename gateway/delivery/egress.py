@@ -50,6 +50,7 @@ class Egress:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._deliveries = deliveries
+        self._channel = deliveries.channel
         self._clock = clock
         self._draining = draining
         self._ending = asyncio.Event()
@@ -84,7 +85,7 @@ class Egress:
         """Deliver until the process drains; then give every chat back, within two seconds."""
         await self._context.fanout.subscribe(self._deliveries.news, lambda _: self._wake.set())
         keeping = ChatLeaseKeeper(self._deliveries, self._active, clock=self._clock)
-        chores = [asyncio.create_task(keeping.keep_renewing()), asyncio.create_task(keeping.keep_fencing())]
+        chores = [asyncio.create_task(one) for one in (keeping.keep_renewing(), keeping.keep_fencing())]
         acquiring = asyncio.create_task(self._keep_acquiring())
         drained = asyncio.create_task(self._draining.wait())
         try:
@@ -109,17 +110,18 @@ class Egress:
         chats, next_s = await self._deliveries.acquire(many)
         for chat in chats:
             if chat.owner_lost:
-                log.info("chat taken over", channel=self._deliveries.channel, session=log_id(chat.session))
+                log.info("chat taken over", channel=self._channel, session=log_id(chat.session))
             lease = ChatLease(chat, acquired_at=acquired_at, lease_s=self._deliveries.lease_s, clock=self._clock)
             delivery = ChatDelivery(lease, self._context)
-            before = [task for other, (_, task) in self._active.items() if other.session == lease.session]
+            active = self._active.items()
+            before = [task for other, (_, task) in active if other.session == chat.session]
             task = asyncio.create_task(self._deliver_chat(lease, delivery, before), name="chat")
             self._active[lease] = delivery, task
         return 0.0 if len(chats) == many else min(next_s, POLL_S)
 
     async def _deliver_chat(self, lease: ChatLease, delivery: ChatDelivery, before: list[asyncio.Task[None]]) -> None:
         try:
-            # An earlier delivery of this chat has given it back and is about to end. Two at once would
+            # An earlier delivery of this chat has given it back and is about to end. Two would
             # share one subscription to the chat's news, and the first to end would drop it.
             if before:
                 await asyncio.wait(before)
@@ -128,10 +130,10 @@ class Egress:
             if self._ending.is_set() and lease.safe_s:
                 await self._give_back(lease)
             elif not lease.safe_s:
-                log.warning("chat lost", channel=self._deliveries.channel, session=log_id(lease.session))
+                log.warning("chat lost", channel=self._channel, session=log_id(lease.session))
             raise
         except Exception:
-            log.exception("chat not served", channel=self._deliveries.channel, session=log_id(lease.session))
+            log.exception("chat not served", channel=self._channel, session=log_id(lease.session))
             await self._give_back(lease, delay_s=5.0)
         finally:
             self._active.pop(lease, None)
@@ -150,12 +152,12 @@ class Egress:
             try:
                 wait_s = await self.acquire_once()
                 if unavailable:
-                    log.info("redis back", doing="delivery", channel=self._deliveries.channel)
+                    log.info("redis back", doing="delivery", channel=self._channel)
                 unavailable = False
                 backoff.reset()
             except RedisAway as exc:
                 if not unavailable:
-                    log.warning("redis away", doing="delivery", channel=self._deliveries.channel, error=str(exc))
+                    log.warning("redis away", doing="delivery", channel=self._channel, error=str(exc))
                 unavailable = True
                 await backoff.sleep()
                 continue

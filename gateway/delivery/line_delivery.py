@@ -55,7 +55,7 @@ log = logger("delivery")
 
 
 class LineDelivery:
-    """Sends one line of a leased chat. Raises RedisAway, and LeaseLost when the lease is in doubt."""
+    """Sends one line of a leased chat. Raises RedisAway, and LeaseLost for a lease in doubt."""
 
     def __init__(
         self,
@@ -91,7 +91,8 @@ class LineDelivery:
             )
         for part in range(self._state.part, count):
             # Only the first post can be in doubt: what follows it was never tried.
-            outcome = await self._send_post(part, unclear=self._state.unclear and part == self._state.part)
+            unclear = self._state.unclear and part == self._state.part
+            outcome = await self._send_post(part, unclear=unclear)
             if outcome != "sent":
                 return outcome == "given up"
         self._count("sent")
@@ -101,7 +102,7 @@ class LineDelivery:
         return True
 
     async def _send_post(self, part: int, *, unclear: bool) -> Outcome:
-        """Send one post, in all ways that there are. `unclear`: an earlier try may have shown it."""
+        """Send one post, in all ways there are. `unclear`: an earlier try may have shown it."""
         context, outgoing, as_plain = self._context, self._outgoing, False
         replaces: str | None = None
         guard: ResendGuard = self._platform.abilities.resend_guard

@@ -8,6 +8,7 @@ before it is sent: by it a platform that has keys or a look-up tells the id if t
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -15,7 +16,7 @@ import msgspec
 
 from gateway.delivery.chat_lease import ChatLease
 from gateway.delivery.line_posts import STOPPED, Render, render_off_loop
-from gateway.delivery.platform_calls import DeliveryContext, Rates, spare
+from gateway.delivery.platform_calls import DeliveryContext, Rates, T, spare
 from gateway.platform.protocol import (
     MarkupRefused,
     MaybeSent,
@@ -92,7 +93,8 @@ class TurnText:
             return pieces[0] if len(pieces) == 1 else render(text)[0]
         if self._progress:
             progress = self._progress.replace("`", "'")
-            short = progress if len(progress) <= PROGRESS_CHARS else progress[: PROGRESS_CHARS - 1] + "…"
+            fits = len(progress) <= PROGRESS_CHARS
+            short = progress if fits else progress[: PROGRESS_CHARS - 1] + "…"
             return render(f"*`{short}`*{MORE}")[0]
         return None
 
@@ -191,23 +193,26 @@ class StreamedMessage:
             await self._remember(turn, id)
             if not doubtful:
                 return
-        await self._context.call(self._lease, partial(self._platform.edit, self._id, post), within_s=CALL_S)
+        await self._call(partial(self._platform.edit, self._id, post))
 
     async def _look_up(self, post: Post) -> str | None:
         if self._platform.abilities.resend_guard != "look-up":
             return None
-        return await self._context.call(self._lease, partial(self._platform.find, post), within_s=CALL_S)
+        return await self._call(partial(self._platform.find, post))
 
     async def _send(self, turn: int, post: Post, *, doubtful: bool) -> str:
         self._pending = turn, post.key
         try:
-            return await self._context.call(self._lease, partial(self._platform.send, post), within_s=CALL_S)
+            return await self._call(partial(self._platform.send, post))
         except MaybeSent:
             raise
         except NotDelivered:
             # This try surely showed nothing. An earlier, doubtful one may have.
             self._pending = self._pending if doubtful else None
             raise
+
+    async def _call(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await self._context.call(self._lease, call, within_s=CALL_S)
 
     async def _remember(self, turn: int, id: str) -> None:
         self._turn, self._id, self._pending = turn, id, None

@@ -136,8 +136,8 @@ class ChatFollower:
         if chat is None:
             # Subscribed before the log is read: no line can fall between the two.
             subscribing = self._feed.follow_chat(session, partial(self._on_news, session))
-            chat = FollowedChat(session, asyncio.ensure_future(subscribing), self._clock.monotonic())
-            self._chats[session] = chat
+            future, now = asyncio.ensure_future(subscribing), self._clock.monotonic()
+            chat = self._chats[session] = FollowedChat(session, future, now)
         chat.readers[reader] = None
         self._catch_up(chat, reader)
         # Shielded: other readers wait for the same subscription.

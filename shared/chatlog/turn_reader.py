@@ -11,8 +11,8 @@ from shared.store.delivery.outbox import LogPosition, NumberedLine
 
 
 class TurnReader:
-    """Waits for the line that answers message `id`, from the line after number `after` on. `number` is
-    that of the message, once it is accepted; 0 for a command. `end` is the line; `lost`: none will
+    """Waits for the line that answers message `id`, from the line after number `after` on. `number`
+    is that of the message, once it is accepted; 0 for a command. `end` is the line; `lost`: none will
     come. `away`: the log cannot be read now."""
 
     def __init__(self, id: str, after: int) -> None:
@@ -59,9 +59,10 @@ class TurnReader:
                 self._live.add(event)
             case JoinedEvent(turn=turn, messages=messages):
                 self._joined.update(dict.fromkeys(messages, turn))
-            case TurnEvent(turn=turn, state=state) if state != "started" and (turn >= self.turn or state != "done"):
-                # The last line comes before this. `/new` ends a turn, and drops those that wait.
-                self.stale = self.stale or self.end is None
+            case TurnEvent(turn=turn, state="stopped" | "failed" | "done" as state):
+                # The last line comes before this. `/new` stops a turn, and drops those that wait.
+                if self.end is None and (turn >= self.turn or state != "done"):
+                    self.stale = True
             case _:
                 pass
         self.changed.set()

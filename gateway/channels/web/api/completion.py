@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.web.api.errors import ApiError, draining_error, session_busy, store_unavailable
+from gateway.channels.web.api import errors
+from gateway.channels.web.api.errors import ApiError
 from gateway.channels.web.api.request import CompletionRequest, store_files
 from gateway.channels.web.http.auth import Login, Principals
 from gateway.ingress.ingest import Ingress
@@ -47,7 +48,7 @@ log = logger("api")
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of the API; times in s. While Redis is unavailable, a message is retried for `retry_s`
     and its answer waited for `away_s`; `wait_s` is for an answer in all. A stream sends a sign of
-    life after `alive_s` without text. A body has `body_bytes` and `body_s`, a message `files` files.
+    life after `alive_s` without text. A body has `body_bytes` and `body_s`, a message `files`.
     A principal has at most `at_once_each` requests open at this gateway, all together `at_once`;
     `burst` and `per_s` are above what a person may send: they only keep refusals cheap."""
 
@@ -110,8 +111,8 @@ class Completion:
         """Make the message durable, or load the answer. Raises what `as_api_error` knows."""
         services, name, principal = self._services, self.request.name, self._login.principal
         session = None if name is None else session_id(API, f"{principal}/{name}")
-        begun = await services.requests.begin(principal, key=self._key, session=session, asked=self.request.hash)
-        self.begun = begun
+        requests, asked = services.requests, self.request.hash
+        self.begun = begun = await requests.begin(principal, key=self._key, session=session, asked=asked)
         if begun.answer is not None:
             self.answer = decode_answer(begun.answer)
             return
@@ -124,29 +125,31 @@ class Completion:
                 await services.requests.release(begun)
             raise
         except RedisAway:
-            raise store_unavailable(again=self.again) from None
-        log.debug("message accepted", session=log_id(begun.session), turn=accepted.turn, duplicate=accepted.duplicate)
+            raise errors.store_unavailable(again=self.again) from None
+        turn, duplicate = accepted.turn, accepted.duplicate
+        log.debug("message accepted", session=log_id(begun.session), turn=turn, duplicate=duplicate)
         if accepted.rejected:
             await services.requests.release(begun)
-            raise session_busy()
-        (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(API).inc()
-        self._counted = accepted.duplicate
-        reader.number = accepted.turn
-        if accepted.duplicate or accepted.turn == 0:
+            raise errors.session_busy()
+        (MESSAGES_DUPLICATE if duplicate else MESSAGES_ACCEPTED).labels(API).inc()
+        self._counted, reader.number = duplicate, turn
+        if duplicate or turn == 0:
             # A duplicate, or a command, may have its answer in the log already.
             reader.stale = True
             await services.follower.follow(begun.session, reader)
 
     async def _ingest(self, begun: ApiRequest, reader: TurnReader, traceparent: str | None) -> Accepted:
         services, request, principal = self._services, self.request, self._login.principal
+        chat = ephemeral_chat(principal, begun.ticket) if request.name is None else f"{principal}/{request.name}"
+        limit, files = services.limits.files, request.prompt.files
         message = InboundMessage(
             channel=API,
-            chat_id=ephemeral_chat(principal, begun.ticket) if request.name is None else f"{principal}/{request.name}",
+            chat_id=chat,
             sender_id=principal,
             id=begun.ticket,
             content=request.prompt.text,
             timestamp=services.clock.now_ms(),
-            media=await store_files(services.media, begun.session, request.prompt.files, limit=services.limits.files),
+            media=await store_files(services.media, begun.session, files, limit),
             metadata={PRESET: request.preset} if request.preset else {},
             history=request.prompt.history,
             traceparent=traceparent,
@@ -186,7 +189,7 @@ class Completion:
             now = services.clock.monotonic()
             away_since = (away_since or now) if reader.away else None
             if away_since is not None and now - away_since >= services.limits.away_s:
-                raise store_unavailable(again=self.again)
+                raise errors.store_unavailable(again=self.again)
             yield
             if self.answer is None:
                 await event_within(reader.changed, TICK_S)
@@ -213,7 +216,8 @@ class Completion:
         asked = reader.question
         if asked is not None and self.request.name is None and asked.id != self._declined:
             # In an ephemeral session no person can be asked.
-            await services.sink.approve(begun.session, asked.id, yes=False, sender=self._login.principal)
+            sender = self._login.principal
+            await services.sink.approve(begun.session, asked.id, yes=False, sender=sender)
             self._declined = asked.id
         if reader.end is not None:
             await self._store_answer(reader, reader.end)
@@ -239,7 +243,7 @@ class Completion:
         if not services.principals.is_current(self._login):
             raise ApiError(401, "the token is not valid any more", code="invalid_api_key")
         if services.closing.is_set():
-            raise draining_error(again=self.again)
+            raise errors.draining_error(again=self.again)
         if services.clock.monotonic() >= give_up_at:
             waited = f"there was no answer within {services.limits.wait_s:g} s"
             raise ApiError(504, waited, code="timeout", again=self._key is not None)
@@ -263,11 +267,11 @@ def _file_name(reference: str) -> str:
 
 
 def stored_answer(line: OutboundMessage, sent_texts: Sequence[str], ticket: str) -> StoredAnswer:
-    """Return the answer to message `ticket` that the last line of its turn gives, after `sent_texts`.
+    """Return the answer to message `ticket` that its turn's last line gives, after `sent_texts`.
     Raises ApiError (429) for a message that was not read because its chat is busy."""
     match line.kind:
         case "notice":
-            raise session_busy()
+            raise errors.session_busy()
         case "apology":
             return StoredAnswer(failed=RequestFailed(status=500, code="turn_failed", message=line.content))
         case "command" if line.in_reply_to[0] != ticket:

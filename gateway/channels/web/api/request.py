@@ -71,8 +71,8 @@ class _ParsedMessage(msgspec.Struct, frozen=True):
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request for an answer. `preset` is that of the model, `""` for the default; `name` is that of
-    the session, None for an ephemeral one. The same `hash` must get the same answer."""
+    """A request for an answer. `preset` is that of the model, `""` for the default; `name` is the
+    session's, None for an ephemeral one. The same `hash` must get the same answer."""
 
     model: str
     preset: str
@@ -149,15 +149,16 @@ def _request_hash(body_fields: Mapping[str, Any], name: str | None) -> str:
 def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Prompt:
     """Parse the messages: the user's last one is answered, others are history. Raises ApiError."""
     if len(raw) > MESSAGES_LIMIT:
-        raise bad_parameter("messages", f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken")
+        message = f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken"
+        raise bad_parameter("messages", message)
     parsed = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(raw)]
     # System texts may follow the message that is answered.
-    asked = next((at for at in range(len(parsed) - 1, -1, -1) if parsed[at].role not in _SYSTEM), -1)
+    asked = max((at for at, one in enumerate(parsed) if one.role not in _SYSTEM), default=-1)
     if asked < 0 or parsed[asked].role != "user":
         where = f"messages[{asked}].role" if asked >= 0 else "messages"
         raise bad_parameter(where, "the last message must be of the role 'user': it is the one that is answered")
     last = parsed[asked]
-    files = tuple(_parse_file(part, where, number) for number, (where, part) in enumerate(last.parts, 1))
+    files = tuple(_parse_file(part, where, n) for n, (where, part) in enumerate(last.parts, 1))
     if not last.text.strip() and not files:
         raise bad_parameter(f"messages[{asked}].content", "the message has no text")
     before = [*parsed[:asked], *parsed[asked + 1 :]] if with_history else []
@@ -224,7 +225,7 @@ def _parse_file(part: Mapping[str, Any], where: str, number: int) -> SentFile:
         raise bad_parameter(where, f"{where} is not base64") from None
 
 
-async def store_files(store: MediaStore, session: str, files: Sequence[SentFile], *, limit: int) -> tuple[str, ...]:
+async def store_files(store: MediaStore, session: str, files: Sequence[SentFile], limit: int) -> tuple[str, ...]:
     """Store files; return references, the same for a repeated request. Raises ApiError."""
     if len(files) > limit:
         raise bad_parameter(

@@ -58,7 +58,8 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
         """Encode the complete answer."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-        return msgspec.json.encode(self._body("chat.completion", [choice]) | {"usage": _usage(usage)})
+        body = self._body("chat.completion", [choice])
+        return msgspec.json.encode(body | {"usage": _usage(usage)})
 
     def encode_first(self) -> bytes:
         """Encode the first piece, which has the role."""
@@ -74,7 +75,8 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
         return (end + self._event([], _usage(usage)) if self.with_usage else end) + DONE
 
     def _piece(self, delta: dict[str, str], finish: Finish | None = None) -> bytes:
-        return self._event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}])
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return self._event([choice])
 
     def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         chunk = self._body("chat.completion.chunk", choices)
@@ -220,7 +222,7 @@ class CompletionResponse(Response):
             yield event(encode_error(_api_error(exc)))
 
     async def _pieces(self) -> AsyncGenerator[bytes]:
-        completion, encoder, buffer, asides_sent = self._completion, self._encoder, StreamBuffer(), 0
+        completion, encoder, buffer, sent = self._completion, self._encoder, StreamBuffer(), 0
         sent_at = self._clock.monotonic()
         yield encoder.encode_first()
         async with aclosing(completion.changes()) as changes:
@@ -228,8 +230,8 @@ class CompletionResponse(Response):
                 if (reader := completion.reader) is None:
                     continue
                 asides = completion.asides(reader)
-                more = "".join([*map(buffer.insert, asides[asides_sent:]), buffer.update(reader.text)])
-                asides_sent = max(asides_sent, len(asides))
+                more = "".join([*map(buffer.insert, asides[sent:]), buffer.update(reader.text)])
+                sent = max(sent, len(asides))
                 if more:
                     yield encoder.encode_text(more)
                 elif self._clock.monotonic() - sent_at >= self._alive_s:
@@ -238,7 +240,8 @@ class CompletionResponse(Response):
                     continue
                 sent_at = self._clock.monotonic()
         answer, reader = await self._wait_for_answer(), completion.reader
-        rest = answer.text if reader is None or reader.end is None else reader.end.content  # without the asides
+        end = reader and reader.end  # without the asides, which were sent
+        rest = end.content if end else answer.text
         if more := buffer.finish(rest):
             yield encoder.encode_text(more)
         yield encoder.encode_last(answer.finish, answer.usage)

@@ -136,7 +136,7 @@ def _read_secret(file: Path) -> str:
 class TokenBucket:
     """A rate limit of one process: `burst` at once, then `per_s` a second."""
 
-    def __init__(self, *, burst: int, per_s: float, now: float) -> None:
+    def __init__(self, burst: int, per_s: float, now: float) -> None:
         self._burst = burst
         self._per_s = per_s
         self._left = float(burst)
@@ -166,5 +166,5 @@ class PrincipalRates:
         now = self._clock.monotonic()
         if len(self._buckets) >= KNOWN_PRINCIPALS:
             self._buckets.clear()
-        new = TokenBucket(burst=self._burst, per_s=self._per_s, now=now)
+        new = TokenBucket(self._burst, self._per_s, now)
         return self._buckets.setdefault(principal, new).try_acquire(now)

@@ -8,6 +8,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import BinaryIO, Final
 from urllib.parse import quote, unquote
@@ -40,6 +41,7 @@ PIECE_BYTES: Final = 256 * 1024
 LINGER_BYTES: Final = 16 * 1024 * 1024
 LINGER_S: Final = 2.0
 
+CLOSE: Final = {"Connection": "close"}
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -86,7 +88,8 @@ class MediaRouter:
         self._within_s = within_s
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._rates = PrincipalRates(burst=BURST, per_s=PER_S, clock=clock)
-        self._own_slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE_EACH))
+        own_slots = partial(asyncio.Semaphore, AT_ONCE_EACH)
+        self._own_slots = defaultdict[str, asyncio.Semaphore](own_slots)
 
     async def upload(self, request: Request) -> Response:
         """Handle `POST /media/{chat}`: the body is the file; its name is in a header."""
@@ -103,22 +106,23 @@ class MediaRouter:
         if not _CHAT.fullmatch(chat):
             return problem(404)
         if (wait_s := self._rates.try_acquire(login.principal)) > 0:
-            return problem(429, "too many files at once", {"Retry-After": f"{max(1, round(wait_s))}"})
+            retry = {"Retry-After": f"{max(1, round(wait_s))}"}
+            return problem(429, "too many files at once", retry)
         if (content_length(request) or 0) > self.file_bytes:
             await _read_on(request)
             limit_mb = self.file_bytes // 1024 // 1024
-            return problem(413, f"file refused: it is larger than {limit_mb} MB", {"Connection": "close"})
+            return problem(413, f"file refused: it is larger than {limit_mb} MB", CLOSE)
         name = unquote(request.headers.get(NAME_HEADER, ""), errors="replace")
         try:
             async with asyncio.timeout(self._within_s), self._own_slots[login.principal], self._slots:
                 ref = await self._store_body(request, _session(login.principal, chat), clean_name(name))
         except MediaTooBig as exc:
             await _read_on(request)
-            return problem(413, exc.message, {"Connection": "close"})
+            return problem(413, exc.message, CLOSE)
         except BadInput as exc:
             return problem(415, exc.message)
         except TimeoutError:
-            return problem(408, "the file did not come in time", {"Connection": "close"})
+            return problem(408, "the file did not come in time", CLOSE)
         except ClientDisconnect:
             return problem(400)
         except OSError as exc:
@@ -151,21 +155,25 @@ class MediaRouter:
         media_type = kind.media_type if kind.is_image else "application/octet-stream"
         return _FileResponse(file, {**HEADERS, "Content-Disposition": disposition}, media_type)
 
-    async def check_references(self, session: str, media: Sequence[str], *, limit: int) -> tuple[str, ...]:
+    async def check_references(self, session: str, media: Sequence[str], limit: int) -> tuple[str, ...]:
         """Check the references of a message against the store, and return them. Raises BadInput
         (`bad_media`) for a file of another session, and for too many files."""
         if len(media) > limit:
-            raise BadInput("bad_media", f"the message has {len(media)} files; at most {limit} are taken")
-        return tuple([str(await self._check_reference(session, read_reference(one))) for one in dict.fromkeys(media)])
+            reason = f"the message has {len(media)} files; at most {limit} are taken"
+            raise BadInput("bad_media", reason)
+        refs = [read_reference(one) for one in dict.fromkeys(media)]
+        return tuple([str(await self._check_reference(session, ref)) for ref in refs])
 
     async def _check_reference(self, session: str, ref: MediaRef) -> MediaRef:
         try:
             size_bytes = await asyncio.to_thread(self._store.size, session, ref)
         except MediaNotFound:
-            raise BadInput("bad_media", f"the file {ref.name!r} is not there any more; attach it again") from None
+            reason = f"the file {ref.name!r} is not there any more; attach it again"
         except OSError:
-            raise BadInput("bad_media", "files cannot be read just now; try again in a moment") from None
-        return msgspec.structs.replace(ref, size_bytes=size_bytes)
+            reason = "files cannot be read just now; try again in a moment"
+        else:
+            return msgspec.structs.replace(ref, size_bytes=size_bytes)
+        raise BadInput("bad_media", reason)
 
     async def _store_body(self, request: Request, session: str, name: str) -> MediaRef:
         """Write the body in pieces, each in a thread."""

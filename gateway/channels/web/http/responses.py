@@ -18,6 +18,7 @@ from starlette.responses import Response
 FOLDER: Final = Path(__file__).parents[1] / "static"
 INDEX: Final = "index.html"
 
+_Headers = Mapping[str, str] | None
 _TYPES: Final = {".js": "text/javascript", ".mjs": "text/javascript", ".woff2": "font/woff2"}
 
 
@@ -31,31 +32,31 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 def read_static_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
     """Read every file under `folder`, by its relative path. They are small and stay in memory."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return {path.relative_to(folder).as_posix(): _read_file(path) for path in files}
+    files = [one for one in folder.rglob("*") if one.is_file() and not one.name.startswith(".")]
+    return {one.relative_to(folder).as_posix(): _read_file(one) for one in sorted(files)}
 
 
 def file_response(page: StaticFile, request: Request) -> Response:
     """Return the file, or 304. Browsers ask each time: files of two releases never mix."""
     headers = {"ETag": page.etag, "Cache-Control": "no-cache"}
     known = request.headers.get("if-none-match", "")
-    if known.strip() == "*" or page.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+    if {"*", page.etag} & {tag.strip().removeprefix("W/") for tag in known.split(",")}:
         return Response(status_code=304, headers=headers)
     return Response(page.body, media_type=page.media_type, headers=headers)
 
 
 def _read_file(path: Path) -> StaticFile:
-    body = path.read_bytes()
-    kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    body, (guessed, _) = path.read_bytes(), mimetypes.guess_type(path.name)
+    kind = _TYPES.get(path.suffix) or guessed or "application/octet-stream"
     return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
 
 
-def problem(status: int, detail: str | None = None, headers: Mapping[str, str] | None = None) -> Response:
+def problem(status: int, detail: str | None = None, headers: _Headers = None) -> Response:
     """Return an error as problem JSON (RFC 9457)."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     if detail:
         body["detail"] = detail
-    return Response(msgspec.json.encode(body), status, headers, media_type="application/problem+json")
+    return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
 
 
 def content_length(request: Request) -> int | None:

@@ -39,7 +39,7 @@ class PageConnection(WebSocketsSansIOProtocol):
     _listener: ConnectionListener | None = None
 
     def attach(self, listener: ConnectionListener) -> None:
-        """Hand everything that was read, and all that comes, to `listener`; for an accepted socket."""
+        """Hand all that was read, and that comes, to `listener`; for an accepted socket."""
         self._listener = listener
         while not self.queue.empty():
             message = self.queue.get_nowait()
@@ -109,7 +109,8 @@ class PageConnection(WebSocketsSansIOProtocol):
 
 def connection_of(scope: Scope) -> PageConnection:
     """Return the connection of the scope that an app was called with; works once."""
-    connection = scope["extensions"].pop(EXTENSION)  # else scope and connection would keep each other alive
+    # Taken out: else scope and connection would keep each other alive.
+    connection = scope["extensions"].pop(EXTENSION)
     assert isinstance(connection, PageConnection)
     return connection
 

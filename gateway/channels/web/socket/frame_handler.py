@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -29,6 +30,8 @@ NAME: Final = "web"
 
 HISTORY_LINES: Final = 50
 HISTORY_CHARS: Final = 1024 * 1024
+
+ANSWERING: Final = "this message is being answered already; /stop ends that"
 
 log = logger("web")
 
@@ -88,7 +91,8 @@ class FrameHandler:
                 await self._handle_withdraw(id, chat)
             case web.ApproveFrame(chat=chat, call=call, yes=yes, digest=digest):
                 session = self._session(chat)
-                outcome = await self._sink.approve(session, call, yes=yes, sender=self._principal, digest=digest)
+                sender = self._principal
+                outcome = await self._sink.approve(session, call, yes=yes, sender=sender, digest=digest)
                 if outcome != "done":  # else every socket of the chat gets the line about it
                     raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
             case web.HelloFrame():
@@ -103,7 +107,8 @@ class FrameHandler:
 
     async def _handle_message(self, frame: web.SendFrame, came_at: float) -> None:
         session, now_ms = self._session(frame.chat), self._clock.now_ms()
-        media = await self._services.media.check_references(session, frame.media, limit=self._limits.files)
+        files = self._services.media
+        media = await files.check_references(session, frame.media, self._limits.files)
         message = InboundMessage(
             channel=NAME,
             chat_id=self._chat_id(frame.chat),
@@ -122,7 +127,8 @@ class FrameHandler:
         )
         if not accepted.rejected:
             (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
-        log.debug("message accepted", session=log_id(session), turn=accepted.turn, duplicate=accepted.duplicate)
+        turn, duplicate = accepted.turn, accepted.duplicate
+        log.debug("message accepted", session=log_id(session), turn=turn, duplicate=duplicate)
         self._send(web.AcceptedFrame(frame.id, frame.chat, accepted.ahead, accepted.turn))
         if (reader := self._readers.get(session)) is not None:
             if accepted.turn:
@@ -133,27 +139,28 @@ class FrameHandler:
     async def _handle_withdraw(self, id: str, chat: str | None) -> None:
         """Withdraw a message. Every socket of the chat, this one too, gets the line about it."""
         prefix = session_id(NAME, self._chat_id(""))
-        chats = [session.removeprefix(prefix) for session in self._readers] if chat is None else [chat]
+        chats = [chat] if chat is not None else [one.removeprefix(prefix) for one in self._readers]
         for one in chats:
             match await self._sink.withdraw(NAME, self._chat_id(one), id):
                 case "withdrawn":
                     return
                 case "answering":
-                    raise BadInput("too_late", "this message is being answered already; /stop ends that")
+                    raise BadInput("too_late", ANSWERING)
                 case "over":
                     raise BadInput("too_late", "this message is answered already")
         raise BadInput("not_found", f"no message {id!r} waits in this chat")
 
     async def _send_chats(self) -> None:
         prefix = self._chat_id("")
-        found = await self._outbox.chats(NAME, self._principal, lambda chat_id: session_id(NAME, chat_id))
-        rows = [web.ChatRow(info.chat_id.removeprefix(prefix), info.title, info.at, info.running) for info in found]
+        found = await self._outbox.chats(NAME, self._principal, partial(session_id, NAME))
+        rows = [web.ChatRow(one.chat_id.removeprefix(prefix), one.title, one.at, one.running) for one in found]
         self._send(web.ChatListFrame(rows))
 
     async def _send_history(self, chat: str, before: int | None) -> None:
         found: list[NumberedLine] = []
         if before is None or before > 1:
-            found = await self._outbox.read_before(self._session(chat), seq=before, limit=HISTORY_LINES + 1)
+            session = self._session(chat)
+            found = await self._outbox.read_before(session, seq=before, limit=HISTORY_LINES + 1)
         kept: list[web.LineFrame] = []
         chars = 0
         for numbered in reversed(found):
@@ -174,7 +181,8 @@ class FrameHandler:
             self._follower.unfollow(eldest, self._readers.pop(eldest))
         elif old is not None:
             self._follower.unfollow(session, old)
-        reader = PageReader(self._subscriber, self._services.encoder, session, chat, after, announce=announce)
+        encoder = self._services.encoder
+        reader = PageReader(self._subscriber, encoder, session, chat, after, announce=announce)
         self._readers[session] = reader
         self._follower.follow(session, reader)
 

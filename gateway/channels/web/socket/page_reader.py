@@ -55,8 +55,8 @@ class NewsEncoder:
 
 
 class PageReader:
-    """Shows a chat to a socket from the line after number `after` on: first the log, then live. With
-    `announce` a `resumed` frame follows the log. It waits as long as a reply is due."""
+    """Shows a chat to a socket from the line after number `after` on: first the log, then live.
+    With `announce` a `resumed` frame follows the log. It waits as long as a reply is due."""
 
     def __init__(
         self, subscriber: Subscriber, encoder: NewsEncoder, session: str, chat: str, after: int, *, announce: bool
@@ -127,7 +127,8 @@ class PageReader:
     def on_away(self) -> None:
         if self._announce and not self._apologised:
             self._apologised = True
-            self._subscriber.send(encode_frame(ErrorFrame("unavailable", AWAY, chat=self._chat, retry_after=RETRY_S)))
+            error = ErrorFrame("unavailable", AWAY, chat=self._chat, retry_after=RETRY_S)
+            self._subscriber.send(encode_frame(error))
 
     def fail(self) -> None:
         self._subscriber.fail()

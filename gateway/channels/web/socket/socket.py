@@ -32,6 +32,8 @@ FLOOD: Final = 1000
 """This many refused frames in a row end the connection: refusing costs more than sending."""
 
 RETRY_S: Final = 2.0
+AWAY: Final = "the store is away; please try again in a moment"
+CROWDED: Final = "too much waits on this connection; please slow down"
 
 log = logger("web")
 
@@ -66,8 +68,8 @@ class PageSocket:
         self._refused_in_row = 0
         self._worker: asyncio.Task[None] | None = None
         now = self._clock.monotonic()
-        self._frames = TokenBucket(burst=limits.frames_burst, per_s=limits.frames_per_s, now=now)
-        self._messages = TokenBucket(burst=limits.messages_burst, per_s=limits.messages_per_s, now=now)
+        self._frames = TokenBucket(limits.frames_burst, limits.frames_per_s, now)
+        self._messages = TokenBucket(limits.messages_burst, limits.messages_per_s, now)
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(limits.hello_s, self._on_hello_timeout)
         self._ended: asyncio.Future[tuple[int | None, str]] = loop.create_future()
@@ -150,7 +152,8 @@ class PageSocket:
     def _check_hello(self, raw: str) -> None:
         try:
             if len(raw) > HELLO_CHARS:
-                raise BadInput("bad_frame", f"the first frame has {len(raw):,} characters; a hello is shorter")
+                message = f"the first frame has {len(raw):,} characters; a hello is shorter"
+                raise BadInput("bad_frame", message)
             frame = decode_frame(raw)
         except BadInput as exc:
             # One try without a token: an unknown client must not keep this process busy.
@@ -167,7 +170,8 @@ class PageSocket:
         services = self._services
         self._handler = FrameHandler(self, login.principal, services)
         files, file_bytes = services.limits.files, services.media.file_bytes
-        self.send(encode_frame(WelcomeFrame(login.principal, VERSION, services.sink.commands, files, file_bytes)))
+        commands = services.sink.commands
+        self.send(encode_frame(WelcomeFrame(login.principal, VERSION, commands, files, file_bytes)))
 
     def _queue_frame(self, raw: str) -> None:
         if not self.recheck():
@@ -192,9 +196,9 @@ class PageSocket:
         frame = decode_frame(raw)
         if isinstance(frame, SendFrame):
             self._check_rate(self._messages, now, "messages")
-        full = self._waiting_chars + len(raw) > WAITING_CHARS or len(self._waiting) >= WAITING_FRAMES
-        if full and self._waiting:
-            raise Refused("rate_limited", "too much waits on this connection; please slow down", RETRY_S)
+        many = len(self._waiting) >= WAITING_FRAMES
+        if self._waiting and (many or self._waiting_chars + len(raw) > WAITING_CHARS):
+            raise Refused("rate_limited", CROWDED, RETRY_S)
         return frame
 
     def _check_rate(self, bucket: TokenBucket, now: float, noun: str) -> None:
@@ -226,7 +230,7 @@ class PageSocket:
         self, error: BadInput | Refused | RedisAway, id: str | None = None, chat: str | None = None
     ) -> None:
         if isinstance(error, RedisAway):
-            error = Refused("unavailable", "the store is away; please try again in a moment", RETRY_S)
+            error = Refused("unavailable", AWAY, RETRY_S)
         code, retry_s = error.code, error.retry_after_s if isinstance(error, Refused) else None
         if id is not None and code not in ("too_late", "not_found"):
             MESSAGES_REFUSED.labels(NAME, code).inc()
