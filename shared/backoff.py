@@ -7,8 +7,7 @@ import random
 from typing import Final
 
 RECONNECT_FIRST_S: Final = 0.05
-RECONNECT_CAP_S: Final = 1.5
-"""Ceilings of the first and of the longest wait before Redis is asked again."""
+RECONNECT_CAP_S: Final = 1.5  # ceilings of the first and the longest wait for Redis
 
 
 class Backoff:

@@ -16,11 +16,8 @@ FOLDER_NAME: Final = re.compile(r"[0-9a-f]{40}")  # the form of a name from `fol
 _SAFE: Final = "/@+=,!$'()*"
 
 API: Final = "api"  # channel of requests over HTTP
-MARK: Final = "~"
-"""First character of the name of an ephemeral session; people cannot choose such a name."""
-
-KEEP_MS: Final = 86_400_000
-"""Life of an ephemeral session that nobody ends: as long as its request may be repeated."""
+MARK: Final = "~"  # begins the name of an ephemeral session; people cannot choose one
+KEEP_MS: Final = 86_400_000  # of an ephemeral session; so long its request may be repeated
 
 
 @lru_cache(4096)

@@ -93,8 +93,7 @@ class HealthServer:
         spare: bool = False,
         detail: Callable[[], str] = lambda: "",
     ) -> None:
-        self.port = port
-        """The port it listens on; the wanted one before start()."""
+        self.port = port  # the port it listens on; the wanted one before start()
         self._spare = spare
         self._refresh = refresh
         self._host = host

@@ -13,9 +13,7 @@ from shared.store.fleet.presence import PRESENCE_EVERY_S, ProcessStats
 
 WINDOW_READINGS: Final = round(60 / PRESENCE_EVERY_S)
 RATE_READINGS: Final = round(10 / PRESENCE_EVERY_S)
-ENDED: Final = frozenset({"done", "stopped", "dead", "quarantine_ended"})
-"""Outcomes after which a turn is not run again."""
-
+ENDED: Final = {"done", "stopped", "dead", "quarantine_ended"}  # the turn is not run again
 _TIMES: Final = {
     "first_token": metrics.FIRST_TOKEN_SECONDS,
     "turn": metrics.TURN_SECONDS,

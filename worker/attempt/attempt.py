@@ -31,9 +31,7 @@ from worker.lease.lease import Lease
 Work = TurnWork | SubagentWork
 
 CRASH_LIMIT: Final = 8  # crashes of workers after which the work ends, whatever a quarantine found
-NEWER_RELEASE_WAIT_S: Final = 5.0
-"""Delay of work that a newer version began, until a worker of that version takes it."""
-
+NEWER_RELEASE_WAIT_S: Final = 5.0  # until a worker of the newer version takes its work
 ERROR_WAITS_S: Final = (1.0, 5.0)
 """Upper limits of the waits between tries after an error. There is one more try than waits."""
 

@@ -30,9 +30,7 @@ MAX_CHILDREN: Final = 4
 TICK_S: Final = 0.5
 SILENCE_S: Final = 20.0  # without a sign of its event loop, after which a child is killed
 
-ALIVE, ENDED = b".", b"E"
-"""Sent by the child every TICK_S; sent last, followed by the child's counters."""
-
+ALIVE, ENDED = b".", b"E"  # sent by the child every TICK_S; sent last, before its counters
 REPORT_LIMIT_BYTES: Final = 256 * 1024
 
 _TIMES: Final = {

@@ -18,11 +18,8 @@ JOB_S: Final = 3600.0
 SOON_S: Final = 30.0
 FIRST_WAIT_S: Final = 60.0
 WAIT_CAP_S: Final = 3600.0
-PATIENT_TRIES: Final = 30
-"""The first waits double, the others are an hour each: these tries take about a day."""
-
-CRASHES_BEFORE_SKIP: Final = 3
-"""Crashes of workers after which a job leaves out the part that it was doing then."""
+PATIENT_TRIES: Final = 30  # waits double up to an hour each: together about a day
+CRASHES_BEFORE_SKIP: Final = 3  # of workers, then a job leaves out the part that it was doing
 
 log = logger("jobs")
 

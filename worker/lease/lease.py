@@ -13,9 +13,7 @@ from shared.lease.timing import safe_period_s
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import AGAIN_S
 
-CHECK_EVERY_S: Final = 0.25
-"""Longest time between two checks whether the lease is past its safe period."""
-
+CHECK_EVERY_S: Final = 0.25  # longest time between two checks for the safe period
 STORE_PATIENCE_S: Final = 3600.0
 """Limit of the time that writes wait for Redis. While it is unavailable no other worker can claim
 the turn; the fence in each write decides afterwards."""
@@ -38,9 +36,7 @@ class Lease:
         self.claim = claim
         self.queue = queue
         self.counted_by_child = False  # a process of its own ran the work and counted its end
-        self.draining = False
-        """True when the work must be released at its next boundary."""
-
+        self.draining = False  # true when the work must be released at its next boundary
         self._safe_s = safe_period_s(queue.lease_s)
         self._drained: asyncio.Event | None = None
         # When the claim was sent, not when it was answered: the lease runs from there.

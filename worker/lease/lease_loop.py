@@ -54,13 +54,11 @@ class LeaseLoop:
         self.queue = queue
         self.slots = slots
         self.subagent_slots = max(1, slots * 3 // 4)
-        self.connected = asyncio.Event()
-        """Set while Redis answers."""
+        self.connected = asyncio.Event()  # set while Redis answers
         self._runner = run
         self._clock = clock
         self._proxy = proxy
-        self.draining = False
-        """True when the loop has stopped claiming."""
+        self.draining = False  # true when the loop has stopped claiming
         self._leases: set[Lease] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()

@@ -44,8 +44,7 @@ class Guardian:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._workers: dict[SpawnedWorker, WorkerHandle] = {}
-        self._returning: list[WorkerHandle] = []
-        """Dead workers whose leases are not all given back."""
+        self._returning: list[WorkerHandle] = []  # dead workers whose leases are not all given back
         self._restart_at: dict[int, float] = {}
         self._waits: dict[int, float] = {}
         self._signals_received = self._signals_handled = 0

@@ -50,9 +50,7 @@ LONG_TURN_ENTRIES: Final = 500
 """Entries that are loaded beyond the memory window: a long turn may fill the window without the
 message that it answered."""
 
-SANDBOX_CHECK_S: Final = 10.0
-"""Longest wait of a turn for the first check for a sandbox, which may run on in a ready worker."""
-
+SANDBOX_CHECK_S: Final = 10.0  # longest wait of a turn for the first check for a sandbox
 CONNECT_PATIENCE_S: Final = 2.0  # longest wait of background work for a connected worker
 
 log = logger("worker")

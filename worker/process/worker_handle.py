@@ -164,8 +164,7 @@ class WorkerHandle:
         self.link = link
         self.started_at = self.last_tick_at = time.monotonic()
         self.dead = False
-        self.ticked = False
-        """True once it has run: its settings are valid, its ports were free."""
+        self.ticked = False  # true once it has run: its settings are valid, its ports were free
         self._leases = WorkerLeases(config.redis_url, config.lease_s, owner)
         self._config = config
         self._proxy_renewed_at = 0.0

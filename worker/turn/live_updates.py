@@ -16,9 +16,7 @@ from shared.store.delivery.fanout import publish
 from shared.tasks import cancel_all
 
 BUNDLE_S: Final = 0.04
-FULL_EVERY_S: Final = 1.5
-"""Seconds between two whole texts, for readers that joined late or missed a piece."""
-
+FULL_EVERY_S: Final = 1.5  # between two whole texts, for readers that joined late or missed a piece
 UNWATCHED_PAUSE_S: Final = 1.0  # without any event, after one that had no subscriber
 
 
