@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gateway.channel import Channel
 from gateway.chat_channel import ChatChannel
@@ -12,12 +13,13 @@ from gateway.choice import make_channels, problems_of, wanted
 from gateway.commands.registry import build_commands, plugin_commands
 from gateway.ingress.ingest import Ingress
 from gateway.platform.webhooks import WebhookServer
-from gateway.upkeep import Announcer, RedisWatch
+from gateway.upkeep import RedisWatch
 from shared import log
 from shared.errors import SettingsError
 from shared.process.fleet_gauges import FleetGauges
 from shared.process.listening import HealthServer
 from shared.process.service import EXIT_SETTINGS, freeze_heap
+from shared.process.stats import Announcer
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits
@@ -63,7 +65,14 @@ async def _run(
     stop: asyncio.Event,
 ) -> None:
     watch = RedisWatch(client)
-    announcer = Announcer(client, channels, stop.is_set)
+
+    def state() -> dict[str, Any]:
+        details = {"channels": " ".join(channel.name for channel in channels)}
+        for channel in channels:
+            details |= channel.facts()
+        return {"draining": stop.is_set(), "details": details}
+
+    announcer = Announcer(client, "gateway", state)
 
     def reason() -> str | None:
         if stop.is_set():

@@ -1,16 +1,33 @@
-"""Statistics of this process, computed from its own metrics for its presence record."""
+"""The presence record of this process, with statistics computed from its own metrics."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
+import os
+import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from shared import metrics
 from shared.clock import SYSTEM_CLOCK, Clock
+from shared.errors import RedisAway, Refused
 from shared.metrics import TURN_BUCKETS_S, bucket_counts, totals
-from shared.store.fleet.presence import PRESENCE_EVERY_S, ProcessStats
+from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import (
+    PRESENCE_EVERY_S,
+    Presence,
+    ProcessStats,
+    announce,
+    remove_presence,
+)
+from shared.version import VERSION
 
+FAREWELL_S: Final = 1.0
 WINDOW_READINGS: Final = round(60 / PRESENCE_EVERY_S)
 RATE_READINGS: Final = round(10 / PRESENCE_EVERY_S)
 ENDED: Final = {"done", "stopped", "dead", "quarantine_ended"}  # the turn is not run again
@@ -54,6 +71,51 @@ class StatsReader:
         del found["lag"]
         lag_s = _worst(last["lag"], now.times["lag"])
         return ProcessStats(memory_bytes=metrics.memory_bytes(), lag_s=lag_s, **found)
+
+
+class Announcer:
+    """Writes this process's presence record every 5 s, by which operators see that it lives. While
+    Redis is unavailable the record expires; it comes back with Redis.
+
+    `state` returns the fields that change, `fixed` are others.
+    """
+
+    def __init__(
+        self,
+        client: RedisClient,
+        kind: str,
+        state: Callable[[], dict[str, Any]],
+        *,
+        name: str = "",
+        **fixed: Any,
+    ) -> None:
+        host, pid = socket.gethostname(), os.getpid()
+        self._record = Presence(
+            kind=kind,
+            name=name or f"{host}-{pid}",
+            host=host,
+            pid=pid,
+            started_at=SYSTEM_CLOCK.now_ms(),
+            version=VERSION,
+            **fixed,
+        )
+        self._client = client
+        self._state = state
+        self._stats = StatsReader()
+
+    async def run(self) -> None:
+        """Write the record until cancelled."""
+        while True:
+            record = replace(self._record, stats=self._stats.read(), **self._state())
+            with contextlib.suppress(RedisAway, Refused):
+                await announce(self._client, record)
+            await asyncio.sleep(PRESENCE_EVERY_S)
+
+    async def farewell(self) -> None:
+        """Remove the record, if Redis answers within a second."""
+        with contextlib.suppress(RedisAway, TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                await remove_presence(self._client, self._record)
 
 
 def _read_metrics(clock: Clock) -> _Reading:

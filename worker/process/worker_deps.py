@@ -6,23 +6,17 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 from collections.abc import Coroutine, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-import msgspec
-
-from shared.clock import SYSTEM_CLOCK
-from shared.errors import RedisAway
 from shared.log import logger
 from shared.process.fleet_gauges import FleetGauges
 from shared.process.listening import HealthServer
 from shared.process.service import measure_lag
-from shared.process.stats import StatsReader
+from shared.process.stats import Announcer
 from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import PRESENCE_EVERY_S, Presence, announce, remove_presence
 from shared.store.fleet.spending import Spending
 from shared.store.jobs.jobs import Jobs, MemoryJobs
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
@@ -31,7 +25,6 @@ from shared.store.turns.queue import Claim, LeaseQueue, SubagentCaps
 from shared.store.turns.turn_writes import Turns
 from shared.tasks import cancel_all, event_within
 from shared.tracing import process as tracing
-from shared.version import VERSION
 from worker.attempt.quarantine import Quarantine
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
@@ -119,18 +112,14 @@ class WorkerDeps:
             refresh=FleetGauges(self.client).refresh,
             spare=settings.metrics.port is None,
         )
-        self._presence = Presence(
-            kind="worker",
+        self._announcer = Announcer(
+            self.client,
+            "worker",
+            self._state,
             name=owner[:12],
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            started_at=SYSTEM_CLOCK.now_ms(),
-            version=VERSION,
             slots=settings.worker.turns if "turns" in self.queues else 0,
-            details={"model": settings.model.name, "queues": ",".join(self.queues)},
             provider_routes=self._models.provider_routes,
         )
-        self._process_stats = StatsReader()
 
     def context(self) -> dict[str, Any]:
         """Return the context of arq's jobs, which LeaseWorker uses as well."""
@@ -216,12 +205,9 @@ class WorkerDeps:
         await self._health.stop()
         await self._sandbox.close()
         await self._turn_agent.close()
-        try:
-            # An isolated process never started: the presence of this owner is that of its parent.
-            if self.started:
-                await remove_presence(self.client, self._presence)
-        except RedisAway:
-            log.warning("redis away", doing="leaving")
+        # An isolated process never started: the presence of this owner is that of its parent.
+        if self.started:
+            await self._announcer.farewell()
         await self.client.close()
         await tracing.stop()
 
@@ -268,18 +254,15 @@ class WorkerDeps:
 
     async def _keep_announcing(self) -> None:
         await self._until_sandbox_checked()  # its result is part of the presence
-        while True:
-            tools = self._turn_agent.mcp.details() | self._sandbox.details()
-            presence = msgspec.structs.replace(
-                self._presence,
-                running=sum(loop.running for loop in self._loops),
-                draining=any(loop.draining for loop in self._loops),
-                details=self._presence.details | tools,
-                stats=self._process_stats.read(),
-            )
-            with contextlib.suppress(RedisAway):  # the lease loops say so
-                await announce(self.client, presence)
-            await asyncio.sleep(PRESENCE_EVERY_S)
+        await self._announcer.run()
+
+    def _state(self) -> dict[str, Any]:
+        facts = {"model": self._settings.model.name, "queues": ",".join(self.queues)}
+        return {
+            "running": sum(loop.running for loop in self._loops),
+            "draining": any(loop.draining for loop in self._loops),
+            "details": facts | self._turn_agent.mcp.details() | self._sandbox.details(),
+        }
 
     def _not_ready(self) -> str | None:
         if any(loop.draining for loop in self._loops):
