@@ -50,7 +50,7 @@ DOORS = {
         "gateway.channels.slack.calls",
         "gateway.channels.slack.listener",
         "gateway.channels.telegram.api",
-        "gateway.channels.whatsapp.api",
+        "gateway.channels.whatsapp.channel",
         "worker.guards.request",
         "worker.llm.clients.direct_client",
     ),

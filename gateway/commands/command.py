@@ -22,19 +22,18 @@ class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """The reply, as Markdown, and the change that is made in the same step. `preset` goes with the
-    change of that name: the model to use from now on, `""` the usual one. `schedule` goes with the
-    change `unschedule`: the id of the one to remove."""
+    """The reply, as Markdown, and the change that is made in the same step.
+
+    The rest goes with one change each: `preset`, the model to use from now on, "" = the usual one;
+    `schedule` with `unschedule`, the id of the one to remove; `busy`, the policy while a turn runs,
+    "" = the channel's own; `child` with `cancel`, the subagent to end, "" = all of the chat's."""
 
     text: str
     change: Change = ""
     preset: str = ""
     schedule: str = ""
     busy: str = ""
-    """Goes with the change of that name: the policy while a turn runs, `""` the channel's own."""
-
     child: str = ""
-    """Goes with the change `cancel`: the subagent to end, `""` all of the chat's."""
 
 
 class Command(Protocol):

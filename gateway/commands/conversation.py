@@ -1,14 +1,20 @@
-"""`/new`, `/stop` and `/forget`, and `/yes` and `/no` for channels without buttons."""
+"""`/new`, `/stop`, `/forget`, `/pair`, and `/yes` and `/no` for channels without buttons."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
+from shared.clock import SYSTEM_CLOCK
+from shared.store.access.audit import Audit, actor_of
+from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.session import Sessions, SessionState
 from shared.store.turns.approvals import REFUSALS, ApprovalOutcome
 from shared.store.turns.inbox import SHARED_SCOPE
+
+ADMIN: Final = "admin"
+"""Metadata key: "1" for one of `admins` in a direct chat. Only the inlet sets it."""
 
 
 async def answer_new(context: CommandContext) -> CommandAnswer:
@@ -73,6 +79,31 @@ async def answer_question(name: Literal["yes", "no"], context: CommandContext) -
         return not_counted("not_allowed")
     text = f"I run `{asks.tool}` now." if name == "yes" else f"I do not run `{asks.tool}`."
     return CommandAnswer(text, change=name)
+
+
+async def answer_pair(context: CommandContext) -> str:
+    """Let a person in through the store, which counts one message once."""
+    message = context.message
+    actor = actor_of(message.channel, message.sender_id)
+    if message.metadata.get("group") == "1":
+        return "Please say that to me alone, not in a group."
+    if message.metadata.get(ADMIN) != "1":
+        await Audit(context.client).record("pairing", "no_admin", actor=actor, session=message.session)
+        return "Only who is named in `admins` of this channel can let people in."
+    if not context.argument:
+        return "Which code? `/pair CODE`"
+    try:
+        person = await Pairings(context.client).approve(
+            context.argument,
+            let_in_line(SYSTEM_CLOCK.now_ms()),
+            by=actor,
+            request=f"{message.session}/{message.id}",
+            channel=message.channel,
+        )
+    except PairingFailed as exc:
+        return f"Nobody was let in: {exc.message}."
+    name = f"{person.name} " if person.name else ""
+    return f"Let in: {name}(`{person.sender}`)."
 
 
 def not_counted(why: ApprovalOutcome) -> str:

@@ -13,9 +13,8 @@ import msgspec
 from gateway.commands.background import answer_cron, answer_jobs
 from gateway.commands.choices import answer_busy, answer_model
 from gateway.commands.command import Command, CommandAnswer, CommandContext
-from gateway.commands.conversation import answer_forget, answer_new, answer_question, answer_stop
+from gateway.commands.conversation import answer_forget, answer_new, answer_pair, answer_question, answer_stop
 from gateway.commands.overview import answer_memory, answer_status
-from gateway.commands.pair import answer_pair
 from shared.plugins import LoadedPlugin, load_plugins
 from shared.settings import PluginSettings, Settings
 from shared.settings.sections.chats import POLICIES, busy_by_channel

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from gateway.commands.pair import ADMIN
+from gateway.commands.conversation import ADMIN
 from gateway.ingress.ingest import Ingress
 from gateway.platform.access import AccessSettings, judge, startup_warnings
 from gateway.platform.protocol import GROUP_NOTE, InletVerdict, Platform, PlatformMessage

@@ -80,16 +80,13 @@ class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
-    """Read the settings table, with addresses in lower case. Raises SettingsError."""
-    return read_channel(EmailSettings, name, _lower_addresses(table), ids=IDS, find_problems=_find_problems)
-
-
-def _lower_addresses(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Lower the addresses of the lists: no mail server distinguishes Anna@ from anna@."""
-    lists = {name: table[name] for name in ID_LISTS if isinstance(table.get(name), list)}
-    for name, listed in lists.items():
-        lists[name] = [one.lower() if isinstance(one, str) else one for one in listed]
-    return {**table, **lists}
+    """Read the settings table, with the addresses of its lists in lower case: no mail server
+    distinguishes Anna@ from anna@. Raises SettingsError."""
+    lower = dict(table)
+    for key in ID_LISTS:
+        if isinstance(listed := table.get(key), list):
+            lower[key] = [one.lower() if isinstance(one, str) else one for one in listed]
+    return read_channel(EmailSettings, name, lower, ids=IDS, find_problems=_find_problems)
 
 
 def _find_problems(key: str, settings: EmailSettings) -> Iterator[str]:

@@ -32,21 +32,6 @@ def make(given: PlatformContext) -> BuiltPlatform:
     return BuiltPlatform(MatrixChannel(given.name, settings, given.cursor), settings)
 
 
-def matrix_abilities(settings: MatrixSettings) -> Abilities:
-    """Return the abilities. Transaction ids are scoped to a device: with a token shared by all
-    replicas they prevent duplicates. Where each replica logs in as a device of its own, messages
-    carry their key and are looked up."""
-    return Abilities(
-        run_modes=("exclusive",),
-        resend_guard="look-up" if settings.access_token is None else "key",
-        edit_every_s=max(EDIT_S, 1.0 / settings.per_s),
-        typing_every_s=TYPING_S,
-        media=True,
-        threads=True,
-        rates=(Rate("bot", settings.per_s, settings.burst),),
-    )
-
-
 class MatrixChannel:
     """A Matrix user that is a bot."""
 
@@ -56,7 +41,17 @@ class MatrixChannel:
     def __init__(self, name: str, settings: MatrixSettings, cursor: Cursor) -> None:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
-        self.abilities = matrix_abilities(settings)
+        # Transaction ids are scoped to a device: with a token shared by all replicas they prevent
+        # duplicates. Where each replica logs in as a device of its own, messages are looked up.
+        self.abilities = Abilities(
+            run_modes=("exclusive",),
+            resend_guard="look-up" if settings.access_token is None else "key",
+            edit_every_s=max(EDIT_S, 1.0 / settings.per_s),
+            typing_every_s=TYPING_S,
+            media=True,
+            threads=True,
+            rates=(Rate("bot", settings.per_s, settings.burst),),
+        )
         self._settings = settings
         self._cursor = cursor
         http = MatrixHttp(

@@ -22,13 +22,11 @@ KEY: Final = "dev.shoal.key"
 """Field of a message's content by which a look-up finds it. Clients do not show it."""
 
 
-class Relation(msgspec.Struct, frozen=True):
-    """The content of `m.relates_to`; one that `is_falling_back` in a thread is no real reply."""
-
+class _Relation(msgspec.Struct, frozen=True):
     rel_type: str = ""
     event_id: str = ""
-    is_falling_back: bool = False
-    in_reply_to: Relation | None = field(name="m.in_reply_to", default=None)
+    is_falling_back: bool = False  # in a thread, to be no real reply
+    in_reply_to: _Relation | None = field(name="m.in_reply_to", default=None)
 
 
 class _Mentions(msgspec.Struct, frozen=True):
@@ -54,7 +52,7 @@ class Content(msgspec.Struct, frozen=True):
     membership: str = ""
     redacts: str = ""
     info: FileInfo | None = None
-    relates_to: Relation | None = field(name="m.relates_to", default=None)
+    relates_to: _Relation | None = field(name="m.relates_to", default=None)
     mentions: _Mentions | None = field(name="m.mentions", default=None)
     key: str = field(name=KEY, default="")
     new_content: Content | None = field(name="m.new_content", default=None)
@@ -92,9 +90,7 @@ class Room(msgspec.Struct, frozen=True):
     invite_state: Timeline = Timeline()
 
 
-class Rooms(msgspec.Struct, frozen=True):
-    """The rooms of one sync."""
-
+class _Rooms(msgspec.Struct, frozen=True):
     join: dict[str, Room] = {}
     invite: dict[str, Room] = {}
 
@@ -103,7 +99,7 @@ class Sync(msgspec.Struct, frozen=True):
     """The response to a sync."""
 
     next_batch: str
-    rooms: Rooms = Rooms()
+    rooms: _Rooms = _Rooms()
 
 
 class EventSummary(msgspec.Struct, frozen=True):

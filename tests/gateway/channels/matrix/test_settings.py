@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.matrix.channel import matrix_abilities
+from gateway.channels.matrix.channel import MatrixChannel
 from gateway.channels.matrix.settings import read_matrix
+from gateway.platform.listening import ListenerCursor
 from shared.errors import SettingsError
 from tests.deploy.test_docs import ROOT
 
@@ -46,8 +47,11 @@ def test_a_wrong_setting_stops_the_start_with_its_name(table: dict[str, Any], pr
 
 def test_what_follows_from_the_settings() -> None:
     """A transaction id is known for one device alone; the homeserver's limit is the pace of everything."""
-    token = matrix_abilities(read_matrix("matrix", GOOD))
-    password = matrix_abilities(read_matrix("matrix", {**HOME, "user": "@a:b", "password": "x", "per_s": 10}))
+    by_password = {**HOME, "user": "@a:b", "password": "x", "per_s": 10}
+    token, password = (
+        MatrixChannel("matrix", read_matrix("matrix", table), ListenerCursor()).abilities
+        for table in (GOOD, by_password)
+    )
     assert (token.resend_guard, password.resend_guard) == ("key", "look-up")
     assert (token.rates[0].per_s, token.rates[0].burst, token.edit_every_s) == (0.2, 10, 5.0)
     assert (password.rates[0].per_s, password.edit_every_s) == (10, 1.5)

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.channels.whatsapp.api import WhatsAppApi
+from gateway.channels.whatsapp.channel import WhatsAppChannel
 from gateway.channels.whatsapp.refusals import map_error
+from gateway.channels.whatsapp.settings import read_whatsapp
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -35,9 +36,14 @@ async def fake() -> AsyncIterator[FakeWhatsApp]:
         yield server
 
 
+def connected(address: str, *, token: str = TOKEN, number: str = NUMBER) -> WhatsAppChannel:
+    table = {"access_token": token, "app_secret": "0" * 32, "verify_token": "verify me", "phone_number_id": number}
+    return WhatsAppChannel("whatsapp", read_whatsapp("whatsapp", {**table, "api": address, "timeout_s": 1}))
+
+
 @pytest.fixture
-async def api(fake: FakeWhatsApp) -> AsyncIterator[WhatsAppApi]:
-    api = WhatsAppApi(TOKEN, fake.address, NUMBER, timeout_s=1.0)
+async def api(fake: FakeWhatsApp) -> AsyncIterator[WhatsAppChannel]:
+    api = connected(fake.address)
     yield api
     await api.close()
 
@@ -66,7 +72,7 @@ def file(media_type: str, name: str) -> Post:
     ],
 )
 async def test_each_failure_has_its_error(
-    fake: FakeWhatsApp, api: WhatsAppApi, kind: str, error: type[Exception]
+    fake: FakeWhatsApp, api: WhatsAppChannel, kind: str, error: type[Exception]
 ) -> None:
     """One try a call."""
     fake.script(kind, "send", None, 1)
@@ -101,23 +107,23 @@ def test_the_number_of_an_error_says_what_it_means(status: int, code: int | None
 
 async def test_nobody_there_is_not_accepted() -> None:
     """No connection, so nothing can have arrived."""
-    api = WhatsAppApi(TOKEN, "http://127.0.0.1:9/v23.0", NUMBER, timeout_s=1.0)
+    api = connected("http://127.0.0.1:9/v23.0")
     with pytest.raises(NotAccepted):
         await api.send(post())
     await api.close()
 
 
-async def test_a_number_that_may_not_be_written_to_is_a_closed_chat(api: WhatsAppApi) -> None:
+async def test_a_number_that_may_not_be_written_to_is_a_closed_chat(api: WhatsAppChannel) -> None:
     """As a test number has them."""
     with pytest.raises(ChatClosed):
         await api.send(post(place=PostTarget(session="whatsapp:8", chat_id="15550000008")))
 
 
-async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
+async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, api: WhatsAppChannel) -> None:
     """Nothing but a person can mend it."""
     await api.open()
     for token, number, setting in ((TOKEN + "x", NUMBER, "access_token"), (TOKEN, "123456", "phone_number_id")):
-        other = WhatsAppApi(token, fake.address, number, timeout_s=1.0)
+        other = connected(fake.address, token=token, number=number)
         with pytest.raises(ChannelBroken, match=rf"channels\.whatsapp\.{setting}"):
             await other.open()
         with pytest.raises(ChannelBroken, match=rf"channels\.whatsapp\.{setting}"):
@@ -125,7 +131,7 @@ async def test_a_wrong_token_or_number_says_which_setting(fake: FakeWhatsApp, ap
         await other.close()
 
 
-async def test_a_well_formed_message_is_accepted(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
+async def test_a_well_formed_message_is_accepted(fake: FakeWhatsApp, api: WhatsAppChannel) -> None:
     """Text with markup, buttons, a list, a reply, files."""
     await api.send(post(buttons=(Button("Yes", "/yes ab"),), reply_to="wamid.x"))
     await api.send(post("long " * 400, buttons=(Button("The blue one with the spots", "blue"),)))
@@ -141,13 +147,13 @@ async def test_a_well_formed_message_is_accepted(fake: FakeWhatsApp, api: WhatsA
     ]  # fmt: skip
 
 
-async def test_a_file_that_whatsapp_does_not_take_is_named(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
+async def test_a_file_that_whatsapp_does_not_take_is_named(fake: FakeWhatsApp, api: WhatsAppChannel) -> None:
     """The person is told that there is one."""
     await api.send(file("image/gif", "a.gif"))
     assert fake.posts[ANNA][0].text == "[file: a.gif, of a kind that WhatsApp does not take]"
 
 
-async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: WhatsAppApi) -> None:
+async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: WhatsAppChannel) -> None:
     """From the address that WhatsApp tells, with the token."""
     fake.files["5"] = b"x" * 200_000
     assert b"".join([part async for part in api.fetch(RemoteFile(handle="5"))]) == b"x" * 200_000
@@ -162,7 +168,7 @@ async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeWhatsApp, api: W
         "https://lookaside.fbsbx.com:8443/x", "file:///etc/passwd", "https://[::1", "",
     ],
 )  # fmt: skip
-async def test_the_token_goes_to_whatsapp_alone(fake: FakeWhatsApp, api: WhatsAppApi, address: str) -> None:
+async def test_the_token_goes_to_whatsapp_alone(fake: FakeWhatsApp, api: WhatsAppChannel, address: str) -> None:
     """A file that is anywhere else is not fetched at all."""
     fake.files["5"] = b"x"
     fake.files_at = address or "x"
@@ -171,13 +177,13 @@ async def test_the_token_goes_to_whatsapp_alone(fake: FakeWhatsApp, api: WhatsAp
     assert fake.asked == []
 
 
-async def test_files_are_where_whatsapp_has_them(api: WhatsAppApi) -> None:
+async def test_files_are_where_whatsapp_has_them(api: WhatsAppChannel) -> None:
     """Its own host for files, by TLS."""
     assert api._may_have_token("https://lookaside.fbsbx.com/whatsapp_business/attachments/?mid=1&ext=2&hash=A")
 
 
 @pytest.mark.parametrize("handle", ["gone", "../x", "5?x=1", ""])
-async def test_a_file_that_is_not_there_breaks_nothing(fake: FakeWhatsApp, api: WhatsAppApi, handle: str) -> None:
+async def test_a_file_that_is_not_there_breaks_nothing(fake: FakeWhatsApp, api: WhatsAppChannel, handle: str) -> None:
     """It is one file, not the channel."""
     with pytest.raises((PostRefused, NotAccepted)):
         [part async for part in api.fetch(RemoteFile(handle=handle))]
