@@ -56,7 +56,8 @@ def main(names: str, limit_bytes: str, *command: str) -> int:
 def _pump_lines(server: subprocess.Popen[bytes], limit_bytes: int) -> int:
     """Pass lines on until the server or the worker has ended; return the exit code."""
     assert server.stdout is not None
-    out, woken = server.stdout.fileno(), _wake_when_children_end()
+    # The end of the output is not enough: a process that the server started may still hold it open.
+    out, woken = server.stdout.fileno(), processes().wake_on_signals()
     poll = select.poll()
     poll.register(out, select.POLLIN)
     poll.register(woken, select.POLLIN)
@@ -88,16 +89,6 @@ def _pump_lines(server: subprocess.Popen[bytes], limit_bytes: int) -> int:
                     piece = piece[os.write(1, piece) :]
             except OSError:
                 return 0  # the worker has ended
-
-
-def _wake_when_children_end() -> int:
-    """Return a descriptor that is readable when a child has ended. The end of the output is not
-    enough: a process that the server started may still hold it open."""
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return read
 
 
 def _end_all(server: subprocess.Popen[bytes]) -> None:

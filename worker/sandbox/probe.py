@@ -33,8 +33,8 @@ class SandboxOff(msgspec.Struct, frozen=True):
     reason: str
 
 
-OpenTier = Callable[[Settings], Awaitable[Sandbox]]
-"""Open a tier. Raises SandboxBroken, with what is missing, where it cannot be had."""
+# Names, and functions that open a tier or raise SandboxBroken with what is missing.
+Tiers = Sequence[tuple[str, Callable[[Settings], Awaitable[Sandbox]]]]
 
 
 async def open_bubblewrap(settings: Settings) -> Sandbox:
@@ -53,20 +53,14 @@ async def open_runner(settings: Settings) -> Sandbox:
     return RunnerSandbox(settings.tools.exec_runner)
 
 
-TIERS: Final[Sequence[tuple[str, OpenTier]]] = (("bubblewrap", open_bubblewrap), ("runner", open_runner))
+TIERS: Final[Tiers] = (("bubblewrap", open_bubblewrap), ("runner", open_runner))
 
 
 class SandboxFinder:
     """Finds the sandbox of a worker, and retries while a runner may still come up. Calls `on_found`
     once there is one; a worker without one works too."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        on_found: Callable[[Sandbox], None],
-        *,
-        tiers: Sequence[tuple[str, OpenTier]] = TIERS,
-    ) -> None:
+    def __init__(self, settings: Settings, on_found: Callable[[Sandbox], None], tiers: Tiers = TIERS) -> None:
         self._settings = settings
         self._on_found = on_found
         self._tiers = tiers
@@ -104,31 +98,31 @@ class SandboxFinder:
             await self._sandbox.close()
 
 
-async def choose_sandbox(settings: Settings, tiers: Sequence[tuple[str, OpenTier]] = TIERS) -> Sandbox | SandboxOff:
+async def choose_sandbox(settings: Settings, tiers: Tiers = TIERS) -> Sandbox | SandboxOff:
     """Return and log the first tier that runs a command and confines it, or why none does."""
     if not settings.tools.exec:
         off = SandboxOff("tools.exec is false")
         log.info("sandbox off", reason=off.reason)
         return off
     reasons: list[str] = []
+    root, access = settings.workspace.root.absolute(), Access(settings.workspace.group)
     for name, open_tier in tiers:
         try:
             async with asyncio.timeout(PROBE_S):
                 sandbox = await open_tier(settings)
                 try:
-                    await prove_isolation(sandbox, settings.workspace.root.absolute(), Access(settings.workspace.group))
+                    await prove_isolation(sandbox, root, access)
                 except BaseException:
                     await sandbox.close()
                     raise
+                log.info("sandbox ready", tier=sandbox.tier)
+                return sandbox
         except SandboxBroken as exc:
             reasons.append(f"{name}: {exc}")
-            continue
         except TimeoutError:
             reasons.append(f"{name}: no answer within {PROBE_S:g} s")
-            continue
-        log.info("sandbox ready", tier=sandbox.tier)
-        return sandbox
-    off = SandboxOff(f"no sandbox on this worker ({'; '.join(reasons)}); docs/sandbox.md says how to get one")
+    why = f"no sandbox on this worker ({'; '.join(reasons)})"
+    off = SandboxOff(f"{why}; docs/sandbox.md says how to get one")
     log.warning("sandbox missing", doing="not offering exec", reason=off.reason)
     return off
 
@@ -141,12 +135,15 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
     try:
         await asyncio.to_thread(_create_canary, root, access, session, other, canary)
     except OSError as exc:
-        group = "" if access.group is None else f", or this user is not in workspace.group {access.group}"
-        raise SandboxBroken(f"workspace.root cannot be written{group} ({exc.strerror})") from None
+        why = "workspace.root cannot be written"
+        if access.group is not None:
+            why += f", or this user is not in workspace.group {access.group}"
+        raise SandboxBroken(f"{why} ({exc.strerror})") from None
     try:
         paths = [f"../{other}", str(root / other)]
         line = "; ".join(f"cat '{path}/canary'; echo x >'{path}/written'" for path in paths)
-        output = await _run_probe(sandbox, root / session, f"echo ran >ran; {{ {line}; }}; exit 7", PROBE_S, "exit")
+        line = f"echo ran >ran; {{ {line}; }}; exit 7"
+        output = await _run_probe(sandbox, root / session, line, PROBE_S, "exit")
         if canary.encode() in output or (root / other / "written").exists():
             raise SandboxBroken("a command could reach the files of another session")
         if not (root / session / "ran").exists():
@@ -157,9 +154,9 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
 
 
 async def _run_probe(sandbox: Sandbox, folder: Path, line: str, wall_s: float, expected: Ending) -> bytes:
-    finished = await sandbox.run(
-        SandboxCommand(what=line, folder=str(folder), session=folder.name, limits=CommandLimits(wall_s=wall_s))
-    )
+    limits = CommandLimits(wall_s=wall_s)
+    command = SandboxCommand(what=line, folder=str(folder), session=folder.name, limits=limits)
+    finished = await sandbox.run(command)
     if finished.ended != expected or (expected == "exit" and finished.code != 7):
         raise SandboxBroken(f"a test command ended by {finished.ended!r} with {finished.code}")
     return finished.output

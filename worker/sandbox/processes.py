@@ -35,6 +35,16 @@ def prctl(option: int, *values: int) -> None:
         raise OSError(code, f"prctl {option} is refused: {os.strerror(code)}")
 
 
+def wake_on_signals() -> int:
+    """Return a descriptor that is readable after a signal, also that of an ended child."""
+    read, write = os.pipe()
+    for end in (read, write):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return read
+
+
 class ProcessUsage(NamedTuple):
     """Usage of many processes. `memory_bytes` counts private memory, shared memory once for each
     process, and open files that have no name any more: those are held by nothing else."""

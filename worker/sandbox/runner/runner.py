@@ -14,7 +14,6 @@ import re
 import secrets
 import selectors
 import signal
-import socket
 import time
 from pathlib import Path
 from typing import Final
@@ -26,7 +25,7 @@ from shared.settings.sections.processes import RunnerSettings
 from worker.guards.openat import remove_tree
 from worker.sandbox import landlock
 from worker.sandbox.command import SandboxCommand
-from worker.sandbox.processes import DUMPABLE, SUBREAPER, children, descendants, prctl
+from worker.sandbox.processes import DUMPABLE, SUBREAPER, children, descendants, prctl, wake_on_signals
 from worker.sandbox.runner import frames
 from worker.sandbox.runner.acceptor import Acceptor, WorkerConnection
 from worker.sandbox.runner.confined_process import CommandPlace
@@ -66,18 +65,15 @@ class Runner:
         self._stopping = False
         # Dying processes of killed supervisors. Nothing starts while there are any.
         self._orphans: set[int] = set()
-        self._wake, self._wakeup = socket.socketpair()
+        self._wake = -1
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then end every command."""
         prctl(DUMPABLE, 0)  # commands run as this user, and must not trace it or read its memory
         prctl(SUBREAPER, 1)
-        for end in (self._wake, self._wakeup):
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
+        self._wake = wake_on_signals()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         self._acceptor.selector.register(self._wake, selectors.EVENT_READ)
         log.info("runner started", landlock=landlock.abi(), commands=self._at_once)
         try:
@@ -94,11 +90,12 @@ class Runner:
         for connection, request in self._acceptor.wait_for_requests(_TICK_S):
             match request:
                 case frames.PingRequest():
-                    self._acceptor.send_reply(connection, frames.PongReply(landlock.abi(), len(self._running)))
+                    pong = frames.PongReply(landlock.abi(), len(self._running))
+                    self._acceptor.send_reply(connection, pong)
                 case frames.RunRequest(command):
                     self._waiting.append((connection, command, time.monotonic() + QUEUE_S))
         with contextlib.suppress(BlockingIOError):
-            self._wake.recv(4096)
+            os.read(self._wake, 4096)
         self._reap()
         self._kill_overdue()
         self._start_waiting()
@@ -114,7 +111,8 @@ class Runner:
             self._tokens[fence] = newest
             if len(self._tokens) > TOKENS_KEPT:
                 del self._tokens[next(iter(self._tokens))]
-            older = [pid for pid, one in self._running.items() if one.fence == fence and one.token < command.token]
+            same = ((pid, one) for pid, one in self._running.items() if one.fence == fence)
+            older = [pid for pid, one in same if one.token < command.token]
             for pid in older:
                 self._terminate(pid)
             if command.token < newest:
@@ -145,8 +143,7 @@ class Runner:
             if pid == 0:
                 try:
                     signal.set_wakeup_fd(-1)
-                    self._wake.close()
-                    self._wakeup.close()
+                    os.close(self._wake)
                     peer = self._acceptor.close_all_but(connection)
                     CommandSupervisor(command, peer, place, parent=me).run()
                 finally:  # whatever happened, the child must never return into the runner's loop
@@ -166,7 +163,8 @@ class Runner:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:80]!r} is not the name of a workspace")
         if command.network:
-            raise ValueError("a runner has no network to give; run without, or where bubblewrap works")
+            advice = "run without, or where bubblewrap works"
+            raise ValueError(f"a runner has no network to give; {advice}")
         path = self._root / name
         return CommandPlace(
             workspace=os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW),

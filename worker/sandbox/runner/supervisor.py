@@ -16,8 +16,8 @@ from itertools import islice
 from typing import Final, NoReturn
 
 from worker.guards.openat import remove_tree
+from worker.sandbox import processes
 from worker.sandbox.command import Ending, Finished, SandboxCommand
-from worker.sandbox.processes import DEATH_SIGNAL, SUBREAPER, descendants, kill_descendants, prctl, usage_below
 from worker.sandbox.runner import frames, workspace_quota
 from worker.sandbox.runner.confined_process import CommandPlace, exec_command
 from worker.sandbox.shown_files import hide_files, show_files
@@ -55,7 +55,7 @@ class CommandSupervisor:
         self._status: int | None = None
         self._worked_s = 0.0
         self._stopped = False
-        self._wake, self._wakeup = socket.socketpair()
+        self._wake = -1
 
     def run(self) -> NoReturn:
         """Run the command to its end; then end this process."""
@@ -67,19 +67,17 @@ class CommandSupervisor:
                 sys.stderr.write(f"a supervisor failed: {type(exc).__name__}: {exc}\n")
             code = 1
         with contextlib.suppress(BaseException):
-            kill_descendants()
+            processes.kill_descendants()
         os._exit(code)
 
     def _run_until_reply(self) -> None:
         os.setsid()  # a group of its own: killing the command's groups must not hit the runner's
-        prctl(SUBREAPER, 1)  # orphans of the command come to us, and cannot escape
-        for end in (self._wake, self._wakeup, self._peer):
-            end.setblocking(False)
-        signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        processes.prctl(processes.SUBREAPER, 1)  # orphans of the command come to us, and cannot escape
+        self._peer.setblocking(False)
+        self._wake = processes.wake_on_signals()
         signal.signal(signal.SIGTERM, self._stop)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        prctl(DEATH_SIGNAL, signal.SIGTERM)
+        processes.prctl(processes.DEATH_SIGNAL, signal.SIGTERM)
         # The parent may have died before the prctl; then the signal never comes.
         if os.getppid() != self._parent:
             return
@@ -89,7 +87,7 @@ class CommandSupervisor:
         try:
             last = self._run_command()
         except OSError as exc:
-            kill_descendants()
+            processes.kill_descendants()
             last = frames.RequestRefused(f"the command cannot be started: {exc.strerror or exc}")
         finally:
             hide_files(workspace, shown)
@@ -109,12 +107,12 @@ class CommandSupervisor:
         began = time.monotonic()
         output, fault = self._start_command()
         if fault:
-            kill_descendants()
+            processes.kill_descendants()
             return frames.RequestRefused(f"the command cannot be confined: {fault}")
         try:
             self._watch(output, began + self._limits.wall_s)
         except WatchEnded as ended:
-            killed = kill_descendants()
+            killed = processes.kill_descendants()
             if self._status is None:
                 self._status = killed.get(self._pid, 0)
             if ended.refused:
@@ -158,9 +156,8 @@ class CommandSupervisor:
         while True:
             poll.register(self._peer, select.POLLIN | (select.POLLOUT if self._to_send else 0))
             ready = dict(poll.poll(WATCH_MS))
-            if self._wake.fileno() in ready:
-                with contextlib.suppress(BlockingIOError):
-                    self._wake.recv(4096)
+            if self._wake in ready:
+                os.read(self._wake, 4096)
             if self._stopped:
                 raise WatchEnded(None, SUPERSEDED)
             if (event := ready.get(self._peer.fileno())) is not None:
@@ -218,9 +215,9 @@ class CommandSupervisor:
     def _check_usage(self) -> None:
         me, at_most = os.getpid(), self._limits.processes
         # Cheap even for a fork bomb: it stops counting early.
-        if len(list(islice(descendants(me), at_most + 1))) > at_most:
+        if len(list(islice(processes.descendants(me), at_most + 1))) > at_most:
             raise WatchEnded("processes")
-        used = usage_below(me)
+        used = processes.usage_below(me)
         if used.threads > at_most:
             raise WatchEnded("processes")
         if used.memory_bytes > self._limits.memory_bytes:
