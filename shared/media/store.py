@@ -15,7 +15,6 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final
 
 from shared.errors import BadInput
@@ -105,16 +104,25 @@ class MediaStore:
 
     def expire(self) -> int:
         """Delete expired files everywhere; return how many."""
+
+        def is_done(name: str, changed_s: float) -> bool:
+            abandoned = name.startswith(_PART) and changed_s < time.time() - PART_S
+            return abandoned or self._is_over(changed_s)
+
         gone = 0
         for shard in _inside(self._root):
             for folder in _inside(shard):
-                gone += _remove(folder, self._is_done)
+                gone += _remove(folder, is_done)
             _drop_if_empty(shard)
         return gone
 
     def used_bytes(self, session: str) -> int:
         """Add up the sizes of a session's files."""
-        return sum(map(_size, _entries(self._folder(session))))
+        used = 0
+        for entry in _entries(self._folder(session)):
+            with contextlib.suppress(FileNotFoundError):
+                used += entry.stat(follow_symlinks=False).st_size
+        return used
 
     def check(self, data: bytes) -> Kind:
         """Recognise a file. Raises BadInput (`file_refused`) for one that is not accepted."""
@@ -128,16 +136,14 @@ class MediaStore:
                 limit = self._settings.megapixels
                 if width * height > limit * 1_000_000:
                     size = f"{width:,} x {height:,} pixels"
-                    raise FileRejected(f"it is a picture of {size}; at most {limit} million are taken")
+                    most = f"at most {limit} million are taken"
+                    raise FileRejected(f"it is a picture of {size}; {most}")
         except FileRejected as exc:
             raise BadInput("file_refused", f"file refused: {exc}") from None
         return kind
 
     def _is_over(self, changed_s: float) -> bool:
         return changed_s < time.time() - self._settings.days * DAY_S
-
-    def _is_done(self, name: str, changed_s: float) -> bool:
-        return self._is_over(changed_s) or (name.startswith(_PART) and changed_s < time.time() - PART_S)
 
     def _create(self, session: str) -> tuple[int, Path]:
         """Create a file in the folder of a session; return its descriptor and path."""
@@ -182,7 +188,7 @@ class Upload:
     def __enter__(self) -> Upload:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
             self._part.unlink()
@@ -204,7 +210,7 @@ class Upload:
         if self._store.used_bytes(self._session) > limit_mb * _MB:  # this one is counted already
             why = f"this chat would have more than {limit_mb} MB of files"
             raise MediaTooBig(f"{why}; old ones go by themselves")
-        # Durable before it has its name: a reference never points to a file that a power cut emptied.
+        # Durable before it has its name: no reference points to a file that a power cut emptied.
         os.fsync(self._file.fileno())
         ref = MediaRef(self._hash.hexdigest(), kind.suffix, self._size_bytes, clean_name(name))
         os.replace(self._part, self._part.parent / ref.file)
@@ -238,9 +244,3 @@ def _remove(folder: Path, which: Callable[[str, float], bool]) -> int:
 def _drop_if_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _size(entry: os.DirEntry[str]) -> int:
-    with contextlib.suppress(FileNotFoundError):
-        return entry.stat(follow_symlinks=False).st_size
-    return 0

@@ -22,6 +22,7 @@ from worker.agent.tools.tool import Safety
 # The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no person
 # present), a program that cannot press a button, or another agent (for a subagent).
 Seat = Literal["person", "schedule", "program", "subagent"]
+Messages = Callable[[], Sequence[InboundMessage]]
 # Channels in which a question cannot be answered.
 PROGRAMS: Final = frozenset({"api", "cli"})
 # Limit of the arguments that are shown; the rest is counted.
@@ -32,9 +33,9 @@ _WEB: Final = ("web_fetch", "web_search", "mcp_*")
 # Folders of a workspace with files that people sent and results of tools.
 _FOREIGN_FOLDERS: Final = ("inbox", "results")
 _REFUSALS: Final[dict[Seat, str]] = {
-    "schedule": "it needs a person's yes, and a schedule's turn has nobody to ask. Say what should be done instead",
-    "program": "it needs a person's yes, and nobody can be asked here. Say what should be done instead",
-    "subagent": "it needs a person's yes, and a subagent cannot ask. Leave it to the agent that gave you the task",
+    "schedule": "a schedule's turn has nobody to ask. Say what should be done instead",
+    "program": "nobody can be asked here. Say what should be done instead",
+    "subagent": "a subagent cannot ask. Leave it to the agent that gave you the task",
 }
 
 
@@ -57,7 +58,7 @@ class ApprovalPolicy:
             return FREE
         if seat == "person" or (seat == "schedule" and settings.schedules):
             return ApprovalNeed("ask")
-        return ApprovalNeed("refuse", _REFUSALS[seat])
+        return ApprovalNeed("refuse", f"it needs a person's yes, and {_REFUSALS[seat]}")
 
     def brings_untrusted(self, call: ToolCallRequest) -> bool:
         """Return whether the result of this call may hold text of strangers: pages, search results,
@@ -79,13 +80,7 @@ class ApprovalPolicy:
 class TurnConsent:
     """The approval rules of one turn, which answers `messages`; more may join it while it runs."""
 
-    def __init__(
-        self,
-        policy: ApprovalPolicy,
-        turn: int,
-        seat: Seat,
-        messages: Callable[[], Sequence[InboundMessage]] = tuple,
-    ) -> None:
+    def __init__(self, policy: ApprovalPolicy, turn: int, seat: Seat, messages: Messages = tuple) -> None:
         self._policy = policy
         self._turn = turn
         self._seat: Seat = seat
@@ -102,13 +97,14 @@ class TurnConsent:
     def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         if call.arguments is None:
             return FREE  # nothing can run with them
-        untrusted = self._read_untrusted or any(one.media or _is_subagent_report(one) for one in self._messages())
+        brought = (one.media or _is_subagent_report(one) for one in self._messages())
+        untrusted = self._read_untrusted or any(brought)
         return self._policy.need(call.name, safety, self._seat, untrusted=untrusted)
 
     def question(self, call: ToolCallRequest) -> ApprovalEntry:
         call_digest = digest(call)
         identity = f"{self._turn}\0{call.id}\0{call_digest}"
-        people = (one.sender_id for one in self._messages() if not (_is_subagent_report(one) or is_background(one)))
+        people = (one.sender_id for one in self._messages() if not _is_subagent_report(one) and not is_background(one))
         return ApprovalEntry(
             id=hashlib.sha256(identity.encode()).hexdigest()[:ID_CHARS],
             call_id=call.id,
@@ -120,10 +116,11 @@ class TurnConsent:
         )
 
     def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
-        return question.call_id == call.id and question.tool == call.name and question.digest == digest(call)
+        asked = (question.call_id, question.tool, question.digest)
+        return asked == (call.id, call.name, digest(call))
 
 
-def build_consent(policy: ApprovalPolicy, turn: int, messages: Callable[[], Sequence[InboundMessage]]) -> TurnConsent:
+def build_consent(policy: ApprovalPolicy, turn: int, messages: Messages) -> TurnConsent:
     """Build the consent of a turn that answers `messages`."""
     return TurnConsent(policy, turn, seat_of(messages()[0]), messages)
 

@@ -76,7 +76,8 @@ class Fetcher:
                 async with asyncio.timeout(self.total_s):
                     return await self._follow_redirects(url, asked, redirects)
             except TimeoutError:
-                why = f"{_quote_host(url)} took too long"
+                host = url.partition("://")[2].partition("/")[0][:80] or url[:80]
+                why = f"{host!r} took too long"
                 raise ToolFailed(f"{why}; try another page, or go on without it") from None
 
     async def _follow_redirects(self, url: str, asked: WebRequest, redirects: int) -> WebResponse:
@@ -107,7 +108,8 @@ class Fetcher:
         except (OSError, ValueError, UnicodeError):
             addresses = ()
         if not addresses:
-            raise ToolFailed(f"the host {target.host!r} was not found; check the name, or try another one")
+            why = f"the host {target.host!r} was not found"
+            raise ToolFailed(f"{why}; check the name, or try another one")
         for address in addresses:
             check_address(address, target.host, target.port, self._policy)
         return addresses
@@ -124,8 +126,3 @@ def _system_look_up() -> LookUp:
         return [str(info[4][0]) for info in infos]
 
     return look_up
-
-
-def _quote_host(url: str) -> str:
-    """Return the host of a URL, quoted for an error text."""
-    return repr(url.partition("://")[2].partition("/")[0][:80] or url[:80])

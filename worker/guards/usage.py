@@ -82,7 +82,9 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
         entries = list(_walk_workspace(stop, top))
         size_bytes, files = sum(found.disk_bytes for found in entries), len(entries)
         # Files first, newest first; then folders, deepest first, when they are empty.
-        for found in sorted(entries, key=_newest_file_first):
+        for found in sorted(
+            entries, key=lambda one: (one.is_folder, -len(one.parts) if one.is_folder else -one.info.st_ctime_ns)
+        ):
             if size_bytes <= quota.size_bytes and files <= quota.files:
                 break
             if found.info.st_ctime_ns >= since_ns:
@@ -130,10 +132,6 @@ def _delete_unchanged(stop: StopSignal, top: int, folder: SessionFolder, before_
         why = f"{left} files and folders of a workspace could not be deleted"
         raise PermissionError(errno.EACCES, why)
     return gone
-
-
-def _newest_file_first(found: openat.TreeEntry) -> tuple[bool, int]:
-    return found.is_folder, -len(found.parts) if found.is_folder else -found.info.st_ctime_ns
 
 
 def _reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:

@@ -24,8 +24,8 @@ from worker.guards.openat import open_top
 from worker.sandbox import layout
 from worker.sandbox.bubblewrap_process import BubblewrapProcess
 from worker.sandbox.command import WORKSPACE, CommandLimits, Finished, SandboxBroken, SandboxCommand
+from worker.sandbox.layout import hide_files, is_plain_name
 from worker.sandbox.seccomp import NoSeccomp, build_filter
-from worker.sandbox.shown_files import hide_files, is_plain_name
 
 NOBODY: Final = layout.SandboxUser(65534, 65534)
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -56,7 +56,8 @@ class BubblewrapProcess:
             outer = held.enter_context(_open_pidfd(child.pid))
             try:
                 first = await self._read_first_pid(status.fileno())
-                self._start_reading()
+                os.set_blocking(self._output_fd, False)
+                loop.add_reader(self._output_fd, self._read_output)
                 try:
                     inner = held.enter_context(_open_pidfd(first))
                 except ProcessLookupError:
@@ -72,7 +73,8 @@ class BubblewrapProcess:
             finally:
                 loop.remove_reader(self._output_fd)
                 await _kill_and_wait(child, outer, None)
-            ended = _read_available(status.fileno())
+            os.set_blocking(status.fileno(), False)
+            ended = status.read(_STATUS_BYTES) or b""  # what has arrived; all writers have ended
             return self._build_result(ending, child.returncode, ended, loop.time() - began)
 
     async def _read_first_pid(self, status: int) -> int:
@@ -88,11 +90,13 @@ class BubblewrapProcess:
                     status_line += piece
         if b"\n" not in status_line:
             self._drain_output()
-            raise SandboxBroken(f"bubblewrap did not start ({self._last_line()}); it needs user namespaces")
+            why = f"bubblewrap did not start ({self._last_line()})"
+            raise SandboxBroken(f"{why}; it needs user namespaces")
         return int(json.loads(status_line.partition(b"\n")[0])["child-pid"])
 
     async def _wait_for_ending(self, outer: int, first: int, gate: int) -> Ending:
-        with contextlib.suppress(BrokenPipeError):  # bubblewrap has failed already; its output says why
+        # A broken pipe: bubblewrap has failed already; its output says why.
+        with contextlib.suppress(BrokenPipeError):
             os.write(gate, b".")
         watching = asyncio.create_task(self._watch_usage(first))
         leaving = asyncio.create_task(_wait_readable(outer))
@@ -118,10 +122,6 @@ class BubblewrapProcess:
     def _set_ending(self, ending: Ending) -> None:
         if not self._ending.done():
             self._ending.set_result(ending)
-
-    def _start_reading(self) -> None:
-        os.set_blocking(self._output_fd, False)
-        asyncio.get_running_loop().add_reader(self._output_fd, self._read_output)
 
     def _read_output(self) -> bool:
         """Read once; return whether more may come."""
@@ -206,7 +206,8 @@ async def _kill_and_wait(child: subprocess.Popen[bytes], outer: int, inner: int 
                     await _wait_readable(handle)
                 break
             except TimeoutError:
-                raise SandboxBroken("a command cannot be killed; the machine or its disk hangs") from None
+                why = "a command cannot be killed; the machine or its disk hangs"
+                raise SandboxBroken(why) from None
             except asyncio.CancelledError:
                 cancelled = True
     child.wait()
@@ -242,11 +243,3 @@ def _open_pidfd(pid: int) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
-
-
-def _read_available(fd: int) -> bytes:
-    """Read what has arrived, without waiting. All writers have ended."""
-    os.set_blocking(fd, False)
-    with contextlib.suppress(BlockingIOError):
-        return os.read(fd, _STATUS_BYTES)
-    return b""

@@ -10,7 +10,9 @@ has on a machine and rarely in a container, and the util-linux programs `unshare
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -159,3 +161,38 @@ def _find_bind_folder(sources: Sequence[str]) -> str:
     raise SandboxBroken(
         f"none of the folders {', '.join(_BIND_FOLDERS)} exists to show a workspace at; make one of them"
     )
+
+
+def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the files into `folder` and link to them from the workspace (a handle): a runner cannot
+    mount one file over another. A command that replaces the link changes only its own view.
+    Raises OSError."""
+    for name, data in files.items():
+        if not is_plain_name(name):
+            raise OSError(f"{name!r} is not a plain name")
+        copy = folder / name
+        copy.write_bytes(data)
+        copy.chmod(0o440)
+        _free_name(workspace, name)
+        os.symlink(copy, name, dir_fd=workspace)
+
+
+def is_plain_name(name: str) -> bool:
+    """Return whether a name leads nowhere but into its folder."""
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+
+
+def hide_files(workspace: int, files: Mapping[str, bytes]) -> None:
+    """Remove the names from the workspace at the end of a command, whatever they are by now."""
+    for name in files:
+        with contextlib.suppress(OSError):
+            _free_name(workspace, name)
+
+
+def _free_name(workspace: int, name: str) -> None:
+    try:
+        os.unlink(name, dir_fd=workspace)
+    except FileNotFoundError:
+        return
+    except (IsADirectoryError, PermissionError):  # the command made it a folder
+        os.rename(name, f"{name}.{secrets.token_hex(4)}", src_dir_fd=workspace, dst_dir_fd=workspace)

@@ -150,7 +150,8 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
             raise SandboxBroken("a command could not write into its workspace")
         await _run_probe(sandbox, root / session, "sleep 60", _KILL_AFTER_S, "wall")
     finally:
-        await asyncio.to_thread(_remove_probe_folders, root, session, other)
+        for name in (session, other):
+            await asyncio.to_thread(shutil.rmtree, root / name, ignore_errors=True)
 
 
 async def _run_probe(sandbox: Sandbox, folder: Path, line: str, wall_s: float, expected: Ending) -> bytes:
@@ -181,8 +182,3 @@ def _grant_access(folder: Path, access: Access) -> None:
         access.grant(handle)
     finally:
         os.close(handle)
-
-
-def _remove_probe_folders(root: Path, session: str, other: str) -> None:
-    for name in (session, other):
-        shutil.rmtree(root / name, ignore_errors=True)

@@ -13,6 +13,7 @@ import os
 import signal
 import stat
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Final, NamedTuple
 
 DEATH_SIGNAL: Final = 1  # sent to this process when the thread that started it ends
@@ -23,7 +24,6 @@ NO_NEW_PRIVILEGES: Final = 38
 AMBIENT, AMBIENT_CLEAR_ALL = 47, 4
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
-_PARENT_FIELD: Final = 1  # in /proc/PID/stat, counted from after the name
 _KB: Final = 1024
 
 
@@ -143,15 +143,12 @@ def _search_children(parent: int) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, IndexError):
-            if name.isdigit() and int(_stat_fields(int(name))[_PARENT_FIELD]) == parent:
-                found.append(int(name))
+            if name.isdigit():
+                # The name, in parentheses, may itself contain blanks and parentheses.
+                fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+                if int(fields[1]) == parent:
+                    found.append(int(name))
     return found
-
-
-def _stat_fields(pid: int) -> list[bytes]:
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        # The name, in parentheses, may itself contain blanks and parentheses.
-        return file.read().rpartition(b")")[2].split()
 
 
 def _unlinked_files(pid: int) -> dict[tuple[int, int], int]:

@@ -96,7 +96,10 @@ class MessageTool:
         effect = SayEffect(session=target.session, line=line)
         if not here:
             marks = (*(f"[file: {ref.name}]" for ref in refs), *(f"[button: {one}]" for one in buttons))
-            history = _history_pair("\n".join([text, *marks]).strip(), now_ms)
+            sent_text = "\n".join([text, *marks]).strip()
+            # A question and an answer, because some models accept only alternating roles.
+            asked = UserEntry(content=FROM_ELSEWHERE, turn=0, at=now_ms)
+            history = (asked, AssistantEntry(content=sent_text, turn=0, at=now_ms))
             effect = replace(effect, listed_for=target.listed_for, history=history)
         try:
             await context.effects.carry_out(effect)
@@ -144,9 +147,3 @@ class MessageTool:
                 why = f"{path!r} cannot be sent: the store of files is away"
                 raise ToolFailed(f"{why}. Say it in words") from None
         return refs
-
-
-def _history_pair(sent_text: str, now_ms: int) -> tuple[UserEntry, AssistantEntry]:
-    """Return the message as question and answer: some models accept only alternating roles."""
-    asked = UserEntry(content=FROM_ELSEWHERE, turn=0, at=now_ms)
-    return asked, AssistantEntry(content=sent_text, turn=0, at=now_ms)

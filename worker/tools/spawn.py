@@ -117,17 +117,16 @@ class SpawnTool:
                 started = found.state != "queued"
                 late = context.clock.monotonic() >= give_up_at
                 if not found.waited_for or (late and await self._children.detach(task.id)):
-                    return self._later(task, started=started)
+                    now = "is still running"
+                    if not started:
+                        now = "has not started yet: no worker had room for it"
+                    later = "I'll notify you when it completes; do not wait for it."
+                    return f"Subagent [{task.label}] (id: {task.id}) {now}. {later}"
             except RedisAway:
                 pass  # the turn waits until Redis is reachable again
             await context.effects.border()
             await asyncio.sleep(look_s)
             look_s = min(LOOK_CAP_S, look_s * 1.5)
-
-    def _later(self, task: SubagentTask, *, started: bool) -> str:
-        why = "is still running" if started else "has not started yet: no worker had room for it"
-        later = "I'll notify you when it completes; do not wait for it."
-        return f"Subagent [{task.label}] (id: {task.id}) {why}. {later}"
 
 
 def _render_outcome(task: SubagentTask, found: AwaitedSubagent) -> str:

@@ -15,10 +15,6 @@ from worker.guards.addresses import WebPolicy
 from worker.guards.fetch import Fetcher
 from worker.search.engine import SearchEngine, build_engine, plain_line
 
-_TITLE_CHARS: Final = 200
-_HIT_URL_CHARS: Final = 400
-_TEXT_CHARS: Final = 400
-
 
 class WebSearchArguments(Struct, frozen=True, forbid_unknown_fields=True):
     """A query."""
@@ -46,8 +42,8 @@ class WebSearch:
         hits = await self._engine.search(query, arguments.count)
         on_web = (hit for hit in hits if hit.url.startswith(("http://", "https://")))
         shown = [
-            f"{number}. {plain_line(hit.title, _TITLE_CHARS) or '(no title)'}\n"
-            f"   {one_line(hit.url, _HIT_URL_CHARS)}\n   {plain_line(hit.text, _TEXT_CHARS)}".rstrip()
+            f"{number}. {plain_line(hit.title, 200) or '(no title)'}\n"
+            f"   {one_line(hit.url, 400)}\n   {plain_line(hit.text, 400)}".rstrip()
             for number, hit in enumerate(on_web, 1)
         ]
         if not shown:
@@ -57,7 +53,6 @@ class WebSearch:
 
 # Limit of shown text: less than that of a tool's result, so that notes are not cut.
 PAGE_BYTES: Final = 8 * 1024
-_URL_CHARS: Final = 1000
 _WAIT_S: Final = 20.0  # for a turn among those who fetch or parse at the same time
 
 
@@ -109,7 +104,7 @@ class WebFetch:
             notes.append(f"go on with offset={end}")
         if answer.cut:
             notes.append("the page is longer than what is read of one; its end is missing")
-        head = f"URL: {one_line(answer.url, _URL_CHARS)}\n"
+        head = f"URL: {one_line(answer.url, 1000)}\n"
         title = f"Title: {one_line(page.title, 200)}\n" if page.title else ""
         fenced = fence_web_text(f"{head}{title}\n{shown or '(no text)'}")
         return fenced + (f"\n[{'; '.join(notes)}]" if notes else "")

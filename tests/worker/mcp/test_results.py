@@ -10,7 +10,7 @@ from shared.errors import ToolFailed
 from tests.worker.mcp.peers import peer, working
 from worker.agent.ports import NullPorts
 from worker.agent.tools.tool import RESULT_LIMIT_BYTES, ToolContext
-from worker.mcp.tool import PARTS, render_result
+from worker.mcp.servers import PARTS, render_result
 from worker.mcp.wire import CallResult, ResultPart
 
 

@@ -64,7 +64,8 @@ class EditFile:
         # A Windows file: the model never saw its line ends.
         if "\r\n" in text and "\r\n" not in old:
             old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
-        if _applied(text, old, new):
+        # The new text is there, and the old one only in it, as after adding a line to a line.
+        if new and new in text and not any(old in part for part in text.split(new)):
             return f"Nothing to do: the new text is in {path} already, and the old one is not."
         if not (times := text.count(old)):
             if not new:
@@ -77,8 +78,3 @@ class EditFile:
         # `was` refuses the write if the file changed after it was read, say from another turn.
         await context.files.replace(path, text.replace(old, new), was=text)
         return f"{path} is changed."
-
-
-def _applied(text: str, old: str, new: str) -> bool:
-    """Return whether the new text exists, and the old only in it, as after adding a line."""
-    return bool(new) and new in text and not any(old in part for part in text.split(new))

@@ -124,7 +124,11 @@ class ListDir:
         folder = folder_prefix(arguments.path)
         inside = [entry for entry in entries if entry.path.startswith(folder)]
         if not inside:
-            raise ToolFailed(_no_folder(arguments.path, [entry.path for entry in entries]))
+            folders = sorted({one.path.rpartition("/")[0] for one in entries if "/" in one.path})
+            more = f" and {len(folders) - _FOLDERS} more" if len(folders) > _FOLDERS else ""
+            known = f"Folders: {', '.join(folders[:_FOLDERS])}{more}"
+            known = known if folders else "There are no folders"
+            raise ToolFailed(f"there is no folder {arguments.path!r}. {known}")
         lines: set[str] = set()
         for entry in inside:
             name, deeper, _ = entry.path.removeprefix(folder).partition("/")
@@ -138,10 +142,3 @@ class ListDir:
 def folder_prefix(path: str) -> str:
     """Return the beginning of all paths in a folder; `""` for the whole workspace."""
     return "".join(f"{part}/" for part in path.strip().split("/") if part not in ("", "."))
-
-
-def _no_folder(path: str, paths: list[str]) -> str:
-    folders = sorted({path.rpartition("/")[0] for path in paths if "/" in path})
-    more = f" and {len(folders) - _FOLDERS} more" if len(folders) > _FOLDERS else ""
-    known = f"Folders: {', '.join(folders[:_FOLDERS])}{more}" if folders else "There are no folders"
-    return f"there is no folder {path!r}. {known}"
