@@ -48,7 +48,6 @@ DOORS = {
         "gateway.channels.matrix.http",
         "gateway.channels.slack.api",
         "gateway.channels.slack.calls",
-        "gateway.channels.slack.listener",
         "gateway.channels.telegram.api",
         "gateway.channels.whatsapp.channel",
         "worker.guards.request",

@@ -1,5 +1,4 @@
-"""Methods of `Platform` for platforms without that feature. Their `abilities` and run modes say so;
-delivery and webhooks then never call them."""
+"""Methods of `Platform` for platforms without that feature; by their `abilities` none is called."""
 
 from __future__ import annotations
 

@@ -136,8 +136,7 @@ class PlatformInlet:
         return "taken" if accepted.turn else "command"
 
     async def _replace_earlier(self, replaced: str, message: InboundMessage) -> str:
-        """Withdraw the message that this one replaces; return why it cannot be replaced, '' if it
-        was."""
+        """Withdraw the message that this one replaces; return why it cannot be, '' if it was."""
         before = await self._seen.new_form(message, replaced)
         chat, thread = message.chat_id, message.thread
         done = await self._sink.withdraw(self._channel, chat, before, thread=thread)

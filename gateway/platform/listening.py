@@ -34,8 +34,7 @@ log = logger("listening")
 
 
 class ListenerCursor:
-    """The `Cursor` of a channel that listens alone, kept with the lock: only its holder can move
-    it."""
+    """The `Cursor` of a channel that listens alone, kept with the lock: its holder moves it."""
 
     def __init__(self) -> None:
         self._lock: ListenerLock | None = None
@@ -92,7 +91,8 @@ class PlatformListener:
             claimed_at = self._clock.monotonic()
             claimed = await self._claim_lock()
             if isinstance(claimed, float):
-                await self._wait_for_lock(claimed)
+                waiting = [asyncio.create_task(event.wait()) for event in (self._freed, self._draining)]
+                await until_first(*waiting, timeout_s=claimed)
             else:
                 await self._listen_under(*claimed, claimed_at, inlet)
 
@@ -111,10 +111,6 @@ class PlatformListener:
                 return lock, held
             next_s = min(next_s, held)
         return next_s
-
-    async def _wait_for_lock(self, seconds: float) -> None:
-        waiting = [asyncio.create_task(event.wait()) for event in (self._freed, self._draining)]
-        await until_first(*waiting, timeout_s=seconds)
 
     async def _listen_under(self, lock: ListenerLock, held: ListenerLease, claimed_at: float, inlet: Inlet) -> None:
         """Listen while the lock is safe, then release it."""

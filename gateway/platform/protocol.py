@@ -16,13 +16,11 @@ from shared.messages.inbound import InboundMessage
 
 RunMode = Literal["webhook", "socket", "exclusive"]
 """The way in of messages. `webhook`: any replica may be called. `socket`: up to `Abilities.sockets`
-replicas have one, and each event goes to one of them. `exclusive`: one replica at a time
-listens."""
+replicas have one, each event goes to one of them. `exclusive`: one replica at a time listens."""
 
 ResendGuard = Literal["key", "look-up", "nothing"]
-"""The platform's guard against showing a post twice after a send that may have arrived. `key`: it
-knows the key of a post and does not show it twice. `look-up`: it can be asked for the post.
-`nothing`: the post is sent again, and counted."""
+"""A platform's guard against showing a post twice after a send that may have arrived. `key`: it
+knows the key of a post. `look-up`: it can be asked. `nothing`: it is sent again, and counted."""
 
 RateScope = Literal["bot", "chat", "group"]
 
@@ -31,10 +29,10 @@ RateOf = Literal["all", "posts", "edits"]
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most `per_s` calls a second and `burst` at once: of the bot, into one chat, or into one
-    group (in addition to that of its chat). So within t seconds there are at most `burst + per_s *
-    t`. Counted in Redis, for all replicas together. "Is typing" counts as one of `all` of the bot;
-    streaming leaves half of each burst to replies."""
+    """At most `per_s` calls a second and `burst` at once, so `burst + per_s * t` in t seconds: of
+    the bot, into a chat, or into a group (besides its chat's). Counted in Redis, for all replicas.
+    "Is typing" counts as one of `all` of the bot; streaming leaves half of each burst to
+    replies."""
 
     scope: RateScope
     per_s: float
@@ -103,7 +101,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
     """One message on a platform: a piece of text, or a file. `key` is the same for every try and
-    unique among posts. `as_plain`: the platform refused the markup before. `reply_to`: the message
+    unique among posts. `as_plain`: the markup was refused before. `reply_to`: the message
     answered."""
 
     target: PostTarget
@@ -123,8 +121,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotDelivered(Exception):
-    """A post was not, or may not have been, shown. `reason` is for operators, without a message's
-    text."""
+    """A post was not, or may not have been, shown. `reason` is for operators, without its text."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -276,8 +273,7 @@ class Platform(Protocol):
         """Replace the message `id` by a post. Raises NotDelivered."""
 
     async def find(self, post: Post) -> str | None:
-        """Return the id of a post that an earlier try may have shown, None if it did not. Called
-        only with the guard `look-up`."""
+        """Return the id of a post that an earlier try showed, or None. For the guard `look-up`."""
 
     async def typing(self, target: PostTarget) -> None:
         """Show that an answer is under way. Errors are dropped."""

@@ -31,8 +31,7 @@ class ReceivedFiles:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> tuple[list[str], list[str]]:
-        """Fetch and keep files, in order; return the references of those that are kept, and a reason
-        for each that is not: a fault is not raised."""
+        """Fetch files in order; return the references of those kept, and why others are not."""
         media, refused = list[str](), list[str]()
         async with self._slots:
             end_at = asyncio.get_running_loop().time() + self._within_s

@@ -58,8 +58,7 @@ class StrangerReplies:
         return known
 
     async def turn_away(self, event: PlatformMessage, verdict: Verdict) -> bool:
-        """Queue the reply that says why the sender is not read, unless it was sent before; return
-        whether they were let in meanwhile."""
+        """Queue the reply that says why, once; return whether they were let in meanwhile."""
         message = event.message
         # For a person, a group, or a person in a group.
         group = f"group:{message.chat_id}"

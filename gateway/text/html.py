@@ -23,8 +23,7 @@ class Tags(msgspec.Struct, frozen=True, kw_only=True):
     align: bool = False
 
     def to_html(self, leaves: Sequence[Leaf]) -> str:
-        """Return the HTML of leaves with their lists and quotes. A leaf whose item began on an
-        earlier page begins a new item."""
+        """Return the HTML of leaves. An item that began on an earlier page begins anew."""
         return "\n".join(self._nested([(leaf, leaf.path) for leaf in leaves]))
 
     def _nested(self, leaves: Sequence[tuple[Leaf, Sequence[Step]]]) -> list[str]:

@@ -39,8 +39,7 @@ _ATTRIBUTION: Final = re.compile(
 
 
 def slack_to_text(text: str) -> str:
-    """Return Slack's `text` of a message as plain text: names of people and channels, links with
-    their labels, and the three entities."""
+    """Return Slack's `text` as plain text: names, links with their labels, entities."""
     text = _SLACK.sub(_slack_reference, text)
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
@@ -59,9 +58,8 @@ def _slack_reference(found: re.Match[str]) -> str:
 
 
 def html_to_text(source: str) -> str:
-    """Return the text of an HTML mail: paragraphs, lists, tables and quotes (after `> `), links
-    with their addresses, images as their labels. Scripts, styles and comments are dropped. Takes
-    any text, also text that is not HTML."""
+    """Return the text of an HTML mail, or of any text: paragraphs, lists, tables and quotes (after
+    `> `), links with addresses, images as labels; without scripts, styles and comments."""
     if _depth(source) > _DEEPEST:  # a tree as deep as a mail is long takes seconds to walk
         return html.unescape(re.sub(r"<[^<>]*>", " ", source)).strip()
     kept = nh3.clean(
@@ -92,8 +90,7 @@ def strip_quoted(text: str) -> str:
 
 
 def _is_attribution(lines: list[str]) -> bool:
-    """Return whether lines are the attribution that a mail program writes above a quote. Programs
-    wrap it only because of a long address."""
+    """Return whether lines are the attribution above a quote, wrapped only by a long address."""
     joined = " ".join(lines)
     if len(joined) > _LONGEST or not _ATTRIBUTION.fullmatch(joined):
         return False

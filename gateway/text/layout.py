@@ -1,5 +1,4 @@
-"""Leaves as lines of text, for platforms whose markup has no nested blocks, and as plain text, for
-people and for whatever refuses markup."""
+"""Leaves as lines of text, with markup that has no nested blocks, or without any."""
 
 from __future__ import annotations
 
@@ -23,9 +22,8 @@ _DEEPEST: Final = 24  # spaces; more would push a phone's text off its screen
 
 class Dress(msgspec.Struct, frozen=True, kw_only=True):
     """A platform's markup for blocks. `body` writes a leaf without the marks of its lists and
-    quotes; `quote` marks the whole text of a quote, and a quote within it is not marked again. Code
-    stands outside quotes unless `code_in_quotes`. The content of an item is indented by at least
-    `indent` spaces."""
+    quotes; `quote` marks the whole text of a quote, but not a quote in it. Code stands outside
+    quotes unless `code_in_quotes`. An item's content is indented by at least `indent` spaces."""
 
     body: Callable[[Leaf], str]
     quote: Callable[[str], str]
@@ -74,7 +72,7 @@ class Dress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plain(leaves: Sequence[Leaf]) -> str:
-    """Return leaves without markup: quotes after `> `, addresses after labels, tables as
+    """Return leaves without markup: quotes after `> `, addresses after labels, tables in
     columns."""
     return _PLAIN.lay_out(leaves)
 

@@ -90,8 +90,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
         return text_of(self.runs)
 
     def part(self, start: int, stop: int | None = None) -> Leaf:
-        """Return the characters from `start` to `stop`, or to the end. A part that does not begin
-        at 0 opens no quote or item."""
+        """Return characters `start` to `stop` or the end. A later part opens no quote or item."""
         path = self.path if start == 0 else continued_path(self.path)
         return replace(self, runs=slice_runs(self.runs, start, stop), path=path)
 
@@ -112,8 +111,8 @@ def bold(runs: Sequence[Run]) -> list[Run]:
 
 
 def slice_runs(runs: Sequence[Run], start: int, stop: int | None = None) -> tuple[Run, ...]:
-    """Return the runs of the characters from `start` to `stop`. Reads no run after those, so its
-    cost does not grow with the document."""
+    """Return the runs of characters `start` to `stop`, at a cost that does not grow with the
+    rest."""
     first, begins = _run_at(runs, start, 0, 0)
     last, ends = (len(runs), 0) if stop is None else _run_at(runs, stop, first, begins)
     inside = list(runs[first : last + 1])

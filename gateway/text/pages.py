@@ -100,8 +100,7 @@ class _Paginator:
         return _Measured(leaf, tuple(map(add, self._size(leaf), self._page.gap)))
 
     def _next_leaves(self) -> list[_Measured]:
-        """Remove and return the leaves of the next piece; none when the first one had to be
-        changed."""
+        """Remove and return the leaves of the next piece; none when the first had to be changed."""
         held: list[_Measured] = []
         sums = [(0,) * len(self._page.limits)]
         while self._waiting:
@@ -219,13 +218,10 @@ def _best_cut(leaf: Leaf, most: int) -> int:
     seen = leaf.part(0, most + 1)
     text, links = seen.text, list(_links(seen.runs))
     for border in (_LINE,) if leaf.kind == "code" else (_LINE, _SENTENCE, _WORD):
-        found = [
-            match.end()
-            for match in border.finditer(text, most // 2, most)
-            if not _inside(match.end(), links) and not _GOES_ON.match(text, match.end())
-        ]
-        if found:
-            return int(found[-1])
+        ends = [match.end() for match in border.finditer(text, most // 2, most)]
+        for end in reversed(ends):
+            if not any(start < end < stop for start, stop in links) and not _GOES_ON.match(text, end):
+                return int(end)
     for start, stop in links:
         if start < most < stop:
             return start and _whole_characters(text, start)
@@ -252,7 +248,3 @@ def _links(runs: Sequence[Run]) -> Iterator[tuple[int, int]]:
             start = ends[at]
         if run.link is not None and (at + 1 == len(runs) or runs[at + 1].link != run.link):
             yield start, ends[at + 1]
-
-
-def _inside(at: int, links: Sequence[tuple[int, int]]) -> bool:
-    return any(start < at < stop for start, stop in links)

@@ -26,8 +26,7 @@ _ALIGN: Final[dict[str, Align]] = {"text-align:center": "center", "text-align:ri
 
 
 def read(markdown: str) -> list[Leaf]:
-    """Return the leaves of a document in order, without blank ones. Takes any text: unfinished
-    markup is closed, or is text."""
+    """Return a document's leaves without blank ones. Unfinished markup is closed, or is text."""
     text = clean(markdown)
     if len(text) > LIMIT_CHARS:
         return _as_it_is(text)

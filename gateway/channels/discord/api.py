@@ -54,8 +54,7 @@ T = TypeVar("T")
 
 
 class MayNotReply(PostRefused):
-    """The bot may not read the history, so it cannot quote; without the quote the post may
-    succeed."""
+    """The bot may not read the history, so it cannot quote; the post alone may succeed."""
 
 
 class _ChannelInfo(msgspec.Struct, frozen=True):
@@ -194,8 +193,7 @@ def _convert_reply(kind: type[T], reply: Any) -> T:
 
 
 def map_error(name: str, status: int, headers: Mapping[str, str], reply: Any, *, with_file: bool) -> Exception:
-    """Map an error of the channel `name`. `reply` is its JSON, None if it has none: then something
-    in front of Discord answered."""
+    """Map an error of the channel `name`. `reply` is None if something before Discord answered."""
     code = reply.get("code", 0) if isinstance(reply, dict) else None
     why = f"{status}, code {code}" if code else str(status)
     match status:

@@ -35,8 +35,7 @@ class PendingEvent(msgspec.Struct):
 
 
 class EventWindow:
-    """The events of one shard that are not all done. Everything up to `seq` is done, and everything
-    written before `since_ms`."""
+    """A shard's events from the first that is not done: all up to `seq` and `since_ms` are."""
 
     def __init__(self, seq: int, since_ms: int) -> None:
         self.seq = seq
@@ -67,8 +66,7 @@ class EventWindow:
 
 
 class EventQueue:
-    """The work in progress. `broken` is set, with `failure`, when nothing more can be accepted
-    until an operator intervenes."""
+    """The work in progress. `broken` is set, with `failure`, when an operator must intervene."""
 
     def __init__(self) -> None:
         self.broken = asyncio.Event()
@@ -79,8 +77,8 @@ class EventQueue:
         self._detached: set[asyncio.Task[None]] = set()
 
     async def submit(self, chat: str, work: Work, on_done: Callable[[], None]) -> None:
-        """Run an event's handler after earlier ones of its chat, then call `on_done`. Returns at
-        once unless MAX_PENDING events wait."""
+        """Run an event's handler after those of its chat, then `on_done`. Waits for a free
+        place."""
         await self._slots.acquire()
         self.start(chat, work, on_done).add_done_callback(lambda _: self._slots.release())
 

@@ -141,8 +141,7 @@ class Shard:
 
 
 class _GatewayClient:
-    """The client, HTTP client and state that discord.py's WebSocket expects, in one object.
-    `events` are undelivered events."""
+    """The client, HTTP client and state that discord.py's WebSocket expects, in one object."""
 
     def __init__(self, settings: DiscordSettings, api: DiscordApi, shards: int) -> None:
         self.events = deque[tuple[int, str, Any]]()

@@ -1,5 +1,4 @@
-"""Events of Discord's gateway as they arrive (docs.discord.com/developers/events/gateway-events),
-filtered for those that concern us. Pure."""
+"""Events of Discord's gateway (docs.discord.com/developers/events/gateway-events). Pure."""
 
 from __future__ import annotations
 
@@ -123,7 +122,10 @@ def read_event(name: str, data: Any) -> Event | None:
     try:
         match name:
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
-                return _check_message(msgspec.convert(data, Message), edit=name == "MESSAGE_UPDATE")
+                message, edit = msgspec.convert(data, Message), name == "MESSAGE_UPDATE"
+                spoken = message.type in _SPOKEN and message.author is not None
+                dated = not edit or message.edited_timestamp is not None
+                return replace(message, edit=edit) if spoken and dated else None
             case "MESSAGE_DELETE":
                 one = msgspec.convert(data, _MessageDeleted)
                 return MessagesDeleted(one.channel_id, (one.id,), one.guild_id)
@@ -137,12 +139,6 @@ def read_event(name: str, data: Any) -> Event | None:
                 return None
     except msgspec.ValidationError as exc:
         raise UnreadableEvent(f"{name} has a form that is not known") from exc
-
-
-def _check_message(message: Message, *, edit: bool) -> Message | None:
-    if message.type not in _SPOKEN or message.author is None or (edit and message.edited_timestamp is None):
-        return None
-    return replace(message, edit=edit)
 
 
 def sender(press: Interaction) -> User | None:

@@ -8,22 +8,49 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from aiohttp import ClientError, ClientResponse, ClientTimeout
+from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
 
 from gateway.channels.slack.calls import ScopeMissing, SlackWebApi, map_error
-from gateway.channels.slack.listener import SocketModeConnection, open_connection
 from gateway.channels.slack.parse import SlackIdentity
 from gateway.channels.slack.render import file_blocks, has_mark, post_form
 from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, PostRefused, RemoteFile, Throttled
 
+PING_S: Final = 10.0
+CLOSE_S: Final = 1.0
+FRAME_BYTES: Final = 4 * 1024 * 1024
 PAGE: Final = 200
 PAGES: Final = 10
 LOOK_BACK_S: Final = 90_000  # a post is retried for at most a day, so older history is not searched
 
 
+class SocketModeConnection:
+    """One WebSocket."""
+
+    def __init__(self, socket: ClientWebSocketResponse) -> None:
+        self._socket = socket
+
+    async def receive(self) -> str | None:
+        """Return the next frame, None once the connection is closed."""
+        while True:
+            message = await self._socket.receive()
+            if message.type is WSMsgType.TEXT:
+                return str(message.data)
+            if message.type is not WSMsgType.BINARY:
+                return None
+
+    async def acknowledge(self, envelope_id: str) -> None:
+        """Tell Slack not to repeat this envelope; if that fails, it does on another connection."""
+        try:
+            await self._socket.send_str(json.dumps({"envelope_id": envelope_id}))
+        except (ClientError, ConnectionError, RuntimeError):
+            return
+
+    async def close(self) -> None:
+        await self._socket.close()
+
+
 class SlackApi:
-    """A client for one bot; `timeout_s` limits a call. Methods raise NotDelivered,
-    ChannelBroken."""
+    """A client for one bot; `timeout_s` limits a call. It raises NotDelivered, ChannelBroken."""
 
     def __init__(self, token: str, base: str, *, app_token: str = "", timeout_s: float) -> None:
         self._token, self._base, self._timeout_s = token, base, timeout_s
@@ -57,8 +84,26 @@ class SlackApi:
             await self._opened.http.close()
 
     async def connect(self) -> SocketModeConnection:
-        """Open one Socket Mode connection. Raises ChannelBroken, NotAccepted."""
-        return await open_connection(self._calls, self._app_token)
+        """Open one more Socket Mode connection. Raises ChannelBroken, NotAccepted, Throttled."""
+        calls = self._calls
+        try:
+            reply = await calls.call_setup(calls.sdk.apps_connections_open(app_token=self._app_token))
+        except ChannelBroken as exc:
+            raise ChannelBroken(
+                "Slack opens no socket with channels.slack.app_token: it must be an app-level token (xapp-) "
+                "of this app with connections:write, and Socket Mode must be on"
+            ) from exc
+        url = str(reply.get("url", ""))
+        if not url.startswith(("wss://", calls.origin.replace("http", "ws", 1))):
+            raise NotAccepted("Slack told no address for a socket")
+        timeout = ClientWSTimeout(ws_close=CLOSE_S)
+        try:
+            socket = await calls.http.ws_connect(
+                url, heartbeat=PING_S, timeout=timeout, max_msg_size=FRAME_BYTES, proxy=calls.proxy
+            )
+        except (ClientError, TimeoutError) as exc:
+            raise NotAccepted(f"no socket: {type(exc).__name__}") from exc
+        return SocketModeConnection(socket)
 
     async def send(self, post: Post) -> str:
         """Send a post and return its ts, or for a file its id."""

@@ -55,8 +55,8 @@ class ScopeMissing(ChannelBroken):
 
 
 class SlackWebApi:
-    """The connection of one bot. `sdk` has the API methods; `http` is for plain requests. Must be
-    created inside a running loop."""
+    """The connection of one bot: `sdk` has the methods, `http` plain requests. Needs a running
+    loop."""
 
     def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
         self.token, self.timeout_s = token, timeout_s
@@ -69,8 +69,7 @@ class SlackWebApi:
         self.origin = "{0.scheme}://{0.netloc}/".format(urlsplit(base))
 
     def may_have_token(self, url: str) -> bool:
-        """Return whether a URL is Slack's own, so the token may be sent there. The prefixes end
-        with a slash, so a lookalike host cannot match."""
+        """Return whether a URL is Slack's own; the slash at the end keeps lookalike hosts out."""
         return url.startswith((FILES, self.origin))
 
     async def call_visible(self, call: Awaitable[Any]) -> Any:

@@ -1,21 +1,48 @@
-"""Slack: one app in one workspace, by Socket Mode or by a webhook, on any replica."""
+"""Slack: one app in one workspace, by Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode)
+or by a webhook, on any replica. An event is acknowledged after it was accepted; Slack repeats what
+is not.
+
+The SDK's own client reconnects forever even with a revoked token, handles the messages of one chat
+in parallel, and drops a connection before it has the next; slack-bolt builds on it. Here the next
+one is opened while the old one is read: Slack announces a few seconds ahead that it closes it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.channels.slack.api import SlackApi
-from gateway.channels.slack.listener import SocketModeListener
-from gateway.channels.slack.parse import SlackEventParser, SlackIdentity
+from gateway.channels.slack.api import SlackApi, SocketModeConnection
+from gateway.channels.slack.parse import SlackEventParser, SlackIdentity, conversation_id
 from gateway.channels.slack.render import render_reply
 from gateway.channels.slack.settings import SlackSettings, read_slack
-from gateway.channels.slack.wire import SlackEvent, UnreadablePayload, UrlVerification, is_signed, read_call
+from gateway.channels.slack.wire import (
+    Envelope,
+    SlackEvent,
+    UnreadablePayload,
+    UrlVerification,
+    is_signed,
+    read_call,
+    read_envelope,
+    read_payload,
+)
+from gateway.channels.sockets import HOLD_S, SocketEvents
 from gateway.channels.unsupported import cannot_type
-from gateway.platform.protocol import Abilities, HookAnswer, HookRequest, Inlet, PlatformMessage, Rate, RunMode
+from gateway.platform.protocol import (
+    Abilities,
+    ChannelBroken,
+    HookAnswer,
+    HookRequest,
+    Inlet,
+    NotAccepted,
+    PlatformMessage,
+    Rate,
+    RunMode,
+)
 from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
@@ -93,3 +120,52 @@ class SlackChannel:
             await inlet.take(parsed)
         elif parsed is not None:
             await inlet.on_delete(parsed)
+
+
+class SocketModeListener:
+    """One run of listening: it ends on request or when the connection is lost."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[SocketModeConnection]],
+        accept: Callable[[SlackEvent], Awaitable[None]],
+        hold_s: float = HOLD_S,
+    ) -> None:
+        self._accept = accept
+        self._hold_s = hold_s
+        self._events = SocketEvents("Slack", connect, self._read_envelopes)
+        self.run = self._events.run
+
+    async def _read_envelopes(self, socket: SocketModeConnection) -> None:
+        """Start handling every envelope of a connection, until it ends."""
+        while (frame := await socket.receive()) is not None:
+            try:
+                envelope = read_envelope(frame)
+            except UnreadablePayload as exc:
+                log.warning("frame not understood", why=str(exc))
+                continue
+            if envelope.type == "disconnect":
+                self._on_disconnect(envelope.reason)
+            elif envelope.envelope_id:
+                await self._events.start(partial(self._handle_envelope, socket, envelope))
+
+    def _on_disconnect(self, reason: str) -> None:
+        match reason:
+            case "link_disabled":
+                raise ChannelBroken("Socket Mode is off: turn it on in the settings of the Slack app")
+            case "too_many_websockets":
+                raise NotAccepted("Slack has ten sockets of this app already")
+            case _:  # warning, refresh_requested
+                self._events.refresh()
+
+    async def _handle_envelope(self, socket: SocketModeConnection, envelope: Envelope) -> None:
+        event = None
+        try:
+            event = read_payload(envelope)
+        except UnreadablePayload as exc:
+            log.warning("event not understood", kind=envelope.type, why=str(exc))
+        if event is not None:
+            chat, accept = conversation_id(event), partial(self._accept, event)
+            await self._events.accept(chat, accept, self._hold_s)
+        # Also for one that could not be read: repeating it would not help.
+        await socket.acknowledge(envelope.envelope_id)

@@ -48,8 +48,7 @@ class SlackIdentity(Struct, frozen=True):
 
 
 class SlackEventParser(Struct, frozen=True):
-    """Parser of our bot's events. `channel` is its name in Shoal; for the rest see
-    SlackSettings."""
+    """Parser of our bot's events. `channel` is its name in Shoal; the rest see SlackSettings."""
 
     channel: str
     me: SlackIdentity

@@ -63,8 +63,7 @@ class GetUpdates(TelegramMethod[list[dict[str, Any]]]):
 
 
 class TelegramApi:
-    """A client for one bot; `timeout_s` limits a call. Methods raise NotDelivered,
-    ChannelBroken."""
+    """A client for one bot; `timeout_s` limits a call. It raises NotDelivered, ChannelBroken."""
 
     def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -150,8 +149,7 @@ class TelegramApi:
         return await self._bot.send_document(chat, data, **where)
 
     async def _call_chat(self, call: Callable[[str], Awaitable[T]], chat: str) -> T:
-        """Run a call into a chat. A group that became a supergroup has a new id: retry there
-        once."""
+        """Run a call into a chat. A group that became a supergroup has a new id: retry there."""
         try:
             try:
                 return await call(chat)
@@ -177,8 +175,7 @@ class TelegramApi:
 
 
 def _convert_update(update: dict[str, Any]) -> Update | None:
-    """Return the update; an unreadable one becomes an empty update with its number, or None, so
-    that it cannot block the ones after it."""
+    """Return the update; an unreadable one is empty, or None, and cannot block those after it."""
     try:
         return msgspec.convert(update, Update)
     except msgspec.ValidationError:

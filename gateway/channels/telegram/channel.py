@@ -63,8 +63,7 @@ class TelegramChannel:
             await self._api.set_webhook(url, secret.reveal())
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
-        """Poll, accept, and confirm with the next poll. Telegram repeats unconfirmed updates to
-        whichever replica polls next."""
+        """Poll, accept, and confirm with the next poll. Telegram repeats what is not confirmed."""
         await self._api.delete_webhook()
         after = 0
         while not until.is_set():

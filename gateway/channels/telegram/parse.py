@@ -84,8 +84,6 @@ class Message(msgspec.Struct, frozen=True):
     date: int = 0
     edit_date: int = 0
     from_: User | None = field(name="from", default=None)
-    sender_chat: _Chat | None = None
-    via_bot: User | None = None
     message_thread_id: int | None = None
     is_topic_message: bool = False
     reply_to_message: Message | None = None

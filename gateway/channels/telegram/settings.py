@@ -23,9 +23,9 @@ _WEBHOOK_SECRET: Final = re.compile(r"[\w-]{16,256}")
 
 class TelegramSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`token` comes from @BotFather. With `run = "webhook"` Telegram calls `public_url` (https,
-    leading to the path `/hooks/telegram` of the gateways) with `webhook_secret`, a word of your
-    own. `api` is another Bot API server. `poll_s` is how long a long poll is held open; `timeout_s`
-    limits any other call."""
+    leading to `/hooks/telegram` of the gateways) with `webhook_secret`, a word of your own. `api`
+    is another Bot API server. A long poll is held open for `poll_s`; `timeout_s` limits any other
+    call."""
 
     token: Secret
     webhook_secret: Secret | None = None

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from gateway.channels.discord.api import DiscordApi
-from gateway.channels.discord.listener import DiscordListener
+from gateway.channels.discord.channel import DiscordListener
 from gateway.channels.discord.parse import DiscordIdentity
 from gateway.channels.discord.settings import read_discord
 from gateway.platform.protocol import InletVerdict, PlatformMessage

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.channels.discord.channel import SessionStarts
 from gateway.channels.discord.cursor import decode_cursor
-from gateway.channels.discord.listener import SessionStarts
 from gateway.platform.protocol import ChannelBroken, Throttled
 from shared.errors import RedisAway, Refused
 from tests.fakes.discord import BOT, GUILD, FakeDiscord, iso, snowflake

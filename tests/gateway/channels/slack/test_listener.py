@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.slack.listener import SocketModeConnection, SocketModeListener
+from gateway.channels.slack.api import SocketModeConnection
+from gateway.channels.slack.channel import SocketModeListener
 from gateway.channels.slack.wire import EventCallback, SlackEvent
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.errors import RedisAway, Refused

@@ -16,7 +16,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from gateway.channels.slack.api import SlackApi
-from gateway.channels.slack.listener import SocketModeListener
+from gateway.channels.slack.channel import SocketModeListener
 from gateway.channels.slack.wire import EventCallback, SlackEvent
 from gateway.platform.protocol import ChannelBroken, NotAccepted
 from shared.tasks import cancel_all
