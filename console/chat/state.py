@@ -107,6 +107,7 @@ class ClientState:
         self._answered = 0
         self._stopping = False
         self._live = LiveText()
+        self._newest_delta = (0, 0, -1)
         self._known_replies: list[ReplyFrame] = []
 
     def opening_frames(self) -> list[ClientFrame]:
@@ -155,8 +156,10 @@ class ClientState:
                 yield from self._stop_frames()
             case web.MessageFrame() | ReplyFrame() | web.ApprovalFrame():
                 yield from self._on_line(frame)
-            case web.DeltaFrame(turn=turn) if turn > self._answered and self._live.add(frame):
-                yield GrowingReply(turn, self._live.text)
+            case web.DeltaFrame(turn=turn, attempt=attempt, seq=seq) if turn > self._answered:
+                if (turn, attempt, seq) > self._newest_delta and self._live.add(frame):
+                    self._newest_delta = (turn, attempt, seq)
+                    yield GrowingReply(turn, self._live.text)
             case web.ProgressFrame(turn=turn) if turn > self._answered:
                 yield frame
             case web.ResumedFrame():
@@ -206,7 +209,8 @@ class ClientState:
         if frame.reset:
             # Unanswered messages may be lost with the tail. Sent again, each is still one turn: the
             # store knows its id, or lost it.
-            self._shown, self._answered, self._live = frame.seq, 0, LiveText()
+            self._shown, self._answered = frame.seq, 0
+            self._live, self._newest_delta = LiveText(), (0, 0, -1)
             self._turns.clear()
             yield ChatNote("the store lost the newest lines of this chat")
             yield from [event for event in map(self._on_reply, self._known_replies) if event.ids]

@@ -18,8 +18,8 @@ class LiveText:
 
     def add(self, delta: DeltaEvent | DeltaFrame) -> bool:
         """Add a delta; return whether it counted."""
-        here, following = (delta.turn, delta.attempt, delta.seq), (self.turn, self._attempt, self._next_seq)
-        if here < following or not (delta.full or here == following):
+        here, known = (delta.turn, delta.attempt), (self.turn, self._attempt)
+        if here < known or not (delta.full or (here == known and delta.seq == self._next_seq)):
             return False
         self.text = delta.text if delta.full else self.text + delta.text
         self.turn, self._attempt, self._next_seq = delta.turn, delta.attempt, delta.seq + 1
