@@ -40,9 +40,7 @@ class SocketEvents(Generic[S]):
     def __init__(
         self, platform: str, connect: Callable[[], Awaitable[S]], read: Callable[[S], Coroutine[Any, Any, None]]
     ) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
-        """The events in progress."""
-
+        self.tasks: set[asyncio.Task[None]] = set()  # the events in progress
         self._platform = platform
         self._connect = connect
         self._read = read

@@ -77,8 +77,7 @@ class PlatformListener:
         self._draining = draining
         self._clock = clock
         self._freed = asyncio.Event()
-        self.listens = False
-        """True while this process listens."""
+        self.listens = False  # now
 
     async def run(self, inlet: Inlet) -> None:
         """Listen, or wait for a lock, until the process drains. Raises ChannelBroken."""

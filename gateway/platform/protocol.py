@@ -24,8 +24,7 @@ knows the key of a post. `look-up`: it can be asked. `nothing`: it is sent again
 
 RateScope = Literal["bot", "chat", "group"]
 
-RateOf = Literal["all", "posts", "edits"]
-"""The calls that a platform counts together: all of them, new messages, or edits."""
+RateOf = Literal["all", "posts", "edits"]  # the calls that are counted together
 
 
 class Rate(msgspec.Struct, frozen=True):

@@ -41,8 +41,7 @@ class WebhookServer:
         self._draining = draining
         self._handlers: dict[str, WebhookHandler | None] = {}
         self._socket: socket.socket | None = None
-        self.under_way = 0
-        """Number of calls that are being answered."""
+        self.under_way = 0  # calls that are being answered
 
     @property
     def address(self) -> str:

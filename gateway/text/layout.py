@@ -15,8 +15,7 @@ from gateway.text.leaves import Align, Kind, Leaf, Run, Step, continued_path, te
 RULE: Final = "──────────"
 
 _WIDEST: Final = 64  # characters; a wider table would break on a phone, so it is shown row by row
-_GROWTH: Final = 4
-"""Largest factor by which a table may grow; past it heads are not repeated and cells not padded."""
+_GROWTH: Final = 4  # most that a table may grow; past it heads are not repeated nor cells padded
 _DEEPEST: Final = 24  # spaces; more would push a phone's text off its screen
 
 

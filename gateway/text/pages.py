@@ -18,9 +18,7 @@ from gateway.text.layout import as_text, flat, plain, unlinked
 from gateway.text.leaves import Leaf, Run
 from gateway.text.tree import read
 
-NOTHING: Final = Piece("…", "…")
-"""Replaces a text in which nothing can be seen: platforms refuse an empty message."""
-
+NOTHING: Final = Piece("…", "…")  # for a text that cannot be seen: platforms refuse empty ones
 _CHARACTER: Final = regex.compile(r"\X")
 _GOES_ON: Final = regex.compile(r"[\p{GCB=Extend}\p{GCB=ZWJ}\p{GCB=SpacingMark}]")
 _LINE: Final = regex.compile(r"\n+")

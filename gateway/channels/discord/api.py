@@ -46,9 +46,7 @@ _CLOSED: Final = {10003, 50001, 50007, 50013, 50278, 160005}
 _NO_PERMISSION: Final = 50013
 _NO_HISTORY: Final = 160002
 _BLOCKED: Final = 40333
-_LATE: Final = (504, 520, 521, 522, 524)
-"""Statuses of a proxy that got no response: the server behind it may have done the request."""
-
+_LATE: Final = (504, 520, 521, 522, 524)  # of a proxy: the server behind it may have done it
 _TOO_MANY_S: Final = 60.0
 T = TypeVar("T")
 

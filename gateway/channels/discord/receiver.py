@@ -23,9 +23,7 @@ from shared.log import logger
 
 MAX_PAGES: Final = 5  # pages of a chat read after a gap, oldest first
 PARALLEL_READS: Final = 2  # chats read at once; few, because people's new messages need calls too
-OVERLAP_MS: Final = 60_000
-"""Ids of two chats are not ordered to the millisecond. Messages read twice are recognised by id."""
-
+OVERLAP_MS: Final = 60_000  # ids of two chats are not ordered to the ms; doubles are recognised
 MAX_CONVERSATIONS: Final = 10_000
 _ACCEPTED: Final = ("taken", "command", "duplicate")
 

@@ -54,8 +54,7 @@ _FINAL: Final = {
 log = logger("discord")
 
 
-EventHandler = Callable[[int, str, Any], Awaitable[None]]
-"""Callback for an event: its sequence number, name and data."""
+EventHandler = Callable[[int, str, Any], Awaitable[None]]  # sequence number, name, data
 
 
 class Shard:
@@ -73,9 +72,7 @@ class Shard:
         gateway: str,
         may_begin: Callable[[int], Awaitable[None]],
     ) -> None:
-        self.session = session
-        """The session as it stands, with the number of the newest event."""
-
+        self.session = session  # as it stands, with the number of the newest event
         self._number = number
         self._key = f"channels.{name}"
         self._gateway = gateway

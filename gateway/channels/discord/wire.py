@@ -9,9 +9,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-_SPOKEN: Final = (0, 19)
-"""Message types written by people: plain ones and replies. Others report joins, pins and so on."""
-
+_SPOKEN: Final = (0, 19)  # by people: plain ones and replies; others report joins, pins and so on
 _COMPONENT: Final = 3  # interaction type of a button press
 
 Snowflake = Annotated[str, Meta(pattern=r"^[0-9]{1,20}\Z")]
@@ -72,8 +70,7 @@ class Message(msgspec.Struct, frozen=True):
     message_snapshots: tuple[_Forwarded, ...] = ()
     attachments: tuple[Attachment, ...] = ()
     sticker_items: tuple[_Sticker, ...] = ()
-    edit: bool = False
-    """True if it arrived as an update; Discord has no such field."""
+    edit: bool = False  # it arrived as an update; Discord has no such field
 
 
 class _MessageDeleted(msgspec.Struct, frozen=True):

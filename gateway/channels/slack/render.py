@@ -21,9 +21,7 @@ from gateway.text.marks import JOINT, Pen, break_marks, fenced
 from gateway.text.pages import PageFormat, both, render
 
 EVENT: Final = "shoal"  # event type of the metadata by which a post is found again
-TEXT_LIMIT: Final = 3500
-"""UTF-16 code units after escaping. chat.update accepts 4000, chat.postMessage more."""
-
+TEXT_LIMIT: Final = 3500  # UTF-16 code units, escaped; chat.update accepts 4000
 _LABEL_CHARS: Final = 75
 _ESCAPES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 _WOULD_QUOTE: Final = re.compile(r"^(?=&gt;)", re.MULTILINE)

@@ -12,12 +12,8 @@ from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 ALLOWED_UPDATES: Final = ("message", "edited_message", "callback_query")
-BY_NUMBER: Final = "#"
-"""Prefix of a button's number, used when its text does not fit into the callback data."""
-
-_NOBODY: Final = {1087968824, 136817688}
-"""Ids of many people: anonymous group administrators, and a channel posting in its group."""
-
+BY_NUMBER: Final = "#"  # before a button's number, if its text does not fit into the callback data
+_NOBODY: Final = {1087968824, 136817688}  # anonymous administrators, a channel posting in its group
 _COMMAND: Final = re.compile(r"/\w+(?:@(\w+))?(?:\s|$)")
 
 
