@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 from msgspec.structs import replace
 
-from shared.messages.transcript import (
-    AssistantEntry,
-    JoinEntry,
-    LedgerEntry,
-    ToolCall,
-    ToolEntry,
-    TranscriptEntry,
-    UserEntry,
-)
+from shared.messages.transcript import AssistantEntry, JoinEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.model.ask import ModelReply
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.tools.tool import is_json_object
@@ -36,17 +28,15 @@ class TurnSteps:
         self._stored = None if whole else point
         # The steps of an unfinished reply are left out here: they are added when it is finished.
         complete = spec.resume if whole else spec.resume[: replies[-1][0]]
-        self.entries: list[TranscriptEntry] = pair_calls_with_results(self._transcript_of(complete))
-        self.rounds = len(replies)
-
-    def _transcript_of(self, steps: Iterable[LedgerEntry]) -> Iterator[TranscriptEntry]:
-        for step in steps:
+        entries: list[TranscriptEntry] = []
+        for step in complete:
             match step:
                 case AssistantEntry() | ToolEntry():
-                    yield step
+                    entries.append(step)
                 case JoinEntry(messages=numbers):
-                    joined = self._spec.joined
-                    yield from (joined[number].entry for number in numbers if number in joined)
+                    entries += [spec.joined[at].entry for at in numbers if at in spec.joined]
+        self.entries = pair_calls_with_results(entries)
+        self.rounds = len(replies)
 
     def calls(self) -> Iterator[ToolCallRequest]:
         """Yield every call whose result the model has seen."""

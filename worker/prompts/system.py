@@ -15,7 +15,6 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.log import logger
 from shared.messages.subagent import SubagentTask
-from worker.agent.model.prompt import system_prompt
 from worker.agent.tools.tool import shorten
 from worker.skills.catalogue import Skill, SkillCatalogue
 from worker.skills.watched_files import CheckInterval, WatchedFile
@@ -114,6 +113,12 @@ class SystemPrompt:
             self._skills = skills
             self._active, self._listed = active_section(skills), skill_list(skills)
         return skills
+
+
+def system_prompt(parts: Iterable[str]) -> str:
+    """Join the parts that are not blank, in order. They contain nothing that changes between turns,
+    because every change would miss the provider's cache."""
+    return "\n\n---\n\n".join(part.strip() for part in parts if part.strip())
 
 
 def identity(name: str = "Shoal", *, tools: Collection[str] = (), workspace: str = ".") -> str:

@@ -12,7 +12,8 @@ import msgspec
 from shared.errors import ModelError
 from worker.agent.limits import Meter
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallRequest, ToolSpec
-from worker.agent.model.stream import ReplyStream, strip_think
+from worker.agent.model.stream import ReplyStream
+from worker.agent.model.think import strip_think
 from worker.agent.ports import NULL_PORTS, Journal
 from worker.agent.tools.tool import is_json_object, valid_text
 from worker.agent.turn import AgentRunSpec
@@ -46,16 +47,14 @@ class Asker:
         # A reply shown to nobody is asked for in one piece: a stream costs more for the same text.
         self._streams = spec.progress is not NULL_PORTS or spec.hook.wants_streaming
         self._stream = ReplyStream(spec.progress, spec.hook)
-        self.before = ""
-        """Answers of this turn that were followed by further messages: they stay visible."""
+        self.before = ""  # answers that were followed by further messages: they stay visible
 
     @property
     def shown(self) -> str:
         return self._stream.shown.rstrip() or self.before
 
     async def ask(self, messages: Messages) -> ModelReply:
-        """Return one reply. An empty one is asked for once more; a second empty one is returned.
-        Raises ModelError, and what the journal, the progress and the allowance raise."""
+        """Return one reply; an empty one is asked for once more. Raises ModelError and TurnEnded."""
         reply = await self._ask_whole(messages)
         return reply if reply.text or reply.calls else await self._ask_whole(messages)
 
@@ -97,20 +96,15 @@ class Asker:
             try:
                 return await self._model.chat(request, stream.delta if self._streams else None)
             except BaseException as exc:  # a cancelled call has cost tokens too
-                if stream.unkept or _had_begun(exc):
+                # Before the first token it may think for long. A refused call costs nothing.
+                timeout = isinstance(exc, ModelError) and exc.kind == "timeout"
+                if stream.unkept or timeout or isinstance(exc, asyncio.CancelledError):
                     self._meter.add_estimate(messages, self._tools, output=stream.unkept)
                 broken = isinstance(exc, ModelError) and exc.retryable and stream.unkept
                 if not broken or not restarts_left:
                     raise
                 await stream.rewind()
         raise AssertionError("the last try returns or raises")
-
-
-def _had_begun(exc: BaseException) -> bool:
-    """Return whether the model was probably at work when a call ended before its first token: it
-    may think for long first. A refused call costs nothing."""
-    timeout = isinstance(exc, ModelError) and exc.kind == "timeout"
-    return timeout or isinstance(exc, asyncio.CancelledError)
 
 
 def _whole_calls(response: LLMResponse) -> tuple[ToolCallRequest, ...]:

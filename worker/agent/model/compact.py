@@ -11,7 +11,7 @@ import msgspec
 from shared.errors import ModelError
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
 from worker.agent.model.model import Model, ModelRequest, TokenUsage
-from worker.agent.model.stream import strip_think
+from worker.agent.model.think import strip_think
 from worker.agent.tools.tool import shorten, valid_text
 
 Message = dict[str, Any]

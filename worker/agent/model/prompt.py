@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -18,15 +18,8 @@ Message = dict[str, Any]
 
 EMPTY: Final = "(empty)"
 RUNTIME_MARK: Final = "[Runtime Context]"
-_SEPARATOR: Final = "\n\n---\n\n"
 _VALUE_CHARS: Final = 300  # a name that a person gave themselves has no limit of its own
 _OUTGOING: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
-
-
-def system_prompt(parts: Iterable[str]) -> str:
-    """Join the parts that are not blank, in order. They contain nothing that changes between turns,
-    because every change would miss the provider's cache."""
-    return _SEPARATOR.join(part.strip() for part in parts if part.strip())
 
 
 def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
@@ -71,12 +64,8 @@ def runtime_context(spec: AgentRunSpec, now_ms: int) -> str:
     """Return the facts that change from turn to turn. They stand at the end of the user's message,
     after everything that a cache may hold. `now_ms` is wall-clock time."""
     time = f"Current time: {_render_minute(now_ms // 60_000, spec.timezone)} ({spec.timezone})"
-    values = {
-        "Channel": spec.channel,
-        "Chat ID": spec.chat_id,
-        "Sender": spec.sender_name,
-        "Sender ID": spec.sender_id,
-    }
+    values = {"Channel": spec.channel, "Chat ID": spec.chat_id}
+    values |= {"Sender": spec.sender_name, "Sender ID": spec.sender_id}
     return "\n".join([RUNTIME_MARK, time, *_labelled(values)])
 
 
