@@ -24,10 +24,9 @@ _DECLARED: Final = re.compile(r"[a-z0-9.+-]{1,40}/[a-z0-9.+-]{1,60}")
 
 
 def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...]]:
-    """Return the pictures among the attachments, and a note in brackets for each other attachment.
-    An attachment is a `data:…;base64,…` URL. PNG, JPEG, GIF and WebP are accepted, at most
-    MAX_IMAGES. A reference to a stored file becomes a note that names it; `worker.turn.attachments`
-    loads the file. Never raises."""
+    """Return the pictures among the attachments (`data:…;base64,…` URLs of PNG, JPEG, GIF and WebP,
+    at most MAX_IMAGES), and a note in brackets for each other one, also for a reference to a stored
+    file, which `worker.turn.attachments` loads. Never raises."""
     images: list[Image] = []
     notes: list[str] = []
     beyond = 0

@@ -41,8 +41,7 @@ _READ_LIMIT_BYTES: Final = kinds.TEXT_LIMIT_CHARS * 4 + 1024
 
 
 class DocumentReader:
-    """Reads at most AT_ONCE documents of a worker at a time; others wait. Each may use `cpu_s`
-    seconds of processor time and `memory_bytes`."""
+    """Reads AT_ONCE documents at a time, each with `cpu_s` of processor time and `memory_bytes`."""
 
     def __init__(self, *, cpu_s: int = kinds.CPU_S, memory_bytes: int = kinds.MEMORY_BYTES) -> None:
         self._cpu_s = cpu_s
@@ -138,9 +137,8 @@ class WebPage(msgspec.Struct, frozen=True):
 
 
 class DocumentPageReader:
-    """Turns responses into pages. HTML is parsed by at most PARSE_AT_ONCE processes, each with an
-    empty environment and limits of memory and time: a thread could not be stopped, and would hold
-    the interpreter lock against the event loop."""
+    """Turns responses into pages. At most PARSE_AT_ONCE processes parse HTML, with limits: a thread
+    could not be stopped, and would hold the interpreter lock against the event loop."""
 
     def __init__(self, *, parse_s: float = PARSE_S, memory_bytes: int = PARSE_MEMORY_BYTES) -> None:
         self.parse_s = parse_s

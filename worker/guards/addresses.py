@@ -18,8 +18,8 @@ from shared.errors import SettingsError, ToolFailed
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# `is_global` alone is not enough: it is true for NAT64, multicast and Azure's metadata address, and its
-# value for 6to4 and others has changed between patch releases of Python.
+# `is_global` alone is not enough: it is true for NAT64, multicast and Azure's metadata address, and
+# its value for 6to4 and others has changed between patch releases of Python.
 _NETWORKS: Final[dict[str, tuple[str, ...]]] = {
     "unspecified": ("0.0.0.0/8", "::/128"),
     "loopback": ("127.0.0.0/8", "::1/128"),
@@ -52,6 +52,7 @@ _TUNNELS: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("::/96"))
 
 WEB_PORTS: Final = frozenset({80, 443})
 URL_LIMIT_CHARS: Final = 4096
+_ONLY: Final = "Only the public web can be reached"
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
@@ -113,19 +114,24 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
     `check_address`. Raises ToolFailed, with a text for the model."""
     url = url.strip()
     if len(url) > URL_LIMIT_CHARS:
-        raise ToolFailed(f"the URL has {len(url)} characters; at most {URL_LIMIT_CHARS} are allowed")
+        most = f"at most {URL_LIMIT_CHARS} are allowed"
+        raise ToolFailed(f"the URL has {len(url)} characters; {most}")
+    shown = repr(url[:80])
     if any(char <= " " or char in "\\\x7f" for char in url):
-        raise ToolFailed(f"{url[:80]!r} has blanks, control characters or backslashes in it; percent-encode them")
+        faults = "blanks, control characters or backslashes in it"
+        raise ToolFailed(f"{shown} has {faults}; percent-encode them")
     try:
         parts = urlsplit(url)
         if parts.scheme not in _DEFAULT_PORTS:
-            raise ToolFailed(f"{url[:80]!r} is not a web address; write one that begins with https:// or http://")
+            advice = "write one that begins with https:// or http://"
+            raise ToolFailed(f"{shown} is not a web address; {advice}")
         host, port = _parse_host(parts), _parse_port(parts)
     except ValueError:
-        raise ToolFailed(f"{url[:80]!r} is not a valid URL; correct it") from None
+        raise ToolFailed(f"{shown} is not a valid URL; correct it") from None
     address = _parse_address(host)
-    if address is None and _is_local(host) and not any(rule.host == host for rule in policy.allowed):
-        raise ToolFailed(f"blocked address {host!r}: a name of a local network. Only the public web can be reached")
+    named = any(rule.host == host for rule in policy.allowed)
+    if address is None and _is_local(host) and not named:
+        raise ToolFailed(f"blocked address {host!r}: a name of a local network. {_ONLY}")
     if port not in policy.ports and not any(
         rule.port == port and _rule_names_host(rule, host, address) for rule in policy.allowed
     ):
@@ -133,10 +139,12 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
         raise ToolFailed(f"blocked port {port} of {host!r}: only {usual} can be reached")
     if address is not None:
         check_address(address, host, port, policy)
-    shown = f"[{address}]" if isinstance(address, IPv6Address) else host
-    where = shown if port == _DEFAULT_PORTS[parts.scheme] else f"{shown}:{port}"
+    where = f"[{address}]" if isinstance(address, IPv6Address) else host
+    if port != _DEFAULT_PORTS[parts.scheme]:
+        where += f":{port}"
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._", errors="replace")
-    query = "?" + quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]|", errors="replace") if parts.query else ""
+    query = quote(parts.query, safe="/?%:@!$&'()*+,;=~-._[]|", errors="replace")
+    query = f"?{query}" if query else ""
     return WebTarget(f"{parts.scheme}://{where}{path}{query}", host, port, address)
 
 
@@ -150,8 +158,9 @@ def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> 
         return
     reason = kind or f"port {port} is not allowed there"
     if _parse_address(host) is not None:
-        raise ToolFailed(f"blocked address {address} ({reason}). Only the public web can be reached")
-    raise ToolFailed(f"blocked address: {host!r} does not lead to the public web, which alone can be reached")
+        raise ToolFailed(f"blocked address {address} ({reason}). {_ONLY}")
+    why = "does not lead to the public web, which alone can be reached"
+    raise ToolFailed(f"blocked address: {host!r} {why}")
 
 
 def network_kind(address: Address) -> str | None:
@@ -172,7 +181,8 @@ def embedded_ipv4(address: Address) -> IPv4Address | None:
         return None
     if any(address in network for network in _TUNNELS):
         return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    teredo = address.teredo[1] if address.teredo else None
+    return address.ipv4_mapped or address.sixtofour or teredo
 
 
 def _is_allowed(address: Address, host: str, port: int, policy: WebPolicy) -> bool:
@@ -190,8 +200,7 @@ def _is_allowed(address: Address, host: str, port: int, policy: WebPolicy) -> bo
 
 
 def _rule_names_host(rule: AllowRule, host: str, address: Address | None) -> bool:
-    """Return whether a rule is about this host. A name may also lead into an allowed network; its
-    addresses decide that later."""
+    """Return whether a rule is about this host. The addresses of a name are compared later."""
     if rule.network is None:
         return rule.host == host
     return address is None or address in rule.network
@@ -200,7 +209,8 @@ def _rule_names_host(rule: AllowRule, host: str, address: Address | None) -> boo
 def _parse_host(parts: SplitResult) -> str:
     """Return the host in its canonical spelling: lower case, ASCII, no brackets, no final dot."""
     if "@" in parts.netloc:
-        raise ToolFailed("a URL with a user name or password in it is not fetched; leave that part out")
+        why = "a URL with a user name or password in it is not fetched"
+        raise ToolFailed(f"{why}; leave that part out")
     host = parts.hostname or ""
     if parts.netloc.startswith("["):
         if "%" in host:
@@ -208,7 +218,8 @@ def _parse_host(parts: SplitResult) -> str:
         return str(IPv6Address(host))
     if not host.isascii():
         if _DEVIATIONS & set(host) or len(host) > 253:
-            raise ToolFailed(f"write the host {host[:80]!r} in its ASCII form, which begins with 'xn--'")
+            form = "in its ASCII form, which begins with 'xn--'"
+            raise ToolFailed(f"write the host {host[:80]!r} {form}")
         host = host.encode("idna").decode("ascii").lower()
     host = host.removesuffix(".")
     if not _HOST.fullmatch(host):
@@ -229,8 +240,7 @@ def _canonical_ipv4(host: str) -> str:
     if str(address) == host:
         return host
     if kind := network_kind(address):
-        blocked = f"blocked address {address} ({kind}), written as {host!r}"
-        raise ToolFailed(f"{blocked}. Only the public web can be reached")
+        raise ToolFailed(f"blocked address {address} ({kind}), written as {host!r}. {_ONLY}")
     unusual = f"{host!r} is an unusual way to write {address}"
     raise ToolFailed(f"blocked address: {unusual}; write it so")
 
@@ -249,7 +259,7 @@ def _parse_address(host: str) -> Address | None:
 def _is_local(host: str) -> bool:
     """Return whether a name has a meaning in a local network only. It is not even looked up, so
     that nothing is learned about what exists inside."""
-    return "." not in host or any(host == name or host.endswith(f".{name}") for name in _LOCAL_NAMES)
+    return "." not in host or any(f".{host}".endswith(f".{name}") for name in _LOCAL_NAMES)
 
 
 def _parse_rule(entry: str) -> AllowRule:

@@ -21,6 +21,7 @@ from worker.guards import openat
 from worker.guards.paths import DEPTH_LIMIT, name_fault
 from worker.guards.threads import StopSignal
 
+Parts = Sequence[str]
 RESULTS: Final = "results"
 _TEMPORARY: Final = (".shoal-", ".part")
 _ABANDONED_S: Final = 3600.0
@@ -60,15 +61,15 @@ class SessionFolder:
         with self._open_folder(make=True):
             return self.path
 
-    def read_file(self, stop: StopSignal, parts: Sequence[str], limit_bytes: int) -> bytes:
+    def read_file(self, stop: StopSignal, parts: Parts, limit_bytes: int) -> bytes:
         """Return the bytes of a file. Raises OSError and ToolFailed as `read_file_beneath` does."""
         stop.check()
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "a folder")
         with self._open_folder() as top:
-            return openat.read_file_beneath(top, parts, limit_bytes)[0]
+            return openat.read_file_beneath(top, parts, limit_bytes)
 
-    def write_file(self, stop: StopSignal, parts: Sequence[str], data: bytes, was: bytes | None) -> None:
+    def write_file(self, stop: StopSignal, parts: Parts, data: bytes, was: bytes | None) -> None:
         """Replace a whole file atomically: readers see the old one or the new one. With `was`,
         write only if the file still holds that, or already holds `data`. Raises OSError, and
         ToolFailed for a file that has changed or a folder that would exceed its quota."""
@@ -77,11 +78,12 @@ class SessionFolder:
             old, new_files = _stat_old_file(top, parts)
             if was is not None:
                 limit_bytes = max(len(was), len(data), old.st_size if old else 0)
-                now = None if old is None else openat.read_file_beneath(top, parts, limit_bytes)[0]
+                now = None if old is None else openat.read_file_beneath(top, parts, limit_bytes)
                 if now == data:  # a repeated attempt whose first write succeeded
                     return
                 if now != was:
-                    raise ToolFailed(f"{'/'.join(parts)!r} is not as you read it any more; read it again")
+                    why = "is not as you read it any more; read it again"
+                    raise ToolFailed(f"{'/'.join(parts)!r} {why}")
             self._free_quota(stop, top, parts, len(data) - (old.st_size if old else 0), new_files)
             with openat.open_folder_beneath(top, parts[:-1], make=self._access) as at:
                 kept = stat.S_IMODE(old.st_mode) & self._access.folder if old else 0
@@ -123,7 +125,8 @@ class SessionFolder:
         try:
             if make:
                 self._access.grant(root)
-            with openat.open_folder_beneath(root, [self._name], make=self._access if make else None) as top:
+            access = self._access if make else None
+            with openat.open_folder_beneath(root, [self._name], access) as top:
                 if make:
                     self._access.grant(top)  # it may be older than the setting `workspace.group`
                 yield top
@@ -148,10 +151,9 @@ class SessionFolder:
                 os.close(lock)
             stop.wait(_LOCK_WAIT_S)
 
-    def _free_quota(self, stop: StopSignal, top: int, parts: Sequence[str], more_bytes: int, more_files: int) -> None:
+    def _free_quota(self, stop: StopSignal, top: int, parts: Parts, used_bytes: int, files: int) -> None:
         """Delete expired results, then the oldest, until the new file fits. Raises ToolFailed."""
         results: list[openat.TreeEntry] = []
-        used_bytes, files = more_bytes, more_files
         now = time.time()
         for found in self._walk_entries(stop, top, _is_too_deep):
             plain, name = _is_plain(found), found.parts[-1]
@@ -207,7 +209,7 @@ def _size_bytes(found: openat.TreeEntry) -> int:
     return 0 if found.is_folder else found.info.st_size
 
 
-def _stat_old_file(top: int, parts: Sequence[str]) -> tuple[os.stat_result | None, int]:
+def _stat_old_file(top: int, parts: Parts) -> tuple[os.stat_result | None, int]:
     """Return the status of the file that will be replaced, if it exists, and the number of files
     and folders that will be new. Raises OSError for anything but a plain file."""
     for depth in range(len(parts) - 1, 0, -1):

@@ -92,7 +92,7 @@ class TreeEntry(NamedTuple):
 
 
 @contextlib.contextmanager
-def open_folder_beneath(top: int, parts: Sequence[str], *, make: Access | None = None) -> Iterator[int]:
+def open_folder_beneath(top: int, parts: Sequence[str], make: Access | None = None) -> Iterator[int]:
     """Open a folder beneath the handle `top`, creating it with the access `make`; yield its handle.
     Raises OSError; OddFile for a link or a file on the way."""
     at = os.dup(top)
@@ -153,8 +153,8 @@ def walk_beneath(
             # Otherwise removed meanwhile, or swapped for something else.
 
 
-def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple[bytes, os.stat_result]:
-    """Return the bytes of a plain file, and its status. Raises OSError; OddFile for anything else,
+def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> bytes:
+    """Return the bytes of a plain file. Raises OSError; OddFile for anything else,
     including a file with a second hard link; ToolFailed over `limit_bytes`."""
     with open_folder_beneath(top, parts[:-1]) as at:
         # Checked twice: before opening, because opening a device can have effects; and again on the
@@ -166,10 +166,9 @@ def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> tuple
             data = b"" if info.st_size > limit_bytes else file.read(limit_bytes + 1)
             size_bytes = max(info.st_size, len(data))
     if size_bytes > limit_bytes:
-        raise ToolFailed(
-            f"{'/'.join(parts)!r} has {size_bytes:,} bytes; only files of up to {limit_bytes:,} bytes can be read"
-        )
-    return data, info
+        most = f"only files of up to {limit_bytes:,} bytes can be read"
+        raise ToolFailed(f"{'/'.join(parts)!r} has {size_bytes:,} bytes; {most}")
+    return data
 
 
 def remove_beneath(top: int, found: TreeEntry) -> None:
@@ -189,8 +188,8 @@ def remove_tree(folder: Path) -> None:
             # What is inside moves up under a short name, so that no path ever gets too long to use,
             # and no recursion too deep.
             for inner in list(os.scandir(entry.path)):
-                if inner.is_dir(follow_symlinks=False):
-                    os.chmod(inner.path, _FOLDER_MODE)  # a folder that is not writable cannot be moved
+                if inner.is_dir(follow_symlinks=False):  # cannot be moved if it is not writable
+                    os.chmod(inner.path, _FOLDER_MODE)
                 os.rename(inner.path, folder / secrets.token_hex(8))
             os.rmdir(entry.path)
     os.rmdir(folder)
@@ -211,28 +210,30 @@ def check_plain_file(info: os.stat_result) -> None:
 def explain_error(path: str, error: OSError) -> ToolFailed:
     """Return the error text for the model; it names nothing of the machine."""
     if isinstance(error, OddFile):
-        what = f"{path!r} is, or lies behind, {error.what}"
-        if error.outside:
-            return ToolFailed(f"{what}, which can lead outside the workspace, and is not touched. Use another path")
-        return ToolFailed(f"{what}, and is not touched. Use another path")
+        leads = "which can lead outside the workspace, " if error.outside else ""
+        why = f"is, or lies behind, {error.what}, {leads}and is not touched. Use another path"
+        return ToolFailed(f"{path!r} {why}")
     match error.errno:
         case errno.ENOENT:
             return NoSuchFile(f"there is no file {path!r}")
-        case errno.EISDIR:
-            return ToolFailed(f"{path!r} is a folder; list_dir shows what is in it")
-        case errno.ENOTDIR:
-            return ToolFailed(f"{path!r} leads through a file as if it were a folder; list_dir shows what there is")
-        case errno.ELOOP | errno.EMLINK:
-            return ToolFailed(f"{path!r} is, or lies behind, a link, which can lead outside the workspace")
         case errno.ENAMETOOLONG:
-            return ToolFailed(f"the path {path[:40]!r}… is too long for the workspace; use a shorter one")
+            why = "is too long for the workspace; use a shorter one"
+            return ToolFailed(f"the path {path[:40]!r}… {why}")
+        case errno.EISDIR:
+            why = " is a folder; list_dir shows what is in it"
+        case errno.ENOTDIR:
+            why = " leads through a file as if it were a folder; list_dir shows what there is"
+        case errno.ELOOP | errno.EMLINK:
+            why = " is, or lies behind, a link, which can lead outside the workspace"
         case errno.ENOSPC | errno.EDQUOT:
-            return ToolFailed(f"{path!r} is not written: the disk of the workspaces is full. Tell the user")
+            why = " is not written: the disk of the workspaces is full. Tell the user"
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return ToolFailed(f"{path!r} may not be opened or changed; use another path")
+            why = " may not be opened or changed; use another path"
         case errno.ENXIO | errno.ENODEV:
-            return ToolFailed(f"{path!r} is not a plain file, and is not touched. Use another path")
-    return ToolFailed(f"{path!r}: the workspace cannot be reached just now. Try again later, or go on without it")
+            why = " is not a plain file, and is not touched. Use another path"
+        case _:
+            why = ": the workspace cannot be reached just now. Try again later, or go on without it"
+    return ToolFailed(f"{path!r}{why}")
 
 
 def _open_step(at: int, part: str, make: Access | None) -> int:

@@ -30,12 +30,13 @@ async def send_request(target: WebTarget, addresses: Sequence[Address], asked: W
     headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip", **asked.headers}
     url = URL(target.url, encoded=True)
     host = repr(target.host)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=asked.connect_s, sock_read=asked.silence_s)
     try:
         async with (
             aiohttp.ClientSession(
                 connector=connector_to(target.host, addresses),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(None, sock_connect=asked.connect_s, sock_read=asked.silence_s),
+                timeout=timeout,
                 auto_decompress=False,
                 trust_env=False,
             ) as session,
@@ -63,7 +64,8 @@ async def _read_response(target: WebTarget, response: aiohttp.ClientResponse, as
         return WebResponse(target.url, response.status, kind)
     sent = f"{target.host!r} sent"
     if not any(_type_matches(kind, type) for type in asked.types):
-        raise ToolFailed(f"{sent} {kind or 'no type'!r}, which cannot be read here; try another page")
+        why = "which cannot be read here; try another page"
+        raise ToolFailed(f"{sent} {kind or 'no type'!r}, {why}")
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip"):
         raise ToolFailed(f"{sent} the encoding {encoding[:40]!r}, which was not asked for")

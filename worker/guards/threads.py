@@ -51,8 +51,7 @@ class FileThreads:
 
     async def run(self, work: Callable[Concatenate[StopSignal, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `work(stop, ...)` in a thread. Raises what it raises, and ToolFailed when the time
-        is over. Work that is given up learns it from `stop`; a thread that is blocked in a system
-        call ends when that call returns."""
+        is over: `stop` is set then, and a thread in a system call ends when that returns."""
         stop = StopSignal()
         job = self._pool.submit(work, stop, *args, **kwargs)
         try:

@@ -73,10 +73,9 @@ def disk_time_ns(stop: StopSignal, folder: Path) -> int:
 
 
 def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -> int:
-    """Bring the folder back within its quota; call it when nothing runs in it. Closed folders are
-    reopened, folders that are too deep are deleted, and then the newest of what changed since
-    `since_ns` (by the clock of the disk) is deleted until the quota holds. Return the number of
-    deleted files and folders. Raises OSError."""
+    """Bring the folder, in which nothing runs, within its quota: reopen closed folders, delete too
+    deep ones, then the newest of what changed since `since_ns` (by the clock of the disk). Return
+    the number of deleted files and folders. Raises OSError."""
     with openat.open_top(folder) as top:
         gone = _reopen_folders(stop, top, folder)
         entries = list(_walk_workspace(stop, top))

@@ -23,7 +23,7 @@ FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 # Limit for writing one file.
 WRITE_LIMIT_BYTES: Final = 2 * 1024 * 1024
 # File systems that do not depend on another machine.
-LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"})
+LOCAL: Final = frozenset(("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "xfs", "zfs"))
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _AT_ONCE: Final = 2
 
@@ -64,9 +64,8 @@ class Workspaces:
         Raises OSError, and ToolFailed for a volume that is unavailable or slow: repeat it then."""
         if not FOLDER_NAME.fullmatch(folder):
             raise ValueError(f"{folder!r} is not the folder of a session; folder_name() makes them")
-        return await self._threads.run(
-            erase_folder, SessionFolder(self._root, folder, self._quota, self._access), before_s
-        )
+        files = SessionFolder(self._root, folder, self._quota, self._access)
+        return await self._threads.run(erase_folder, files, before_s)
 
     def close(self) -> None:
         self._threads.close()
@@ -79,7 +78,6 @@ class Workspace:
 
     def __init__(self, folder: SessionFolder, threads: FileThreads, *, local: bool = False) -> None:
         self.quota: Final = folder.quota
-
         self._folder = folder
         self._threads = threads
         self._turn = asyncio.Semaphore(_AT_ONCE)
@@ -109,11 +107,11 @@ class Workspace:
         or already holds `data`, as after an attempt whose worker crashed."""
         parts = split_path(path)
         if not parts or path.strip().endswith(("/", "/.")):
-            raise ToolFailed(f"{path!r} names a folder; name the file to write, such as 'notes/todo.md'")
+            advice = "name the file to write, such as 'notes/todo.md'"
+            raise ToolFailed(f"{path!r} names a folder; {advice}")
         if len(data) > limit_bytes:
-            raise ToolFailed(
-                f"{path!r} would have {len(data):,} bytes; at most {limit_bytes:,} can be written. Use two files"
-            )
+            most = f"at most {limit_bytes:,} can be written. Use two files"
+            raise ToolFailed(f"{path!r} would have {len(data):,} bytes; {most}")
         await self._run(path, self._folder.write_file, parts, data, was)
 
     async def list_entries(self) -> Sequence[FileEntry]:

@@ -165,9 +165,8 @@ def _tool_safety(server: McpServer, listed: ListedTool) -> Safety:
 
 
 async def render_result(server: str, result: CallResult, context: ToolContext) -> str:
-    """Render a result for the model: texts as they are, one line for each other part, all fenced as
-    text of a stranger. A text resource becomes a file of the turn, fenced as well. Raises
-    ToolFailed for a result that is a failure."""
+    """Render a result for the model, fenced as text of a stranger: texts as they are, one line for
+    any other part; a text resource becomes a fenced file. Raises ToolFailed for a failure."""
     if result.failed:
         texts = "\n".join(strip_hidden(part.text) for part in result.parts[:PARTS] if part.text)
         raise ToolFailed(_fence(server, texts[:FAILURE_CHARS] or "it failed and does not say why"))

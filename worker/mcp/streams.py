@@ -1,5 +1,4 @@
-"""The streams of an MCP server: of one that is reached over HTTP, within limits, and of one that is
-a process, run under a supervisor."""
+"""The streams of an MCP server: over HTTP within limits, or of a process with a supervisor."""
 
 from __future__ import annotations
 

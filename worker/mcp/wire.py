@@ -86,7 +86,8 @@ def bound_tool(listed: ListedTool) -> ListedTool:
     reason, because a list may bring thousands of them in megabytes."""
     try:
         if len(listed.name) > NAME_CHARS:
-            raise ValueError(f"its name has {len(listed.name):,} characters; at most {NAME_CHARS} are accepted")
+            most = f"at most {NAME_CHARS} are accepted"
+            raise ValueError(f"its name has {len(listed.name):,} characters; {most}")
         provider_schema(listed)
     except ValueError as exc:
         return ListedTool(listed.name[:NAME_CHARS], unfit=str(exc))
@@ -126,8 +127,8 @@ def provider_schema(listed: ListedTool) -> dict[str, Any]:
         raise ValueError("its schema refers to another document")
     rest = {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
     cleaned: dict[str, Any] = _clean_descriptions({**rest, "type": "object", "properties": properties})
-    # Hidden characters in descriptions are removed. In names, choices and defaults they are a reason
-    # to refuse: changing those would break the tool.
+    # Hidden characters in descriptions are removed. In names, choices and defaults they are a
+    # reason to refuse: changing those would break the tool.
     text = msgspec.json.encode(cleaned).decode()
     if strip_hidden(text) != text:
         raise ValueError("its schema has hidden characters")

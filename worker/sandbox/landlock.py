@@ -1,9 +1,8 @@
-"""Landlock: a process gives up all files and ports except those it names, for itself and its children.
+"""Landlock: a process gives up all files and ports but those it names, for itself and its children.
 
 Linux system calls (landlock(7)) through ctypes, because a process that is about to become a command
 should not load a library. Needs no privileges. Landlock does not cover metadata: a process that
-knows a path can still stat it, and chmod it if it owns it.
-"""
+knows a path can still stat it, and chmod it if it owns it."""
 
 from __future__ import annotations
 
@@ -69,7 +68,8 @@ def confine(
     Raises NoLandlock, and OSError for a folder of `write` that cannot be opened."""
     version = abi()
     if version < needed_abi:
-        raise NoLandlock(f"this kernel has Landlock ABI {version}, and {needed_abi} is needed; use Linux 6.2 or newer")
+        has = f"this kernel has Landlock ABI {version}, and {needed_abi} is needed"
+        raise NoLandlock(f"{has}; use Linux 6.2 or newer")
     handled = sum(bits for since, bits in _ALL_BITS if since <= version)
     ruleset = _Ruleset(handled, _TCP if version >= 4 else 0, _SCOPES if version >= SIGNALS_ABI else 0)
     # An older kernel refuses a struct with fields that it does not know.
@@ -89,7 +89,8 @@ def confine(
             _add_rule(rules, handle, _WRITE_RIGHTS & handled)
             if isinstance(folder, str):
                 os.close(handle)
-        prctl(NO_NEW_PRIVILEGES, 1)  # the kernel demands it: a setuid program must not escape the rules
+        # The kernel demands it: a setuid program must not escape the rules.
+        prctl(NO_NEW_PRIVILEGES, 1)
         _check_result(_libc.syscall(_RESTRICT, ctypes.c_int(rules), ctypes.c_uint32(0)))
     finally:
         os.close(rules)

@@ -46,9 +46,9 @@ _GENERATED: Final = {
 }
 _BIND_FOLDERS: Final = ("/mnt", "/media", "/srv", "/opt", "/var/empty")
 _SIZE: Final = "64k"
-# `cd` comes first: the working directory stays a handle of the workspace when `place` is covered. The
-# tmpfs makes room for two mount points, and hides what lies at `place`. setpriv comes last: mounting
-# needs root.
+# `cd` comes first: the working directory stays a handle of the workspace when `place` is covered.
+# The tmpfs makes room for two mount points, and hides what lies at `place`. setpriv comes last:
+# mounting needs root.
 _SHELL_LINES: Final = (
     "set -e",
     'place=$1 folder=$2 top=$3 uid=$4 gid=$5; shift 5; cd "$folder"',
@@ -58,13 +58,12 @@ _SHELL_LINES: Final = (
     'cd /; [ -z "$top" ] || mount --bind "$top" "$place/program"',
     'exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all "$@"',
 )
-GENERATED_FILES: Final[Mapping[str, bytes]] = {f"/etc/{name}": text.encode() for name, text in _GENERATED.items()}
+GENERATED_FILES: Final = {f"/etc/{name}": text.encode() for name, text in _GENERATED.items()}
 """Files of /etc that are written for the command, by path."""
 
 
 def isolation_options(*, proc: bool, network: bool) -> list[str]:
-    """Return the options that isolate all that can be isolated, and those for all mounts but the
-    workspace and the generated files."""
+    """Return the options that isolate all that can be isolated, and those for fixed mounts."""
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *(["--share-net"] if network else []),
@@ -126,7 +125,7 @@ class SandboxUser(msgspec.Struct, frozen=True):
 
 
 class BubblewrapProgram(msgspec.Struct, frozen=True):
-    """bubblewrap: `path`, and the folder `top` above it that holds all it needs (`None`: it is the machine's own)."""
+    """bubblewrap: `path`, and a folder `top` above it with all it needs, if not the machine's."""
 
     path: Path
     top: Path | None = None
@@ -142,31 +141,31 @@ class BubblewrapStart(msgspec.Struct, frozen=True):
 
 
 def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) -> BubblewrapStart:
-    """Plan a start by root, which is given up before it becomes bubblewrap. Raises SandboxBroken if
-    there is no folder to bind at."""
+    """Plan a start by root, who is given up before bubblewrap. Raises SandboxBroken."""
     path, top = program.path, program.top
     bind_folder = _find_bind_folder([folder, *([] if top is None else [str(top)])])
     program_path = str(path) if top is None else f"{bind_folder}/program/{path.relative_to(top)}"
-    shell = ("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", "\n".join(_SHELL_LINES), "sh")
-    arguments = (bind_folder, folder, "" if top is None else str(top), str(user.uid), str(user.gid), program_path)
-    return BubblewrapStart((*shell, *arguments), f"{bind_folder}/workspace")
+    unshare = ("unshare", "--mount", "--propagation", "private")
+    shell = ("/bin/sh", "-c", "\n".join(_SHELL_LINES), "sh", bind_folder, folder)
+    ids = (str(user.uid), str(user.gid))
+    argv = (*unshare, *shell, "" if top is None else str(top), *ids, program_path)
+    return BubblewrapStart(argv, f"{bind_folder}/workspace")
 
 
 def _find_bind_folder(sources: Sequence[str]) -> str:
     """Return a folder that can be covered for this command: none of the sources lies in it."""
     real = [Path(os.path.realpath(source)) for source in sources]
     for place in map(Path, _BIND_FOLDERS):
-        if place.is_dir() and not place.is_symlink() and not any(source.is_relative_to(place) for source in real):
+        covers = any(source.is_relative_to(place) for source in real)
+        if place.is_dir() and not place.is_symlink() and not covers:
             return str(place)
-    raise SandboxBroken(
-        f"none of the folders {', '.join(_BIND_FOLDERS)} exists to show a workspace at; make one of them"
-    )
+    why = f"none of the folders {', '.join(_BIND_FOLDERS)} exists to show a workspace at"
+    raise SandboxBroken(f"{why}; make one of them")
 
 
 def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:
-    """Write the files into `folder` and link to them from the workspace (a handle): a runner cannot
-    mount one file over another. A command that replaces the link changes only its own view.
-    Raises OSError."""
+    """Write the files into `folder` and link to them: a runner cannot mount a file over another. A
+    command that replaces the link changes only its own view. Raises OSError."""
     for name, data in files.items():
         if not is_plain_name(name):
             raise OSError(f"{name!r} is not a plain name")

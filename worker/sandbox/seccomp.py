@@ -118,7 +118,9 @@ def build_filter(machine: str, *, signals_scoped: bool) -> bytes:
     try:
         arch = ARCHES[machine]
     except KeyError:
-        raise NoSeccomp(f"there is no system call filter for {machine!r}; use one of {', '.join(ARCHES)}") from None
+        known = ", ".join(ARCHES)
+        why = f"there is no system call filter for {machine!r}; use one of {known}"
+        raise NoSeccomp(why) from None
     code = [
         _instruction(_LD_WORD, _ARCH_AT),
         _instruction(_JEQ, arch.audit, 1, 0),
@@ -155,7 +157,8 @@ def confine(*, signals_scoped: bool) -> None:
 def _check_arguments(name: str) -> Iterable[bytes]:
     """Return the checks of a call's arguments; a call that falls through is allowed."""
     match name:
-        case "clone3":  # its flags are in memory, which a filter cannot read; on ENOSYS libc uses clone
+        case "clone3":
+            # Its flags are in memory, which a filter cannot read; on ENOSYS libc uses clone.
             return [_return_errno(errno.ENOSYS)]
         case "clone":
             return [_load_argument(0), _instruction(_JSET, _NEW_NAMESPACES, 0, 1), _return_errno(errno.EPERM)]

@@ -1,4 +1,4 @@
-"""Schedules of the chat: tasks for later, once or repeatedly."""
+"""The time of day, and schedules of the chat: tasks for later, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -14,6 +14,30 @@ from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, describe
 from worker.agent.tools.tool import Safety, ToolContext
 
 MESSAGE_CHARS: Final = 4000
+
+
+class CurrentTimeArguments(Struct, frozen=True, forbid_unknown_fields=True):
+    """A time zone."""
+
+    timezone: Annotated[
+        str | None,
+        Meta(description="IANA name such as Europe/Berlin; leave out for the user's own zone."),
+    ] = None
+
+
+class CurrentTime:
+    """Returns `2026-11-21 14:05:09 (Saturday), Europe/Berlin (UTC+01:00)`."""
+
+    name = "current_time"
+    description = "The current date and time, in the user's time zone or in another one."
+    parameters = CurrentTimeArguments
+    safety: Safety = "read_only"
+    timeout_s = 5.0
+
+    async def run(self, arguments: CurrentTimeArguments, context: ToolContext) -> str:
+        name = arguments.timezone or context.timezone
+        now = datetime.fromtimestamp(context.clock.now_ms() / 1000, _zone(name))
+        return f"{now:%Y-%m-%d %H:%M:%S (%A)}, {name} (UTC{now.isoformat()[-6:]})"
 
 
 class CronArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,12 +164,16 @@ def _instant(text: str, timezone: str) -> int:
     except ValueError:
         advice = "write it like '2026-11-22 09:00'"
         raise ToolFailed(f"{text!r} is not a date and time; {advice}") from None
-    try:
-        zone = ZoneInfo(timezone)
-    except (KeyError, ValueError, OSError):
-        advice = "use an IANA name such as 'Europe/Berlin'"
-        raise ToolFailed(f"{timezone!r} is not a time zone; {advice}") from None
+    zone = _zone(timezone)
     try:
         return int((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
     except (OverflowError, ValueError):
         raise ToolFailed(f"{text!r} is out of any calendar; give a time within ten years") from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        advice = "use an IANA name such as 'Europe/Berlin' or 'UTC'"
+        raise ToolFailed(f"{name!r} is not a time zone; {advice}") from None

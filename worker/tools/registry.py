@@ -18,7 +18,7 @@ from worker.agent.tools.tool import Safety, Tool
 
 TOOLS: Final = {
     "calculate": "worker.tools.calculate:Calculate",
-    "current_time": "worker.tools.current_time:CurrentTime",
+    "current_time": "worker.tools.cron:CurrentTime",
     "roll_dice": "worker.tools.roll_dice:RollDice",
     "read_file": "worker.tools.files.read_file:ReadFile",
     "write_file": "worker.tools.files.edit_file:WriteFile",

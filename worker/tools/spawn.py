@@ -53,10 +53,9 @@ class SpawnArguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SpawnTool:
-    """Returns at once that the subagent has started, or with `wait` its result. The subagent is
-    queued in one step with the record of this call, so a lost worker can neither lose nor double
-    it. Its id is derived from the session, the turn and the call. Raises ToolFailed over the
-    limits."""
+    """Returns at once that the subagent has started, or with `wait` its result. It is queued in one
+    step with the record of this call, so a lost worker can neither lose nor double it; its id is
+    derived from session, turn and call. Raises ToolFailed over the limits."""
 
     name = "spawn"
     description = (

@@ -7,7 +7,7 @@ import pytest
 from shared.clock import Clock
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import ToolContext
-from worker.tools.current_time import CurrentTime, CurrentTimeArguments
+from worker.tools.cron import CurrentTime, CurrentTimeArguments
 
 
 class Noon(Clock):

@@ -71,9 +71,8 @@ class Acceptor:
         self.send_reply(connection, frames.RequestRefused(reason))
 
     def send_reply(self, connection: WorkerConnection, reply: frames.RunnerReply) -> None:
-        """Send the last reply, and leave the connection open for LINGER_S. A reply is short enough
-        for the socket's buffer. A socket that is closed with unread input resets the connection,
-        and the reply is lost."""
+        """Send the last reply, short enough for the socket's buffer, and stay open for LINGER_S: a
+        socket closed with unread input resets the connection, and the reply is lost."""
         with contextlib.suppress(OSError):
             connection.socket.send(frames.encode(reply))
             connection.socket.shutdown(socket.SHUT_WR)
@@ -81,9 +80,8 @@ class Acceptor:
         connection.deadline = time.monotonic() + LINGER_S
 
     def close_all_but(self, connection: WorkerConnection) -> socket.socket:
-        """Close everything but this connection, in a forked process, and return its socket. Nothing
-        is unregistered: the epoll object is shared with the parent, and unregistering here would
-        remove the parent's connections from it."""
+        """Close all but this connection, in a forked process, and return its socket. Nothing is
+        unregistered: the parent shares the epoll object, and would lose its connections."""
         self.selector.close()
         self._listener.close()
         for other in self._connections - {connection}:

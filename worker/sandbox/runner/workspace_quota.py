@@ -37,9 +37,8 @@ def is_over_quota(workspace: int, command: SandboxCommand) -> bool:
 
 
 def reopen_workspace(workspace: int) -> None:
-    """Give the group the rights that it has on the workspace itself on everything of ours inside,
-    so that the worker can measure and change it. Removes what lies too deep, and follows no link.
-    Call it when nothing of the command runs any more."""
+    """Give the group its rights on the workspace on everything of ours inside too, for the worker;
+    remove what lies too deep; follow no link. Call it when nothing of the command runs any more."""
     top = os.fstat(workspace)
     bits = stat.S_IMODE(top.st_mode) & _FOLDER_BITS | _OWN
     waiting: list[tuple[str, ...]] = [()]
