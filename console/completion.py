@@ -11,14 +11,14 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, get_completion_class
 
 from console.output import F, examples
 from shared.errors import ShoalError
-from shared.process.resp import Answer, RespConnection, RespError
+from shared.process.resp import RespConnection, RespError
 from shared.store import keys
 
 LIMIT_S: Final = 1.0
@@ -111,7 +111,7 @@ def schedules(redis: RespConnection, incomplete: str) -> Iterator[tuple[str, str
         yield id, session
 
 
-def _texts(answer: Answer) -> list[str]:
+def _texts(answer: Any) -> list[str]:
     """The texts of a list; what is none is ''."""
     parts = answer if isinstance(answer, list) else []
     return [part.decode(errors="replace") if isinstance(part, bytes) else "" for part in parts]

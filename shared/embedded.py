@@ -216,7 +216,7 @@ hash-max-listpack-entries 32
     def _answers(self) -> bool:
         try:
             with contextlib.closing(RespConnection(self.url, timeout_s=1.0)) as connection:
-                return connection.command("PING") == b"PONG"
+                return bool(connection.command("PING") == b"PONG")
         except (OSError, RespError):  # "LOADING" while the data is read back
             return False
 

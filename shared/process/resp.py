@@ -7,12 +7,10 @@ It speaks RESP2, see https://redis.io/docs/latest/develop/reference/protocol-spe
 from __future__ import annotations
 
 import socket
-from typing import IO, Final
+from typing import IO, Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 TIMEOUT_S: Final = 2.0
-
-Answer = bytes | int | list["Answer"] | None
 
 
 class RespError(Exception):
@@ -30,7 +28,8 @@ class RespConnection:
             self._socket.connect(unquote(parts.path))
             database = parse_qs(parts.query).get("db", ["0"])[0]
         else:
-            self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6379), timeout_s)
+            address = parts.hostname or "127.0.0.1", parts.port or 6379
+            self._socket = socket.create_connection(address, timeout_s)
             if parts.scheme == "rediss":
                 self._encrypt(parts.hostname, parse_qs(parts.query).get("ssl_ca_certs", [None])[0])
             database = parts.path.strip("/") or "0"
@@ -45,11 +44,13 @@ class RespConnection:
             self.close()
             raise
 
-    def command(self, *words: str | bytes) -> Answer:
-        """Send one command and return its answer. Raises RespError, OSError."""
+    def command(self, *words: str | bytes) -> Any:
+        """Send one command and return its answer: bytes, int, None, or a list of such. Raises
+        RespError, OSError."""
         # A command is an array of bulk strings.
         raw = [word.encode() if isinstance(word, str) else word for word in words]
-        self._socket.sendall(b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw))
+        strings = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in raw)
+        self._socket.sendall(b"*%d\r\n" % len(raw) + strings)
         return self._answer()
 
     def close(self) -> None:
@@ -68,7 +69,7 @@ class RespConnection:
             plain.close()
             raise
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Any:
         line = self._lines.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionResetError("Redis closed the connection")

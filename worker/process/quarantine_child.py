@@ -28,9 +28,14 @@ FINAL_REPORT_S: Final = 2.0
 def main() -> int:
     """Receive the claim, run its work and exit with 0, however the work ended."""
     link = socket.socket(fileno=int(sys.argv[1]))
-    _die_with_parent()
+    if sys.platform == "linux":
+        # The kernel kills this process with its parent. Elsewhere lease and fence end the work.
+        with contextlib.suppress(OSError):
+            prctl(DEATH_SIGNAL, signal.SIGKILL)
     settings = configure_process(load())
-    _limit_memory(settings)
+    limit = settings.worker.quarantine_mb * 1024 * 1024
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     size = int.from_bytes(_receive_exactly(link, 4))
     if not 0 < size <= FRAME_LIMIT_BYTES:
         return 3
@@ -63,26 +68,10 @@ async def _send_ticks(link: socket.socket) -> None:
 
 
 def _receive_exactly(link: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = link.recv(size - len(data))
-        if not piece:
-            os._exit(4)  # the parent died before the work began
-        data += piece
+    data = link.recv(size, socket.MSG_WAITALL)
+    if len(data) < size:
+        os._exit(4)  # the parent died before the work began
     return data
-
-
-def _die_with_parent() -> None:
-    """Have Linux kill this process with its parent. Elsewhere lease and fence end the work."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            prctl(DEATH_SIGNAL, signal.SIGKILL)
-
-
-def _limit_memory(settings: Settings) -> None:
-    limit = settings.worker.quarantine_mb * 1024 * 1024
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 if __name__ == "__main__":

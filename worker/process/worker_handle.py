@@ -14,12 +14,12 @@ import signal
 import socket
 import sys
 import time
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shared.lease.timing import renewal_period_s
-from shared.process.resp import Answer, RespConnection, RespError
+from shared.process.resp import RespConnection, RespError
 from shared.store import keys
-from shared.store.client.scripts import AWAY_REPLIES, Script, load
+from shared.store.client.scripts import AWAY_REPLIES, load
 
 if TYPE_CHECKING:
     from shared.settings import Settings
@@ -104,7 +104,7 @@ class WorkerLeases:
             if pairs := self._owned(queue):
                 flat = [word for pair in pairs for word in pair]
                 names = [keys.queue(queue), keys.leases(queue)]
-                self._run_script(load("turns/renew"), names, [self._owner, self._lease_ms, *flat])
+                self._run_script("turns/renew", names, [self._owner, self._lease_ms, *flat])
                 count += len(pairs)
         return count
 
@@ -115,8 +115,8 @@ class WorkerLeases:
             names = [keys.queue(queue), keys.leases(queue), keys.wake(queue)]
             for member, token in self._owned(queue):
                 args = [member, f"{self._owner}:{token}", "0", "crashes" if crashed else ""]
-                release, attempts = load("turns/release"), keys.attempts(member)
-                count += self._run_script(release, [*names, attempts], args) == 1
+                attempts = keys.attempts(member)
+                count += self._run_script("turns/release", [*names, attempts], args) == 1
         return count
 
     def close(self) -> None:
@@ -128,23 +128,20 @@ class WorkerLeases:
     def _owned(self, queue: str) -> list[tuple[str, str]]:
         """Return (member, token) of every lease with the owner's nonce."""
         found: dict[str, str] = {}
-        cursor: Answer = b"0"
+        cursor = b"0"
         while True:
-            answer = self._command("HSCAN", keys.leases(queue), _decode_reply(cursor), "COUNT", "500")
-            assert isinstance(answer, list)
-            cursor, flat = answer
-            assert isinstance(flat, list)
-            for i in range(0, len(flat), 2):
-                owner, _, token = _decode_reply(flat[i + 1]).partition(":")
+            cursor, flat = self._command("HSCAN", keys.leases(queue), cursor, "COUNT", "500")
+            for member, lease in zip(flat[::2], flat[1::2], strict=True):
+                owner, _, token = lease.decode().partition(":")
                 if owner == self._owner:
-                    found[_decode_reply(flat[i])] = token
+                    found[member.decode()] = token
             if cursor == b"0":
                 return list(found.items())
 
-    def _run_script(self, script: Script, names: list[str], args: list[str]) -> Answer:
-        return self._command("EVAL", script.source, str(len(names)), *names, *args)
+    def _run_script(self, script: str, names: list[str], args: list[str]) -> Any:
+        return self._command("EVAL", load(script).source, str(len(names)), *names, *args)
 
-    def _command(self, *words: str) -> Answer:
+    def _command(self, *words: str | bytes) -> Any:
         try:
             if self._connection is None:
                 self._connection = RespConnection(self._url)
@@ -240,8 +237,3 @@ class WorkerHandle:
         seconds = round(passed_s, 3)
         config.log_event("leases given back", pid=pid, leases=self._returned, seconds=seconds)
         return True
-
-
-def _decode_reply(answer: Answer) -> str:
-    assert isinstance(answer, bytes)
-    return answer.decode()
