@@ -22,10 +22,7 @@ from shared.errors import ShoalError
 from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, WelcomeFrame
 
 CONNECT_S: Final = 5.0
-FIRST_WAIT_S: Final = 0.1
-LONGEST_WAIT_S: Final = 2.0
 HEARTBEAT_S: Final = 10.0
-FRAME_LIMIT_BYTES: Final = 32 * 1024 * 1024
 NOT_ALLOWED: Final = 4401
 
 
@@ -114,7 +111,7 @@ class ChatClient:
             raise
 
     def _stay_connected(self) -> None:
-        backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
+        backoff = Backoff(0.1, 2.0)
         alone_since = time.monotonic()
         while not self._closing.is_set():
             try:
@@ -146,7 +143,7 @@ class ChatClient:
             close_timeout=1.0,
             ping_interval=HEARTBEAT_S,
             ping_timeout=HEARTBEAT_S,
-            max_size=FRAME_LIMIT_BYTES,
+            max_size=32 * 1024 * 1024,
             compression=None,
             proxy=None,
         ) as socket:

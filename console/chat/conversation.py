@@ -86,7 +86,7 @@ class ChatDialog:
 
         self._follow(resumed, stop=None)
         if running > self._answered:
-            self.screen.waiting()
+            self.screen.running("")
             if self._approval is not None and self._approval.turn == running:
                 self._ask_approval(self._approval)
             self._follow(quiet, stop=lambda: self.chat.stop(running))
@@ -102,7 +102,7 @@ class ChatDialog:
         """Send a message, wait for its answer. Raises MessageNotAccepted, ChatFailed, UserLeft."""
         id = self.chat.send_message(text)
         self._own.add(id)
-        self.screen.waiting()
+        self.screen.running("")
         replies: list[ReplyFrame] = []
 
         def answered(event: ClientEvent) -> bool:
@@ -199,7 +199,7 @@ class ChatDialog:
             self.screen.note(f"not answered; /yes {call} or /no {call} does it later")
             return
         self._decisions.add(self.chat.send_message(f"/{'yes' if decision else 'no'} {call}"))
-        self.screen.waiting()
+        self.screen.running("")
 
     def _render(self, event: ClientEvent) -> None:
         match event:

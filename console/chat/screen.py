@@ -19,11 +19,8 @@ class Screen:
     def user_message(self, text: str) -> None:
         """Show a message of the person's that was not typed here just now."""
 
-    def waiting(self) -> None:
-        """Show that an answer is due."""
-
     def running(self, text: str) -> None:
-        """Show all text so far of the running answer; the whole reply replaces it."""
+        """Show all text so far of the answer that is due; the whole reply replaces it."""
 
     def progress(self, text: str) -> None:
         """Show what the agent is doing."""

@@ -73,7 +73,7 @@ class TerminalScreen(Screen):
     def user_message(self, text: str) -> None:
         self._console.print(Text(f"> {clean(text)}", style="bold"))
 
-    def waiting(self) -> None:
+    def running(self, text: str) -> None:
         if self._live is None:
             self._tail = _GrowingTail()
             self._live = Live(
@@ -85,9 +85,6 @@ class TerminalScreen(Screen):
                 redirect_stderr=False,
             )
             self._live.start()
-
-    def running(self, text: str) -> None:
-        self.waiting()
         self._tail.text = text
 
     def progress(self, text: str) -> None:
