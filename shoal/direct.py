@@ -28,16 +28,11 @@ OWN_CHANNEL: Final = "cli"
 """Its chats are the caller's own; those of other channels are some person's."""
 
 TIMEOUT_S: Final = 900.0
-LOOK_EVERY_S: Final = 5.0
-"""Pub/sub may lose events, so the log is read after this time without one."""
-
-STORE_PATIENCE_S: Final = 10.0
-"""A message that cannot be stored is retried for this time."""
-
+LOOK_EVERY_S: Final = 5.0  # pub/sub may lose events, so the log is read after this time without one
+STORE_PATIENCE_S: Final = 10.0  # a message that cannot be stored is retried for this time
 OnDelta = Callable[[DeltaEvent], object]
 
-_ENDS: Final = ("reply", "stopped", "apology")
-"""Kinds of lines that end a turn."""
+_ENDS: Final = ("reply", "stopped", "apology")  # kinds of lines that end a turn
 
 
 class NotAnswered(ShoalError):

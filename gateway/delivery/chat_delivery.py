@@ -18,24 +18,18 @@ from gateway.process.traces import delivery_span
 from shared.backoff import Backoff
 from shared.errors import LeaseLost, RedisAway
 from shared.messages.live import JoinedEvent, TurnEvent
-from shared.messages.outbound import LogLine, OutboundMessage
+from shared.messages.outbound import OutboundMessage
 from shared.store.delivery.deliveries import DeliveryState
 from shared.store.delivery.fanout import ChatNews
 from shared.store.delivery.outbox import NumberedLine
 from shared.tasks import cancel_all, event_within
 
-RECHECK_S: Final = 1.0
-"""A chat's state is read again at least this often: pub/sub may lose news."""
-
-SILENT_S: Final = 600.0
-"""A turn without news for this long is not shown as typing any more."""
-
+RECHECK_S: Final = 1.0  # a chat's state is read again at least this often: pub/sub may lose news
+SILENT_S: Final = 600.0  # a turn without news for this long is not shown as typing any more
 ASIDE_S: Final = 10.0
 """A chat without news for this long yields its slot when others wait, until its next line."""
 
-TYPING_AFTER_S: Final = 0.5
-"""A turn that is answered sooner is not announced."""
-
+TYPING_AFTER_S: Final = 0.5  # a turn that is answered sooner is not announced
 TYPING_CALL_S: Final = 5.0
 
 
@@ -134,7 +128,8 @@ class ChatDelivery:
         with delivery_span(line, platform.name, self._lease.session):
             if not await LineDelivery(self._context, self._lease, outgoing, state, self._streamed).run():
                 return False
-        self._question_turn = _asking_turn(line) or self._question_turn
+        if isinstance(line, OutboundMessage) and line.approval and line.approval.state == "open":
+            self._question_turn = line.turn
         if self._streamed.is_cut_by(line):
             await self._streamed.mark_stopped(self._turn_text, target, rates)
         return True
@@ -189,9 +184,3 @@ class ChatDelivery:
             if await self._deliveries.reserve_call(self._lease.chat, rates.typing) == 0:
                 typing = partial(self._platform.typing, target)
                 await self._context.call(self._lease, typing, within_s=TYPING_CALL_S)
-
-
-def _asking_turn(line: LogLine) -> int:
-    """Return the turn that waits for the answer to this line; 0 = none."""
-    approval = line.approval if isinstance(line, OutboundMessage) else None
-    return line.turn if isinstance(line, OutboundMessage) and approval and approval.state == "open" else 0

@@ -24,12 +24,9 @@ from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
 from shared.tasks import cancel_all, event_within
 
-FINISH_S: Final = 1.3
-"""Seconds that a call under way may take at the end of the process."""
-
+FINISH_S: Final = 1.3  # seconds that a call under way may take at the end of the process
 GIVE_BACK_S: Final = 0.5
-POLL_S: Final = 1.0
-"""The longest time between two looks for chats that are due: news may be lost."""
+POLL_S: Final = 1.0  # the longest time between two looks for chats that are due: news may be lost
 
 log = logger("delivery")
 

@@ -35,12 +35,8 @@ CAP_S: Final = 60.0
 UNCLEAR_CAP_S: Final = 600.0
 """The longest waits between two tries, the last where each may show the post once more."""
 
-LEAST_S: Final = 0.5
-"""The shortest wait, for platforms that say "too many, again in 0 s"."""
-
-FAULTS: Final = 5
-"""A line is given up when the channel's own code has broken over it this often."""
-
+LEAST_S: Final = 0.5  # the shortest wait, for platforms that say "too many, again in 0 s"
+FAULTS: Final = 5  # a line is given up when the channel's own code has broken over it this often
 SHORT_S: Final = 1.0
 """A wait for the rates up to this long is spent holding the chat; else it is given back."""
 

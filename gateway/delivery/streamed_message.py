@@ -34,18 +34,10 @@ from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store.delivery.deliveries import DeliveryState
 
-AFTER_S: Final = 0.6
-"""A turn that is answered sooner is not streamed: one message, no edit."""
-
-CALL_S: Final = 5.0
-"""The longest time an edit may take, for the reply may be waiting for it."""
-
-RETRY_S: Final = 5.0
-"""Pause after the platform accepted nothing."""
-
-MORE: Final = " …"
-"""Ends a text that is still being written."""
-
+AFTER_S: Final = 0.6  # a turn that is answered sooner is not streamed: one message, no edit
+CALL_S: Final = 5.0  # the longest time an edit may take, for the reply may be waiting for it
+RETRY_S: Final = 5.0  # pause after the platform accepted nothing
+MORE: Final = " …"  # ends a text that is still being written
 PROGRESS_CHARS: Final = 80
 
 
@@ -55,9 +47,7 @@ class TurnText:
     def __init__(self, *, progress: bool) -> None:
         self.turn = 0
         self.ended = False
-        self.version = 0
-        """Changes whenever `preview` may change."""
-
+        self.version = 0  # changes whenever `preview` may change
         self._with_progress = progress
         self._progress = ""
         self._live = LiveText()

@@ -24,9 +24,7 @@ PAGE: Final = 100
 SILENCE_S: Final = 2.0
 TICK_S: Final = 0.5
 RETRY_S: Final = 1.0
-READS_AT_ONCE: Final = 6
-"""Fewer than the connections of the pool, so that messages still pass."""
-
+READS_AT_ONCE: Final = 6  # fewer than the connections of the pool, so that messages still pass
 OnGap = Callable[[], Awaitable[None]]
 
 log = logger("follower")

@@ -118,7 +118,12 @@ class WebChannel:
                 chores.append(group.create_task(self._watch_tokens(), name="tokens"))
                 serving = group.create_task(server.serve(sockets=[listener]), name="web server")
                 await draining.wait()
-                await asyncio.gather(self._close_sockets(), api.close())
+                # What clients have sent is answered first; then they go to another gateway.
+                for socket in self._sockets:
+                    socket.end(RESTARTING, "restarting; come back")
+                limit_s = 3 * self._socket_limits.finish_s
+                pages = [asyncio.wait(self._sockets.values(), timeout=limit_s)] if self._sockets else []
+                await asyncio.gather(*pages, api.close())
                 server.should_exit = True
                 await serving
                 for chore in chores:
@@ -158,10 +163,3 @@ class WebChannel:
                 seen = changes
                 for socket in list(self._sockets):
                     socket.recheck()
-
-    async def _close_sockets(self) -> None:
-        # What clients have sent is answered first; then they reconnect to another gateway.
-        for socket in self._sockets:
-            socket.end(RESTARTING, "restarting; come back")
-        if self._sockets:
-            await asyncio.wait(self._sockets.values(), timeout=3 * self._socket_limits.finish_s)

@@ -17,9 +17,7 @@ from markdown_it.token import Token
 
 from gateway.text.leaves import is_link, unshown_host
 
-RENDER_LIMIT_BYTES: Final = 64 * 1024
-"""Longer text is shown unrendered."""
-
+RENDER_LIMIT_BYTES: Final = 64 * 1024  # longer text is shown unrendered
 QUICK_LIMIT: Final = 2 * 1024
 """Characters that may be rendered on the event loop: a few milliseconds."""
 

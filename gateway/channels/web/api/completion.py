@@ -86,12 +86,8 @@ class Completion:
 
     def __init__(self, services: ApiServices, login: Login, request: CompletionRequest, key: str | None) -> None:
         self.request: Final = request
-        self.answer: StoredAnswer | None = None
-        """The answer, once it is known."""
-
-        self.begun: ApiRequest
-        """The stored request; set by `begin`."""
-
+        self.answer: StoredAnswer | None = None  # the answer, once it is known
+        self.begun: ApiRequest  # the stored request; set by `begin`
         self.reader: TurnReader | None = None
         """The turn as far as it is known; None when the answer was stored before."""
 

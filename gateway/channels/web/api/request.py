@@ -20,13 +20,9 @@ from shared.log import logger
 from shared.media.store import MediaStore, MediaTooBig
 from shared.messages.transcript import AssistantEntry, UserEntry
 
-MODEL: Final = "shoal"
-"""The model name that leaves the choice to the chat, or to the settings."""
-
+MODEL: Final = "shoal"  # the model name that leaves the choice to the chat, or to the settings
 SESSION_HEADER: Final = "X-Shoal-Session"
-_FORM_FIELDS: Final = ("stream", "stream_options")
-"""Fields that change only the form of the answer."""
-
+_FORM_FIELDS: Final = ("stream", "stream_options")  # fields that change only the form of the answer
 MESSAGES_LIMIT: Final = 2000
 HISTORY_LIMIT_BYTES: Final = 512 * 1024
 """Limit of the messages before the last one: they travel with it."""

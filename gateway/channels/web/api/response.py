@@ -114,9 +114,7 @@ class StreamBuffer:
     sent stays; new text continues it, or is sent whole, as a paragraph of its own."""
 
     def __init__(self) -> None:
-        self._part = ""
-        """The part of the running reply that was sent."""
-
+        self._part = ""  # the part of the running reply that was sent
         self._begun = False
         self._closed = False
 

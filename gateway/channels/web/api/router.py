@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from gateway.channels.web.api.completion import ApiServices, Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
-from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
+from gateway.channels.web.api.request import MODEL, SESSION_HEADER, no_model, parse_request
 from gateway.channels.web.api.response import CompletionResponse, encode_model, encode_models
 from gateway.channels.web.http.auth import Login, PrincipalRates, origin_allowed
 from gateway.channels.web.http.responses import content_length, read_rest
@@ -100,8 +100,8 @@ class ApiRouter:
         """Return all routes."""
         return [
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
-            Route("/v1/models", self._guarded(self._list_models), methods=["GET"]),
-            Route("/v1/models/{model:path}", self._guarded(self._get_model), methods=["GET"]),
+            Route("/v1/models", self._guarded(self._models_of), methods=["GET"]),
+            Route("/v1/models/{model:path}", self._guarded(self._models_of), methods=["GET"]),
         ]
 
     def _guarded(self, handle: Handle) -> Callable[[Request], Awaitable[Response]]:
@@ -126,22 +126,24 @@ class ApiRouter:
             raise ApiError(401, "a valid token is needed: Authorization: Bearer …", code="invalid_api_key")
         return login
 
-    async def _list_models(self, request: Request, login: Login) -> Response:
-        return _json_response(encode_models(self._models))
-
-    async def _get_model(self, request: Request, login: Login) -> Response:
-        model = request.path_params["model"]
-        if model not in self._models:
+    async def _models_of(self, request: Request, login: Login) -> Response:
+        model = request.path_params.get("model")
+        if model is not None and model not in self._models:
             raise no_model(model)
-        return _json_response(encode_model(model))
+        body = encode_models(self._models) if model is None else encode_model(model)
+        return Response(body, 200, {"Cache-Control": "no-store"}, "application/json")
 
     async def _complete(self, request: Request, login: Login) -> Response:
         if (wait_s := self._rates.try_acquire(login.principal)) > 0:
             raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
         key = _idempotency_key(request)
-        completion_request = await self._read_request(request)
+        body, header = await self._bodies.read_body(request), request.headers.get(SESSION_HEADER)
+        if len(body) <= SMALL_BYTES:
+            asked = parse_request(body, header, self._models)
+        else:
+            asked = await asyncio.to_thread(parse_request, body, header, self._models)
         self._open_request(login.principal)
-        completion = Completion(self._services, login, completion_request, key)
+        completion = Completion(self._services, login, asked, key)
         try:
             await completion.begin(request.headers.get("traceparent"))
         except BaseException:
@@ -150,12 +152,6 @@ class ApiRouter:
             raise
         ended = partial(self._close_request, login.principal)
         return CompletionResponse(completion, self._limits.alive_s, self._services.clock, ended)
-
-    async def _read_request(self, request: Request) -> CompletionRequest:
-        body, header = await self._bodies.read_body(request), request.headers.get(SESSION_HEADER)
-        if len(body) <= SMALL_BYTES:
-            return parse_request(body, header, self._models)
-        return await asyncio.to_thread(parse_request, body, header, self._models)
 
     def _open_request(self, principal: str) -> None:
         if self._draining:
@@ -191,7 +187,3 @@ def _idempotency_key(request: Request) -> str | None:
         message = f"{KEY_HEADER} is one word of 1 to 255 letters, digits and signs of ASCII, such as a UUID"
         raise bad_parameter(KEY_HEADER, message, code="bad_idempotency_key")
     return sent[0]
-
-
-def _json_response(body: bytes) -> Response:
-    return Response(body, 200, {"Cache-Control": "no-store"}, "application/json")

@@ -20,7 +20,6 @@ OWNER: Final = "owner"
 GENERATED_FILE: Final = "web.token"
 KNOWN_PRINCIPALS: Final = 1000
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
-_FileStamp = tuple[int, int, int]
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -37,7 +36,7 @@ class Principals:
     def __init__(self, secrets: Mapping[str, str], files: Mapping[str, Path] | None = None) -> None:
         self._files = dict(files or {})
         self._digests = {name: _digest(secret) for name, secret in secrets.items() if secret}
-        self._stamps: dict[str, _FileStamp | None] = {}
+        self._stamps: dict[str, tuple[int, int, int] | None] = {}
         self._changes = 0
         self.refresh()
 
@@ -82,13 +81,16 @@ class Principals:
     def refresh(self) -> int:
         """Read the files that changed, and return a number that grows with each change."""
         for principal, file in self._files.items():
-            stamp = _file_stamp(file)
+            try:
+                stat = file.stat()
+                stamp = stat.st_mtime_ns, stat.st_size, stat.st_ino
+            except OSError:
+                stamp = None
             if principal not in self._stamps or stamp != self._stamps[principal]:
                 self._stamps[principal] = stamp
                 self._changes += 1
                 self._digests.pop(principal, None)
-                secret = _read_secret(file)
-                if secret:
+                if secret := _read_secret(file):
                     self._digests[principal] = _digest(secret)
         return self._changes
 
@@ -116,14 +118,6 @@ def origin_allowed(headers: Headers, allowed: Iterable[str]) -> bool:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
-
-
-def _file_stamp(file: Path) -> _FileStamp | None:
-    try:
-        stat = file.stat()
-    except OSError:
-        return None
-    return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
 
 def _read_secret(file: Path) -> str:

@@ -32,8 +32,7 @@ from shared.messages.web import MediaFrame
 CHANNEL: Final = "web"
 NAME_HEADER: Final = "shoal-file-name"
 AT_ONCE: Final = 16
-AT_ONCE_EACH: Final = 4
-"""Uploads of one principal at once: slow ones delay only this principal."""
+AT_ONCE_EACH: Final = 4  # uploads of one principal at once: slow ones delay only this principal
 WITHIN_S: Final = 120.0
 BURST: Final = 40
 PER_S: Final = 2.0

@@ -32,8 +32,14 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 def read_static_files(folder: Path = FOLDER) -> dict[str, StaticFile]:
     """Read every file under `folder`, by its relative path. They are small and stay in memory."""
-    files = [one for one in folder.rglob("*") if one.is_file() and not one.name.startswith(".")]
-    return {one.relative_to(folder).as_posix(): _read_file(one) for one in sorted(files)}
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.name.startswith("."):
+            body, (guessed, _) = path.read_bytes(), mimetypes.guess_type(path.name)
+            kind = _TYPES.get(path.suffix) or guessed or "application/octet-stream"
+            etag = f'"{hashlib.sha256(body).hexdigest()[:20]}"'
+            found[path.relative_to(folder).as_posix()] = StaticFile(body, kind, etag)
+    return found
 
 
 def file_response(page: StaticFile, request: Request) -> Response:
@@ -43,12 +49,6 @@ def file_response(page: StaticFile, request: Request) -> Response:
     if {"*", page.etag} & {tag.strip().removeprefix("W/") for tag in known.split(",")}:
         return Response(status_code=304, headers=headers)
     return Response(page.body, media_type=page.media_type, headers=headers)
-
-
-def _read_file(path: Path) -> StaticFile:
-    body, (guessed, _) = path.read_bytes(), mimetypes.guess_type(path.name)
-    kind = _TYPES.get(path.suffix) or guessed or "application/octet-stream"
-    return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:20]}"')
 
 
 def problem(status: int, detail: str | None = None, headers: _Headers = None) -> Response:

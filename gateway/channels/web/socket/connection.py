@@ -11,8 +11,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 
 EXTENSION: Final = "shoal.connection"
 
-_TEXT: Final = 0x81
-"""A whole text message in one frame (RFC 6455, 5.2)."""
+_TEXT: Final = 0x81  # a whole text message in one frame (RFC 6455, 5.2)
 
 
 class ConnectionListener(Protocol):
@@ -130,9 +129,7 @@ BYTES_LIMIT: Final = 8 * 1024 * 1024
 LIVE_LIMIT: Final = 64
 """While this many frames wait, live frames are dropped; a full delta repairs the text."""
 
-DRAINED_FRAMES: Final = 32
-"""`drain` returns when fewer frames and bytes wait."""
-
+DRAINED_FRAMES: Final = 32  # `drain` returns when fewer frames and bytes wait
 DRAINED_BYTES: Final = 256 * 1024
 
 

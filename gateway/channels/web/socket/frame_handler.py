@@ -25,9 +25,7 @@ from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from shared.store.delivery.outbox import NumberedLine, Outbox
 from shared.store.turns.approvals import REFUSALS
 
-NAME: Final = "web"
-"""The channel's name, with which the names of its sessions begin."""
-
+NAME: Final = "web"  # the channel's name, with which the names of its sessions begin
 HISTORY_LINES: Final = 50
 HISTORY_CHARS: Final = 1024 * 1024
 

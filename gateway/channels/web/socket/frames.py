@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -125,15 +124,8 @@ def _reply_frame(chat: str, seq: int, line: OutboundMessage, html: str) -> web.R
         return web.ApprovalFrame(
             chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, asked.by
         )
-    media = media_frames(chat, line.media)
-    return web.ReplyFrame(
-        chat, seq, turn, text, html, ids, line.kind, at, media, line.buttons, line.sent_by_tool, _origin(ids)
-    )
-
-
-def _origin(ids: Sequence[str]) -> web.Origin:
-    """Return what began a turn, by its first message; later ones joined it."""
-    first = ids[0] if ids else ""
-    if first.startswith(ID_PREFIX):
-        return "subagent"
-    return "schedule" if is_tick(first) else ""
+    media, first = media_frames(chat, line.media), ids[0] if ids else ""
+    # The first message began the turn; later ones joined it.
+    origin: web.Origin = "subagent" if first.startswith(ID_PREFIX) else "schedule" if is_tick(first) else ""
+    by_tool = line.sent_by_tool
+    return web.ReplyFrame(chat, seq, turn, text, html, ids, line.kind, at, media, line.buttons, by_tool, origin)

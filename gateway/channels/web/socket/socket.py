@@ -71,7 +71,8 @@ class PageSocket:
         self._frames = TokenBucket(limits.frames_burst, limits.frames_per_s, now)
         self._messages = TokenBucket(limits.messages_burst, limits.messages_per_s, now)
         loop = asyncio.get_running_loop()
-        self._hello_timer = loop.call_later(limits.hello_s, self._on_hello_timeout)
+        late = BadInput("bad_frame", f"no hello came within {limits.hello_s:g} s")
+        self._hello_timer = loop.call_later(limits.hello_s, self._refuse_hello, late)
         self._ended: asyncio.Future[tuple[int | None, str]] = loop.create_future()
 
     async def serve(self) -> None:
@@ -127,9 +128,8 @@ class PageSocket:
             return
         try:
             if text is None:
-                self._send_error(BadInput("bad_frame", "a frame must be text, not bytes"))
-                if self._login is None:
-                    self.end(NOT_ALLOWED, "no hello")
+                error = BadInput("bad_frame", "a frame must be text, not bytes")
+                (self._send_error if self._login else self._refuse_hello)(error)
             elif self._login is None:
                 self._check_hello(text)
             else:
@@ -145,10 +145,6 @@ class PageSocket:
         self._outgoing.drop()
         self.end(None, "gone")
 
-    def _on_hello_timeout(self) -> None:
-        self._send_error(BadInput("bad_frame", f"no hello came within {self._limits.hello_s:g} s"))
-        self.end(NOT_ALLOWED, "no hello")
-
     def _check_hello(self, raw: str) -> None:
         try:
             if len(raw) > HELLO_CHARS:
@@ -157,8 +153,7 @@ class PageSocket:
             frame = decode_frame(raw)
         except BadInput as exc:
             # One try without a token: an unknown client must not keep this process busy.
-            self._send_error(exc)
-            self.end(NOT_ALLOWED, "no hello")
+            self._refuse_hello(exc)
             return
         login = self._principals.login(frame.token) if isinstance(frame, HelloFrame) else None
         if login is None:
@@ -172,6 +167,10 @@ class PageSocket:
         files, file_bytes = services.limits.files, services.media.file_bytes
         commands = services.sink.commands
         self.send(encode_frame(WelcomeFrame(login.principal, VERSION, commands, files, file_bytes)))
+
+    def _refuse_hello(self, error: BadInput) -> None:
+        self._send_error(error)
+        self.end(NOT_ALLOWED, "no hello")
 
     def _queue_frame(self, raw: str) -> None:
         if not self.recheck():
