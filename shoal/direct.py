@@ -109,40 +109,32 @@ def _message(content: str, session_key: str, channel: str, chat_id: str) -> Inbo
 
 
 class _DirectReader(TurnReader):
-    """Hands the deltas of its turn over, also those that came before the turn was known."""
+    """Keeps the deltas, also those that come before the turn is known."""
 
-    def __init__(self, id: str, after: int, on_delta: OnDelta | None) -> None:
-        super().__init__(id, after)
-        self._on_delta = on_delta
-        self._deltas: list[DeltaEvent] = []
+    def __init__(self, id: str) -> None:
+        super().__init__(id, after=0)
+        self.deltas: list[DeltaEvent] = []
 
     def on_event(self, event: LiveEvent) -> None:
         super().on_event(event)
-        if isinstance(event, DeltaEvent) and self._on_delta is not None:
-            self._deltas.append(event)
-
-    def hand_over(self) -> None:
-        deltas, self._deltas = self._deltas, []
-        for delta in deltas:
-            if delta.turn == self.number and self._on_delta is not None:
-                self._on_delta(delta)
+        if isinstance(event, DeltaEvent):
+            self.deltas.append(event)
 
 
 async def _ask(
     client: RedisClient, message: InboundMessage, settings: Settings, on_delta: OnDelta | None, timeout_s: float
 ) -> str:
-    inbox, outbox, after = Inbox(client, InboxLimits.of(settings)), Outbox(client), 0
-    follower = ChatFollower(outbox, lambda on_gap: Fanout(client, on_gap=on_gap), silence_s=LOOK_EVERY_S)
+    outbox, reader, session = Outbox(client), _DirectReader(message.id), message.session
+    follower = ChatFollower(outbox, lambda gap: Fanout(client, on_gap=gap), silence_s=LOOK_EVERY_S)
     following = asyncio.create_task(follower.run(), name="direct")
     try:
         with contextlib.suppress(RedisAway):  # then the whole log is read
-            after = (await outbox.position(message.session)).last_seq
-        reader = _DirectReader(message.id, after, on_delta)
+            reader.seq = (await outbox.position(session)).last_seq
         with contextlib.suppress(TimeoutError):  # then the inbox raises what is wrong
             async with asyncio.timeout(LOOK_EVERY_S):
                 # Followed before the message exists, so that none of its events is missed.
-                await follower.follow(message.session, reader)
-        accepted = await inbox.ingest(
+                await follower.follow(session, reader)
+        accepted = await Inbox(client, InboxLimits.of(settings)).ingest(
             message,
             log_line=UserLine(id=message.id, text=message.content, at=message.timestamp),
             internal=True,
@@ -152,7 +144,10 @@ async def _ask(
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 while True:
-                    reader.hand_over()
+                    deltas, reader.deltas = reader.deltas, []
+                    for delta in deltas:
+                        if on_delta is not None and delta.turn == accepted.turn:
+                            on_delta(delta)
                     if reader.end is not None or reader.lost:
                         return _answer_text(reader, message.id)
                     reader.changed.clear()
@@ -162,6 +157,7 @@ async def _ask(
                 raise
             raise AnswerLate(message.id, timeout_s) from None
     finally:
+        follower.unfollow(session, reader)
         await cancel_all([following])
 
 
@@ -169,10 +165,11 @@ def _answer_text(reader: TurnReader, message_id: str) -> str:
     """Return the text of the line that answers the message. One without a word ends a turn in which
     the agent spoke by its message tool: then it is what was said. An apology for a record that
     cannot be read knows only its turn: then it is the last line of the turn."""
-    ends = [line for line in [*reader.lines, reader.end] if line and line.kind in _ENDS and not line.sent_by_tool]
-    if not ends or (reader.end is not None and reader.end is not ends[-1]):
+    ends = [line for line in reader.lines if line.kind in _ENDS and not line.sent_by_tool]
+    answer = reader.end or (ends[-1] if ends else None)
+    if answer is None or answer.kind not in _ENDS:
         raise NotAnswered("dropped", "", message_id)
-    answer = ends[-1]
     if answer.kind in ("apology", "stopped"):
         raise NotAnswered(answer.kind, answer.content, message_id)
-    return answer.content or "\n\n".join(line.content for line in reader.lines if line.sent_by_tool and line.content)
+    sent_texts = [line.content for line in reader.lines if line.sent_by_tool]
+    return answer.content or "\n\n".join(filter(None, sent_texts))

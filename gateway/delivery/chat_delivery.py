@@ -130,8 +130,7 @@ class ChatDelivery:
                 return False
         if isinstance(line, OutboundMessage) and line.approval and line.approval.state == "open":
             self._question_turn = line.turn
-        if self._streamed.is_cut_by(line):
-            await self._streamed.mark_stopped(self._turn_text, target, rates)
+        await self._streamed.mark_stopped(line, self._turn_text, target, rates)
         return True
 
     def _target_and_rates(self, state: DeliveryState) -> tuple[PostTarget, Rates]:

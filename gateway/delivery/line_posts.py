@@ -4,6 +4,7 @@ every try, so a post is known by its number; a file is read only when its post i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -88,7 +89,8 @@ async def build_post(
         return msgspec.structs.replace(post, piece=notice)
     except OSError as exc:
         raise NotAccepted(f"the files of chats cannot be read: {exc.strerror}") from exc
-    file = File(reference=str(ref), name=ref.name, media_type=ref.kind.media_type, size_bytes=len(data), data=data)
+    kind, size = ref.kind.media_type, len(data)
+    file = File(reference=str(ref), name=ref.name, media_type=kind, size_bytes=size, data=data)
     return msgspec.structs.replace(post, file=file)
 
 
@@ -96,20 +98,25 @@ def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: fl
     """Return the posts of a line; none when it has nothing to show on this platform."""
     if not isinstance(line, OutboundMessage) or line.kind == "withdrawn":
         return LineParts((), (), ())
-    files = tuple(ref for ref in map(_parse_reference, line.media) if ref is not None)
-    buttons = _buttons(line)
-    text = line.content
+    text, files = line.content, []
+    for one in line.media:
+        with contextlib.suppress(BadInput):  # a newer release may name files differently
+            files.append(read_reference(one))
+    decided = line.approval is not None and line.approval.state != "open"
+    says = () if decided else line.buttons
+    buttons = tuple(Button(LABELS.get(one.partition(" ")[0], one), one) for one in says)
     if line.kind == "stopped":
         text = f"{text}\n\n{STOPPED}" if text.strip() else STOPPED
     if not abilities.media:
         text = "\n\n".join(filter(str.strip, [text, *(f"[file: {ref.name}]" for ref in files)]))
-        files = ()
+        files = []
     if len(buttons) > abilities.buttons:
         if line.approval is None:  # the text of a question names the commands that answer it
             text = "\n".join([text, "", *(f"- {button.says}" for button in buttons)])
         buttons = ()
-    pieces = _pieces(text, render, late_s=age_s if age_s > abilities.late_after_s else 0.0) if text.strip() else ()
-    return LineParts(pieces, files, buttons)
+    late_s = age_s if age_s > abilities.late_after_s else 0.0
+    pieces = _pieces(text, render, late_s=late_s) if text.strip() else ()
+    return LineParts(pieces, tuple(files), buttons)
 
 
 def _pieces(text: str, render: Render, *, late_s: float) -> tuple[Piece, ...]:
@@ -130,19 +137,6 @@ def _in_words(seconds: float) -> str:
     if minutes < 120:
         return f"{minutes} minutes" if minutes > 1 else "a minute"
     return f"{round(minutes / 60)} hours" if minutes < 48 * 60 else f"{round(minutes / 1440)} days"
-
-
-def _buttons(line: OutboundMessage) -> tuple[Button, ...]:
-    if line.approval is not None and line.approval.state != "open":
-        return ()
-    return tuple(Button(LABELS.get(one.partition(" ")[0], one), one) for one in line.buttons)
-
-
-def _parse_reference(text: str) -> MediaRef | None:
-    try:
-        return read_reference(text)
-    except BadInput:  # a newer release may name files differently
-        return None
 
 
 def replied_to(line: LogLine) -> str | None:

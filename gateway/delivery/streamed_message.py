@@ -50,25 +50,20 @@ class TurnText:
         self.version = 0  # changes whenever `preview` may change
         self._with_progress = progress
         self._progress = ""
-        self._live = LiveText()
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        return self._live.text
+        self.live = LiveText()
 
     def apply(self, event: LiveEvent) -> None:
         """Apply one event of the chat. Events of older turns change nothing."""
         if event.turn < self.turn:
             return
         if event.turn > self.turn:
-            self.turn, self.ended, self._progress, self._live = event.turn, False, "", LiveText()
+            self.turn, self.ended, self._progress, self.live = event.turn, False, "", LiveText()
         self.version += 1
         match event:
             case TurnEvent(state=state):
                 self.ended = state != "started"
             case DeltaEvent(text=text) as delta:
-                if self._live.add(delta) and text:
+                if self.live.add(delta) and text:
                     self._progress = ""
             case ProgressEvent(text=text) if self._with_progress:
                 self._progress = " ".join(text.split())
@@ -78,7 +73,7 @@ class TurnText:
     def preview(self, render: Render) -> Piece | None:
         """Return what one message shows now; None = nothing yet. Of a longer text it is the first
         piece, which does not change any more: the others come with the reply."""
-        if text := self.text.strip():
+        if text := self.live.text.strip():
             pieces = render(text + MORE)
             return pieces[0] if len(pieces) == 1 else render(text)[0]
         if self._progress:
@@ -125,7 +120,7 @@ class StreamedMessage:
     async def update(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
         """Show the turn's text so far. Raises RedisAway, and LeaseLost when it is in doubt."""
         turn, version = turn_text.turn, turn_text.version
-        piece = await render_off_loop(turn_text.text, lambda: turn_text.preview(self._platform.render))
+        piece = await render_off_loop(turn_text.live.text, lambda: turn_text.preview(self._platform.render))
         if turn_text.turn != turn:
             return  # a new turn began while a thread rendered this one
         if piece is None or (piece == self._shown and self._turn == turn):
@@ -250,13 +245,14 @@ class StreamedMessage:
             # message.
             self._finished_turn = max(self._finished_turn, line.turn)
 
-    def is_cut_by(self, line: LogLine) -> bool:
-        """Return whether a command has ended the turn: no reply will replace the message."""
-        return isinstance(line, OutboundMessage) and line.kind == "command" and line.turn >= self._turn > 0
-
-    async def mark_stopped(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
-        """Write into the message that its turn was stopped: one try."""
-        text = turn_text.text.strip() if turn_text.turn == self._turn else ""
+    async def mark_stopped(self, line: LogLine, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
+        """Write into the message that its turn was stopped, once, if this line is of a command that
+        did: no reply will replace the message."""
+        if not isinstance(line, OutboundMessage) or line.kind != "command" or self._turn == 0:
+            return
+        if line.turn < self._turn:
+            return
+        text = turn_text.live.text.strip() if turn_text.turn == self._turn else ""
         pieces = await render_off_loop(text, lambda: self._platform.render(f"{text}\n\n{STOPPED}".strip()))
         post = self._build_post(target, pieces[0], self._turn)
         with contextlib.suppress(NotDelivered):

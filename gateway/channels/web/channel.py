@@ -122,7 +122,7 @@ class WebChannel:
                 for socket in self._sockets:
                     socket.end(RESTARTING, "restarting; come back")
                 limit_s = 3 * self._socket_limits.finish_s
-                pages = [asyncio.wait(self._sockets.values(), timeout=limit_s)] if self._sockets else []
+                pages = [asyncio.wait([*self._sockets.values()], timeout=limit_s)] if self._sockets else []
                 await asyncio.gather(*pages, api.close())
                 server.should_exit = True
                 await serving

@@ -61,9 +61,7 @@ class _ParsedMessage(msgspec.Struct, frozen=True):
     def entry(self) -> UserEntry | AssistantEntry:
         """Return the message as history, which only names files."""
         text = "\n".join([*filter(None, [self.text]), *(_placeholder(part) for _, part in self.parts)])
-        if self.role == "assistant":
-            return AssistantEntry(content=text, turn=0)
-        return UserEntry(content=text, turn=0)
+        return (AssistantEntry if self.role == "assistant" else UserEntry)(content=text, turn=0)
 
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,14 +84,14 @@ def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) ->
     model = body_fields["model"]
     if model not in models:
         raise no_model(model)
-    if header is not None:
-        name = _session_name(header, SESSION_HEADER)
-    else:
-        name = _session_name(body_fields.get("user") or None, "user")
+    where, sent = (SESSION_HEADER, header) if header is not None else ("user", body_fields.get("user") or None)
+    name = _session_name(sent, where)
     stream = bool(body_fields.get("stream"))
     options = body_fields.get("stream_options") or {}
     if options and not stream:
         raise bad_parameter("stream_options", "'stream_options' needs 'stream': true")
+    # The session's name counts the same in the header and in `user`.
+    kept = {key: value for key, value in body_fields.items() if key not in (*_FORM_FIELDS, "user")}
     return CompletionRequest(
         model=model,
         preset=models[model],
@@ -101,7 +99,7 @@ def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) ->
         stream=stream,
         with_usage=bool(options.get("include_usage")),
         prompt=read_messages(body_fields["messages"], with_history=name is None),
-        hash=_request_hash(body_fields, name),
+        hash=hashlib.sha256(msgspec.json.encode([name, kept], order="deterministic")).hexdigest(),
     )
 
 
@@ -134,12 +132,6 @@ def _session_name(name: str | None, where: str) -> str | None:
         )
         raise bad_parameter(where, message, code="bad_session")
     return name
-
-
-def _request_hash(body_fields: Mapping[str, Any], name: str | None) -> str:
-    """Hash every field but those of the answer's form; the name counts the same wherever it is."""
-    kept = {key: value for key, value in body_fields.items() if key not in (*_FORM_FIELDS, "user")}
-    return hashlib.sha256(msgspec.json.encode([name, kept], order="deterministic")).hexdigest()
 
 
 def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Prompt:
