@@ -11,13 +11,11 @@ import msgspec
 
 from gateway.text.leaves import Leaf, Run, Step, Style
 
-_BREAK: Final = "<br>"
 _STYLES: Final[Mapping[Style, str]] = {"bold": "strong", "italic": "em", "strike": "del"}
 
 
 class Tags(msgspec.Struct, frozen=True, kw_only=True):
-    """A platform's additions to tags: `extra` are attributes as they are written, with a space
-    before; with `align` cells carry their alignment."""
+    """`extra` are attributes of tags as written, with a space before; `align` cells or not."""
 
     extra: Mapping[str, str] = {}
     align: bool = False
@@ -69,10 +67,9 @@ class Tags(msgspec.Struct, frozen=True, kw_only=True):
             )
             return "<tr>" + "".join(inner) + "</tr>"
 
-        head = f"<thead>{row('th', leaf.rows[0])}</thead>"
         body = "\n".join(row("td", cells) for cells in leaf.rows[1:])
         body = f"<tbody>\n{body}\n</tbody>\n" if body else ""
-        return f"{self._tag('table')}\n{head}\n{body}</table>"
+        return f"{self._tag('table')}\n<thead>{row('th', leaf.rows[0])}</thead>\n{body}</table>"
 
     def _tag(self, name: str, align: str = "") -> str:
         aligned = f' align="{align}"' if align and self.align else ""
@@ -84,7 +81,7 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False).replace('"', "&quot;")
 
 
-def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str = _BREAK) -> str:
+def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str = "<br>") -> str:
     """Return the HTML of runs. A link whose label does not name its host has the host after it."""
     written: list[str] = []
     for link, group in groupby(runs, lambda run: run.link):
@@ -97,8 +94,7 @@ def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str 
 
 def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
     """Return the HTML of runs. Tags stay open while the outermost styles are the same."""
-    written: list[str] = []
-    open_: list[Style] = []
+    written, open_ = list[str](), list[Style]()
     for run in [*runs, Run("")]:
         same = 0
         while same < min(len(open_), len(run.styles)) and open_[same] == run.styles[same]:

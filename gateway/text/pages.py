@@ -39,7 +39,7 @@ class PageFormat(msgspec.Struct, frozen=True, kw_only=True):
     tables: bool = False
     size: Callable[[Piece], tuple[int, ...]]
     limits: tuple[int, ...]
-    gap: tuple[int, ...]
+    gap: tuple[int, ...] = (2, 2)
 
     def show(self, leaves: Sequence[Leaf]) -> Piece:
         return Piece(self.write(leaves), self.guard(plain(leaves)))

@@ -77,11 +77,7 @@ _PEN: Final = Pen(
 )
 _DRESS: Final = Dress(body=_PEN.write_leaf, quote=quoted_lines(">"), bullet="- ")
 _PAGE: Final = PageFormat(
-    write=_DRESS.lay_out,
-    guard=defuse_mentions,
-    size=both(utf16),
-    limits=(TEXT_LIMIT, TEXT_LIMIT),
-    gap=(2, 2),
+    write=_DRESS.lay_out, guard=defuse_mentions, size=both(utf16), limits=(TEXT_LIMIT, TEXT_LIMIT)
 )
 
 

@@ -1,5 +1,4 @@
-"""Render replies as Slack mrkdwn, for the field `text` of chat.postMessage and chat.update; build the
-arguments of calls for a post, and recognise a post again. Pure.
+"""Render replies as Slack mrkdwn, build the arguments of calls for a post, and recognise one. Pure.
 
 We use `text` rather than `markdown_text` or blocks: both calls accept it, it cannot mention anyone
 once `&`, `<` and `>` are escaped, and conversations.history returns exactly what was posted.
@@ -59,13 +58,7 @@ _PEN: Final = Pen(
     link=_write_link,
 )
 _DRESS: Final = Dress(body=_PEN.write_leaf, quote=quoted_lines("&gt;"))
-_PAGE: Final = PageFormat(
-    write=_DRESS.lay_out,
-    guard=escape_mrkdwn,
-    size=both(utf16),
-    limits=(TEXT_LIMIT, TEXT_LIMIT),
-    gap=(2, 2),
-)
+_PAGE: Final = PageFormat(write=_DRESS.lay_out, guard=escape_mrkdwn, size=both(utf16), limits=(TEXT_LIMIT, TEXT_LIMIT))
 
 
 def post_mark(key: str) -> str:

@@ -44,4 +44,4 @@ _PEN: Final = Pen(
     link=_write_link,
 )
 _DRESS: Final = Dress(body=_PEN.write_leaf, quote=quoted_lines(">"))
-_PAGE: Final = PageFormat(write=_DRESS.lay_out, size=both(utf16), limits=(TEXT_LIMIT, TEXT_LIMIT), gap=(2, 2))
+_PAGE: Final = PageFormat(write=_DRESS.lay_out, size=both(utf16), limits=(TEXT_LIMIT, TEXT_LIMIT))
