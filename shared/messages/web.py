@@ -86,17 +86,8 @@ class ApproveFrame(Struct, frozen=True, tag_field="type", tag="approve"):
     digest: str = ""
 
 
-ClientFrame = (
-    HelloFrame
-    | SendFrame
-    | StopFrame
-    | ResumeFrame
-    | ListChatsFrame
-    | ReadHistoryFrame
-    | AckFrame
-    | WithdrawFrame
-    | ApproveFrame
-)
+ChatFrame = ResumeFrame | ListChatsFrame | ReadHistoryFrame | AckFrame
+ClientFrame = HelloFrame | SendFrame | StopFrame | WithdrawFrame | ApproveFrame | ChatFrame
 
 # --- frames of the gateway
 

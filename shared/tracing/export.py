@@ -135,25 +135,18 @@ class _Session(requests.Session):
     def __init__(self, settings: TracingSettings) -> None:
         super().__init__()
         self.trust_env = False
-        self._verify = str(settings.ca_file) if settings.ca_file is not None else True
-        self._headers = {
+        headers = {
             "Content-Type": "application/x-protobuf",
             "Content-Encoding": "gzip",
             "User-Agent": f"shoal/{VERSION}",
             **{name: value.reveal() for name, value in settings.headers.items()},
         }
+        verify = str(settings.ca_file) if settings.ca_file is not None else True
+        self._options: dict[str, Any] = {"headers": headers, "verify": verify, "allow_redirects": False}
 
     def request(self, method: Any, url: Any, *_: Any, data: Any = None, timeout: Any = None, **__: Any) -> Any:
         """Send the exporter's request with our headers only."""
-        return super().request(
-            method,
-            url,
-            data=data,
-            headers=self._headers,
-            timeout=timeout,
-            verify=self._verify,
-            allow_redirects=False,
-        )
+        return super().request(method, url, data=data, timeout=timeout, **self._options)
 
 
 class _FirstWarning(logging.Handler):

@@ -135,9 +135,9 @@ class Recorded(Span):
         self.events: list[tuple[str, int]] = []
         self.links: list[TraceContext] = []
         self.error = ""
-        self.started_ns = time.time_ns()
         self.ended_ns = 0
-        self._began = time.perf_counter_ns()
+        # Both clocks at once, so that a span never seems to end before one that it contains.
+        self.started_ns, self._began = time.time_ns(), time.perf_counter_ns()
 
     def __enter__(self) -> Recorded:
         self._token: Token[TraceContext | Recorded | None] = _current.set(self)

@@ -239,7 +239,7 @@ async def test_every_kind_of_connection_is_encrypted(server: RedisServer) -> Non
     redis = RedisClient(server.url("worker"))
     blocking = redis.blocking(1)
     assert await redis.command("PING") == b"PONG"
-    assert await blocking.command("BLPOP", "shoal:wake:nobody", 0.01) is None
+    assert await blocking.commands([("BLPOP", "shoal:wake:nobody", 0.01)]) == [None]
     connected = asyncio.Event()
 
     async def ready() -> None:

@@ -165,6 +165,6 @@ async def test_every_command_is_timed_and_no_waiting_one(client: RedisClient) ->
     await client.pipeline([("PING",), ("PING",)])
     assert count() - before == 2
     blocking = client.blocking(0.01)
-    await blocking.command("BLPOP", "nothing", 0.01)
+    await blocking.commands([("BLPOP", "nothing", 0.01)])
     await blocking.close()
     assert count() - before == 2

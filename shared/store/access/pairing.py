@@ -59,11 +59,15 @@ class PairedPerson(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
+NoticeOutcome = Literal["told", "silent", "crowded", "let_in"]
+_NOTICES: Final[dict[int, NoticeOutcome]] = {0: "silent", 1: "told", 2: "let_in", -1: "crowded"}
+
+
 class StrangerNotice(msgspec.Struct, frozen=True):
     """Result of a notice to a stranger: `told` now, `silent` (told before, or too often), `crowded`
     (too many strangers), or `let_in` meanwhile; and seconds without a further notice."""
 
-    outcome: Literal["told", "silent", "crowded", "let_in"]
+    outcome: NoticeOutcome
     quiet_s: float
 
 
@@ -118,7 +122,7 @@ class Pairings:
         outcome, quiet_ms = await self._client.run(
             "access/pair_ask", [*codes, *chat], [*notice, *limits, *kept, *audited]
         )
-        return StrangerNotice(_NOTICE_OUTCOMES[outcome], max(0, quiet_ms) / 1000)
+        return StrangerNotice(_NOTICES[outcome], max(0, quiet_ms) / 1000)
 
     async def approve(
         self,
@@ -210,14 +214,6 @@ def _base(session: str) -> tuple[str, str]:
 
 def _readable(packed: Iterable[bytes]) -> Iterator[PairedPerson]:
     return filter(None, map(decode_person.or_none, packed))
-
-
-_NOTICE_OUTCOMES: Final[dict[int, Literal["told", "silent", "crowded", "let_in"]]] = {
-    1: "told",
-    0: "silent",
-    2: "let_in",
-    -1: "crowded",
-}
 
 
 def _refusal(outcome: int, number: int = 0) -> PairingFailed:

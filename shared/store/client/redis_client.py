@@ -102,13 +102,6 @@ class BlockingConnection:
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
 
-    async def command(self, *parts: Value) -> Any:
-        """Send one command and wait for its reply. Raises RedisAway, ReplyError."""
-        [answer] = await self.commands([parts])
-        if isinstance(answer, ReplyError):
-            raise answer
-        return answer
-
     async def commands(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send several commands together and return their replies, errors among them. The server
         starts each one when the one before has finished, including its wait. Raises RedisAway."""

@@ -37,22 +37,18 @@ class PendingLine(NumberedLine, frozen=True):
 
 class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """State of a chat's delivery. `pending` are the oldest waiting lines; the platform has `part`
-    posts of the first. `unclear`: another lease was about to send the next post, and may have."""
+    posts of the first. `unclear`: another lease was about to send the next post, and may have.
+    `streamed_message` is a turn and the message it is streamed into; `pending_stream` the turn and
+    key of one that was about to be sent. `running` is the turn that runs or comes next."""
 
     pending: tuple[PendingLine, ...]
     part: int = 0
     unclear: bool = False
     streamed_message: tuple[int, str] | None = None
-    """The turn that is streamed, and the platform's id of the message it is streamed into."""
-
     pending_stream: tuple[int, str] | None = None
-    """The turn for which such a message was about to be sent, and its key. It may exist."""
-
     closed: bool = False
     notes: Mapping[str, str] = {}
     running: int | None = None
-    """Number of the turn at the head of the inbox; None = nothing runs or waits."""
-
     background: bool = False  # true when no person waits for the answer of this turn
     tries: int = 0  # number of times the first line was put off since something of it arrived
 

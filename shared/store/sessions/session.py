@@ -16,7 +16,7 @@ from shared.messages.transcript import ApprovalEntry
 from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.turns.approvals import APPROVAL_OUTCOMES, ApprovalOutcome, parse_question, resolution_args
+from shared.store.turns.approvals import ApprovalOutcome, approval_outcome, parse_question, resolution_args
 from shared.store.turns.inbox import TURNS, InboxLimits, check_message
 
 ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
@@ -185,7 +185,7 @@ class Sessions:
             inbox = f"the inbox of {keys.turn(session)!r}"
             raise InboxChanged(f"{inbox} has changed; read its state again")
         if status < -10:
-            raise ApprovalRejected(APPROVAL_OUTCOMES[status + 10])
+            raise ApprovalRejected(approval_outcome(status + 10))
         if dropped:
             HISTORY_DROPPED.inc(dropped)
             log.warning("archive dropped", entries=dropped)

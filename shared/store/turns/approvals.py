@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from shared.crash_points import crash_point
 from shared.errors import TurnStopped
@@ -19,18 +19,6 @@ from shared.tracing import current_traceparent
 
 ApprovalOutcome = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held"]
 """Outcome of an answer. `held`: a worker holds the turn at this moment, and a retry may count."""
-
-APPROVAL_OUTCOMES: Final[dict[int, ApprovalOutcome]] = {
-    1: "done",
-    0: "done",
-    -1: "unknown",
-    -2: "used",
-    -3: "late",
-    -4: "over",
-    -5: "not_allowed",
-    -6: "changed",
-    -7: "held",
-}
 
 REFUSALS: Final[dict[ApprovalOutcome, str]] = {
     "unknown": "there is no such question in this chat",
@@ -109,13 +97,19 @@ class Approvals:
         # Read outside the script: it is needed only for the text of the line. The script checks it
         # again.
         question = await self.open_question(session, id)
-        resolution = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
-        args = [keys.turn(session), *resolution, self._limits.log_ms]
+        answer = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
+        args = [keys.turn(session), *answer, self._limits.log_ms]
         names = _keys(session, TURNS)
         crash_point("before_approve")
         done = await self._client.run("turns/approve", names, args, retry_for_s=retry_for_s)
         crash_point("after_approve")
-        return APPROVAL_OUTCOMES[done]
+        return approval_outcome(done)
+
+
+def approval_outcome(code: int) -> ApprovalOutcome:
+    """Return the outcome for a code of resolve_approval (lib/core.lua): 1 and 0 are `done`."""
+    outcomes: tuple[ApprovalOutcome, ...] = get_args(ApprovalOutcome)
+    return outcomes[max(0, -code)]
 
 
 def resolution_args(
@@ -137,25 +131,20 @@ def parse_question(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | 
 def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     """Build the line that asks; park.lua adds its times. Every channel can send its buttons."""
     # A fence longer than any in the arguments, so that they cannot end it.
-    fence = "`" * max(3, *(1 + len(run) for run in re.findall("`+", question.arguments)), 0)
+    runs = re.findall("`+", question.arguments)
+    fence = "`" * max([3, *(1 + len(run) for run in runs)])
+    tool, text = question.tool, question.arguments
     within = f"{wait_s / 60:.0f} min" if wait_s >= 120 else f"{wait_s:.0f} s"
     yes, no = f"/yes {question.id}", f"/no {question.id}"
     return OutboundMessage(
         content=(
-            f"May I run `{question.tool}` with exactly this?\n\n"
-            f"{fence}json\n{question.arguments}\n{fence}\n\n"
+            f"May I run `{tool}` with exactly this?\n\n{fence}json\n{text}\n{fence}\n\n"
             f"Say `{yes}` or `{no}` within {within}; without an answer I do not."
         ),
         turn=question.turn,
         kind="notice",
         buttons=(yes, no),
-        approval=Approval(
-            id=question.id,
-            state="open",
-            tool=question.tool,
-            arguments=question.arguments,
-            digest=question.digest,
-        ),
+        approval=Approval(id=question.id, state="open", tool=tool, arguments=text, digest=question.digest),
         traceparent=current_traceparent(),
     )
 

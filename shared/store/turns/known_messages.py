@@ -17,13 +17,7 @@ WithdrawalOutcome = Literal["withdrawn", "unknown", "answering", "over"]
 """Outcomes: the message gets no turn (also when it was withdrawn before); it is not known here;
 a turn has begun with it; its turn is over."""
 
-_OUTCOMES: Final[dict[int, WithdrawalOutcome]] = {
-    1: "withdrawn",
-    2: "withdrawn",
-    0: "unknown",
-    -1: "answering",
-    -2: "over",
-}
+_REFUSALS: Final[dict[int, WithdrawalOutcome]] = {0: "unknown", -1: "answering", -2: "over"}
 
 
 class SeenMessages:
@@ -81,4 +75,4 @@ class Withdrawals:
             [keys.inbox(session), keys.session(session), *queue, *log],
             [*known, encode(line), limits.session_ms, limits.log_ms],
         )
-        return _OUTCOMES[done]
+        return _REFUSALS.get(done, "withdrawn")

@@ -29,7 +29,12 @@ class TurnWork(msgspec.Struct, frozen=True):
     `attempt` counts every claim of the message from 1; `errors` and `crashes` count only what went
     wrong. `model_unavailable_ms` is how long ago this message first found its model unavailable, 0
     if it did not. `memory` is the MEMORY.md of `scope`; `preset` is the model chosen for the chat,
-    `""` for the usual one."""
+    `""` for the usual one.
+
+    `joined` are number and record of each message that joined so far. `joins_at_start`: messages
+    right after this one join a turn when it begins; `steers`: those that come while it runs do, too.
+    `background`: no person waits for the answer. `next_due` is the time in ms from which the next
+    message is due, if it can simply follow, else `""`."""
 
     n: int
     record: bytes
@@ -45,15 +50,10 @@ class TurnWork(msgspec.Struct, frozen=True):
     memory_version: str = "0"
     preset: str = ""
     joined: tuple[tuple[int, bytes], ...] = ()
-    """Number and raw record of each message that joined the turn so far."""
-
     joins_at_start: bool = False
-    """True when messages wait right after this one that join a turn when it begins."""
-
-    steers: bool = False  # true when messages that come while the turn runs may join it
-    background: bool = False  # true when no person waits for the message that it answers
+    steers: bool = False
+    background: bool = False
     next_due: str = ""
-    """Time in ms from which the next message is due, if it can simply follow, else `""`."""
 
 
 class SubagentWork(msgspec.Struct, frozen=True):

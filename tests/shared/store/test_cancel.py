@@ -44,7 +44,7 @@ async def test_a_blocking_wait_ends_when_it_is_cancelled(redis_url: str) -> None
         blocking = client.blocking(0.05)
         try:
             while True:
-                await blocking.command("BLPOP", "nothing", 0.01)
+                await blocking.commands([("BLPOP", "nothing", 0.01)])
         finally:
             await blocking.close()
 

@@ -12,7 +12,7 @@ from shared.messages.transcript import AssistantEntry
 from shared.store import keys
 from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns import commit_batch
+from shared.store.turns import turn_writes
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Committed, Turns
@@ -60,8 +60,8 @@ async def test_many_turns_and_large_ones_are_not_one_long_call(
     client: RedisClient, queue: LeaseQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server does nothing else while a script runs."""
-    monkeypatch.setattr(commit_batch, "AT_ONCE", 3)
-    monkeypatch.setattr(commit_batch, "AT_ONCE_BYTES", 4000)
+    monkeypatch.setattr(turn_writes, "AT_ONCE", 3)
+    monkeypatch.setattr(turn_writes, "AT_ONCE_BYTES", 4000)
     turns, claims = Turns(client), await held(client, queue, 8)
     await end(turns, claims.pop())
     before = await calls(client)

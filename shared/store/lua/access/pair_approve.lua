@@ -15,13 +15,11 @@ local function audit(outcome, about)
   audit_line(now, ARGV[11], ARGV[12],
     {'kind', 'pairing', 'outcome', outcome, 'actor', ARGV[2], 'channel', ARGV[4], 'about', about})
 end
-
 -- Codes are stored as hashes: a dump of the server shows no code that could be used.
 local packed = redis.call('HGET', KEYS[1], ARGV[1])
 local one = packed and cmsgpack.unpack(packed)
 -- The reply to an earlier call of this request was lost.
 if one and one.request == ARGV[3] then return {0, packed} end
-
 -- Wrong guesses count within a sliding window, for the one who guesses.
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', integer(now - tonumber(ARGV[6])))
 -- Asked before the code is compared: a right guess after too many wrong ones does not count either.
@@ -37,7 +35,6 @@ if not one or (ARGV[4] ~= '' and one.channel ~= ARGV[4]) then
   audit('wrong_code', '')
   return {-2, tonumber(ARGV[5]) - redis.call('ZCARD', KEYS[2])}
 end
-
 local about = one.channel .. ':' .. one.sender
 -- A known code that cannot be used is no guess.
 local refused = one.request ~= '' and -3 or one.expires_at <= now and -4
@@ -46,7 +43,6 @@ if refused then
   audit(({[-3] = 'used_code', [-4] = 'late_code', [-5] = 'full'})[refused], about)
   return {refused}
 end
-
 -- From here on the code is used.
 one.by, one.at, one.request = ARGV[2], now, ARGV[3]
 packed = cmsgpack.pack(one)

@@ -14,7 +14,6 @@ local channel, sender = ARGV[1], ARGV[2]
 local now = now_ms()
 -- Let in meanwhile, perhaps through another gateway.
 if ARGV[3] ~= '' and redis.call('HEXISTS', KEYS[2], sender) == 1 then return {2, 0} end
-
 -- Counts open codes, and finds the one that this person may have already. There are never more of
 -- them than codes allowed in all.
 local every, here = 0, 0
@@ -31,14 +30,12 @@ for _, digest in ipairs(redis.call('HKEYS', KEYS[1])) do
     if one.channel == channel then here = here + 1 end
   end
 end
-
 -- Three limits, cheapest first: this person, this channel's strangers, open codes.
 local notices = tonumber(redis.call('GET', KEYS[3]) or 0)
 if notices >= tonumber(ARGV[9]) then return {0, redis.call('PTTL', KEYS[3])} end
 if tonumber(redis.call('GET', KEYS[4]) or 0) >= tonumber(ARGV[11]) then return {-1, redis.call('PTTL', KEYS[4])} end
 -- Nothing is stored for whoever comes beyond the limits.
 if ARGV[3] ~= '' and (here >= tonumber(ARGV[7]) or every >= tonumber(ARGV[8])) then return {-1, 60000} end
-
 if ARGV[3] ~= '' then
   -- The expiry counts by the server's clock.
   local one = cmsgpack.unpack(ARGV[4])

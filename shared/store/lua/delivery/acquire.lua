@@ -17,7 +17,6 @@ local now = math.floor(us / 1000)
 -- A pause of the platform holds for every replica; nothing is leased meanwhile.
 local paused = redis.call('PTTL', KEYS[4])
 if paused > 0 then return {paused} end
-
 -- Tokens come from one counter for the whole channel.
 local leased, token = {}, tonumber(redis.call('GET', KEYS[5]) or 0)
 -- Leases one chat, or removes it from the queue when nothing is left to do.
@@ -43,7 +42,6 @@ local function lease_chat(name, old_lease)
   redis.call('HSET', leases, name, lease)
   leased[#leased + 1] = {name, integer(token), old_lease and '1' or '0', dropped or '0', unpack(row)}
 end
-
 -- In grace an owner that is late keeps its chat for half a lease, from its deadline, or from now
 -- ('2': Redis was unavailable, and the owner may have been unable to renew at all).
 local grace_ends, scan = nil, ARGV[4] ~= '0' and 1000 or math.max(32, wanted)

@@ -19,7 +19,6 @@ end
 -- Every report is a renewal, too.
 keep_lease(KEYS[1], name, ARGV[3])
 if at < 0 then return 0 end
-
 local mark, newest = sending_mark(state, ARGV[4], done)
 -- A closed chat gives up every line that waited when the post was tried; newer ones may be a person
 -- who opened the chat again.

@@ -17,7 +17,6 @@ keep_lease(KEYS[1], name, ARGV[3])
 -- KEYS 6 and on, ARGV 8 and on, are the rates.
 local wait = charge_rates(KEYS[5], 6, 8)
 if wait > 0 then return {2, wait} end
-
 -- A mark of its own is an earlier call of this script, or a post that was refused for certain.
 -- A platform that can be asked ('look-up') has been asked already.
 local mark = sending_mark(state, line, post)

@@ -17,7 +17,6 @@ end
 keep_lease(KEYS[1], name, ARGV[3])
 -- Reported before.
 if at < 0 then return 1 end
-
 -- The platform took it, so the chat is open.
 if ARGV[7] ~= '' then
   reopen_chat(name)

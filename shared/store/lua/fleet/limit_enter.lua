@@ -16,14 +16,12 @@ local open_at, credit = tonumber(state[1]), tonumber(state[2])
 local function keep(ms)
   if redis.call('PTTL', limit) < ms then redis.call('PEXPIRE', limit, integer(ms)) end
 end
-
 if open_at then
   -- Closed for everybody.
   if now < open_at then return {4, open_at - now, state[4]} end
   -- Trying: as many calls as there is credit; after a hang the next one may try, too.
   if credit < 1 and now < tonumber(state[3]) then return {5, 0, state[4]} end
 end
-
 local interval = tonumber(ARGV[2])
 -- A caller that waited for its place passes: it paid when the place was given.
 if interval > 0 and ARGV[5] ~= '1' then
@@ -37,7 +35,6 @@ if interval > 0 and ARGV[5] ~= '1' then
   keep((tat + interval - us) / 1000 + 1000)
   if wait > 0 then return {2, math.ceil(wait / 1000)} end
 end
-
 -- A streak of faults makes the next outcome worth reporting.
 if not open_at then
   return {state[5] and 1 or 0, now}

@@ -37,7 +37,6 @@ local function recover()
   redis.call('HDEL', limit, 'open_at', 'credit', 'hang', 'kind', 'good', 'closings', 'streak')
   return 2
 end
-
 if ended == 'ok' or ended == 'void' then
   -- Good news of before the fault is no news.
   if stale then return 0 end
@@ -46,7 +45,6 @@ if ended == 'ok' or ended == 'void' then
   if ended == 'ok' then redis.call('HDEL', limit, 'streak') end
   return 0
 end
-
 -- A late 429 may still know better how long to wait.
 local asked = tonumber(ARGV[3])
 if stale then

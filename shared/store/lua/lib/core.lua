@@ -357,7 +357,6 @@ local function stop_head(session, inbox, queue, leases, wake_list, member, contr
   -- renewal.
   redis.call('HSET', session, 'stop', n)
   if not redis.call('HGET', leases, member) then
-    -- It waits, perhaps for a model that is away: whoever takes it now ends it.
     -- The turn waits, perhaps for a model that is unavailable. It becomes due now, so that a worker
     -- claims it and ends it. From the background it moves over; else its score changes (XX).
     redis.call('ZADD', queue, redis.call('ZREM', BACKGROUND, member) == 1 and 'NX' or 'XX', now_ms(), member)

@@ -7,7 +7,7 @@ local SAMPLE = 128
 
 -- Removes the '+' (byte 43) that marks a turn which was given back.
 local function person_of(fair_key)
-  return string.byte(fair_key) == 43 and string.sub(fair_key, 2) or fair_key  -- without its '+'
+  return string.byte(fair_key) == 43 and string.sub(fair_key, 2) or fair_key
 end
 
 -- Returns an object that hands out due turns in fair order at `now` (ms with a fraction, so that

@@ -9,14 +9,12 @@
 local due, all, id = KEYS[1], KEYS[2], ARGV[1]
 -- A turn plans only while it holds its lease; an operator needs none.
 if ARGV[4] ~= '' and not holds_lease(KEYS[3], ARGV[3], ARGV[4]) then return {-1} end
-
 local record, tick = unpack(redis.call('HMGET', all, id, id .. ':tick'))
 -- The same call again finds what it made.
 if record then return {0, record, tick} end
 local now = now_ms()
 -- Made before by this call, and over by now: a repeated attempt of a turn must not revive it.
 if ARGV[11] ~= '' and seen_before(ARGV[9], tonumber(ARGV[10]), ARGV[11], now) then return {2} end
-
 -- Fields with a colon describe a schedule; the others are schedules.
 local count = 0
 for _, one in ipairs(redis.call('HKEYS', all)) do
@@ -24,7 +22,6 @@ for _, one in ipairs(redis.call('HKEYS', all)) do
 end
 if count >= tonumber(ARGV[7]) then return {-2} end
 if redis.call('ZCARD', due) >= tonumber(ARGV[8]) then return {-3} end
-
 -- The record and its next tick belong together: `schedules/due` drops an entry that lacks one.
 redis.call('HSET', all, id, ARGV[5], id .. ':tick', ARGV[6])
 -- In a chat whose schedules are paused it pauses with the others.

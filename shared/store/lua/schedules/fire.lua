@@ -37,7 +37,6 @@ local function move_on(missed)
     redis.call('HINCRBY', all, id .. ':missed', missed)
   end
 end
-
 -- A paused schedule comes due only when the pause has lasted too long.
 if redis.call('HGET', all, ':paused') then
   drop_schedule(name, id)
@@ -49,7 +48,6 @@ if ARGV[8] == '' or seen_before(ARGV[11], tonumber(ARGV[12]), ARGV[10], now) the
   move_on(missed)
   return {2, 0}
 end
-
 -- `<id>=<n>` of the ticks of this chat that nobody has answered yet.
 local waiting, own = {}, false
 -- Only those still in the inbox wait for an answer.
@@ -71,7 +69,6 @@ elseif #waiting >= tonumber(ARGV[15])
       and redis.call('ZCARD', queue) + redis.call('ZCARD', BACKGROUND) >= tonumber(ARGV[14])) then
   return put_off(-3)
 end
-
 -- From here on the message exists; the following writes are one step with it.
 local n = redis.call('HINCRBY', session, 'n', 1)
 redis.call('XADD', inbox, n .. '-0', 'v', ARGV[9], 'm', ARGV[8], 'p', ARGV[21])

@@ -21,13 +21,11 @@
 -- Everything below happens in one step: the change, the answer, and the note that it was answered.
 local session, inbox, member, op = KEYS[1], KEYS[2], ARGV[11], ARGV[1]
 local now, dropped = now_ms(), 0
-
 -- A repeated command gets the first answer again.
 local first = seen_before(ARGV[5], tonumber(ARGV[6]), ARGV[4], now)
 if first then
   return {0, tonumber(string.match(first, ':(%d+)')), 0}
 end
-
 -- The answer's text counts messages, so the session must not have moved since it was read.
 if op == 'new' or op == 'forget' then
   local waiting = redis.call('XLEN', inbox)
@@ -129,7 +127,6 @@ elseif op == 'preset' or op == 'busy' then
     redis.call('HSET', session, op, chosen)
   end
 end
-
 -- The command itself, for the person's other devices.
 local seq = 0
 if ARGV[9] ~= '' then

@@ -14,7 +14,6 @@ if (redis.call('HGET', session, ARGV[1]) or '0') ~= ARGV[2] then return 0 end
 if redis.call('LINDEX', list, 0) ~= ARGV[11] then return 0 end
 -- MEMORY.md changed since the model read it.
 if ARGV[4] ~= '' and (redis.call('HGET', memory, 'v') or '0') ~= ARGV[4] then return -1 end
-
 -- The bytes that leave the conversation.
 local size = 0
 local gone = redis.call('LPOP', list, ARGV[3]) or {}

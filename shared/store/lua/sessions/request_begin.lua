@@ -14,7 +14,6 @@ if KEYS[1] ~= '' then
     return {asked == ARGV[1] and 0 or -1, ticket, tonumber(at), tonumber(after), answer or ''}
   end
 end
-
 -- Lines after this one may hold the answer.
 local after = KEYS[2] ~= '' and tonumber(redis.call('HGET', KEYS[2], 'log') or 0) or 0
 if KEYS[1] ~= '' then

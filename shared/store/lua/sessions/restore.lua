@@ -10,7 +10,6 @@
 -- returns 1 done, 0 something is there, -1 the session has changed, -2 messages wait for their answers
 local session, history, archive, memory, log = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local talk = ARGV[15] == '1'
-
 local fields = redis.call('HMGET', session, 'n', 'gen', 'mark', 'archive_mark')
 -- Nothing may have happened in the session since the caller read it.
 for i = 1, 4 do
@@ -25,7 +24,6 @@ if talk then
   occupied = occupied or redis.call('EXISTS', history, archive) > 0
 end
 if occupied and ARGV[1] ~= '1' then return 0 end
-
 -- Entries follow ARGV[17]: HISTORY.md, conversation, archive.
 local at = 17
 -- Replaces a list by the next `count` arguments; returns their bytes.
@@ -42,7 +40,6 @@ local function fill(list, count)
   at = at + count
   return size
 end
-
 redis.call('HSET', memory, 'log', fill(log, tonumber(ARGV[14])))
 set_memory(memory, ARGV[13])
 redis.call('PEXPIRE', memory, ARGV[10])
@@ -51,7 +48,6 @@ if ARGV[12] ~= '0' and ARGV[14] ~= '0' then
   redis.call('ZADD', KEYS[8], 'NX', now_ms() + tonumber(ARGV[12]), ARGV[8])
 end
 if not talk then return 1 end
-
 -- A consolidation that read the old entries finds other marks and leaves the new ones alone.
 redis.call('HINCRBY', session, 'mark', redis.call('LLEN', history))
 redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', archive))

@@ -16,7 +16,6 @@ if ARGV[2] == '' then
 elseif not holds_lease(KEYS[1], 'sub:' .. ARGV[1], ARGV[2]) then
   return -1
 end
-
 local now = now_ms()
 -- Stored in any case, for a turn that waits and for people who look.
 redis.call('HSET', KEYS[2], 'result', ARGV[4])

@@ -26,13 +26,11 @@ local queue, leases = KEYS[1], KEYS[2]
 -- The lease counts from `now`, also for members that are claimed late in this call.
 local owner, lease_ms, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local grace, known, window = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
-
 -- Time in us is also the fencing token, in ms the clock of all deadlines.
 local us = now_us()
 local now = math.floor(us / 1000)
 -- The rows of the answer.
 local claimed = {}
-
 -- Leases of many members are written together, by `write_leases`, before the queue is read again.
 local new_scores, new_leases = {}, {}
 -- Grants a lease. The score of a leased member is the deadline of its lease.
@@ -77,7 +75,6 @@ local function earlier_attempts(name, session, n, due)
   local away = fields[4] and now - tonumber(fields[4]) or 0
   return {fields[1] or '0', effective_crashes(fields[2], fields[3]), away, ledger, joined}, due
 end
-
 -- Computed once: nearly every turn of a call gets the same token.
 local newest_token = integer(us)
 -- Claims a turn, or takes a session that has nothing to do out of the queues.
@@ -97,7 +94,6 @@ local function claim_turn(member, due, old_lease, from)
   -- A record for a newer worker. It moves on by a second: 32 of these would hide everything after
   -- them from this worker.
   if tonumber(head[2][2]) > known then
-    -- For a newer worker. Moved on, or 32 of these would hide everybody behind them.
     redis.call('ZADD', from, now + 1000, member)
     return
   end
@@ -161,7 +157,6 @@ local function claim_turn(member, due, old_lease, from)
   -- attempt is left out for the first one, as encoders of Python do with defaults.
   redis.call('PUBLISH', key('live', name), started .. (tries > 1 and ',"attempt":' .. tries .. '}' or '}'))
 end
-
 -- Subagents for which the caps leave no slot: they are passed over and block nobody.
 local passed_over = 0
 -- Claims a subagent, unless it ended or its session or the fleet is at its cap.
@@ -231,7 +226,6 @@ local function claim_job(member, due, old_lease)
     member, token, now - due, old_lease and '1' or '0', redis.call('GET', key('crashed', member)) or '0',
   }
 end
-
 -- This worker asks either for turns, or for jobs and subagents.
 local turns = queue == 'shoal:queue:turns'
 -- The function that claims a member of this kind.
@@ -258,7 +252,6 @@ end
 local function in_grace(due, old_lease)
   return old_lease and grace and now - due < lease_ms / 2
 end
-
 -- Subagents for which this worker has no slot stay for others; the members after them are read.
 local subagent_slots = tonumber(ARGV[10] or wanted)
 -- Members that are skipped make the page longer.
@@ -330,7 +323,6 @@ end
 local function is_due(name)
   return #redis.call('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) > 0
 end
-
 -- The background gets one in five of the turns that begin while others wait.
 local BACKGROUND_PART = 5
 -- Claims due turns; returns whether some are still due.
@@ -370,7 +362,6 @@ local function claim_turns()
   write_leases()
   return is_due(queue) or is_due(BACKGROUND)
 end
-
 --
 -- The work begins here.
 local more_due = false

@@ -81,7 +81,6 @@ local function commit(at, first, owner)
   if tonumber(fields[1] or 0) >= tonumber(n) then return {0, 0, 0} end
   -- Another worker claimed the turn meanwhile: nothing of this one may be written.
   if owner ~= ARGV[at + 2] then return {-1, 0, 0} end
-
   local length, dropped, size = 0, 0, tonumber(fields[5] or 0)
   -- Entries that come over the cap push out the oldest ones.
   if entries > 0 then
@@ -124,7 +123,6 @@ local function commit(at, first, owner)
   if idle_ms ~= '0' then
     redis.call('ZADD', KEYS[5], now + tonumber(idle_ms), name)
   end
-
   -- Who comes next is often known since the turn was claimed: then its place in the queue and its
   -- fair key stay as they are, and the inbox need not be read.
   local others_wait, head, follows = fields[6] ~= last, nil, false
@@ -163,7 +161,6 @@ local function commit(at, first, owner)
   redis.call('PUBLISH', live, ARGV[at + 4])
   return {1, length, dropped}
 end
-
 --
 -- The work begins here: 8 arguments for all turns, then 8 for each.
 local OF_ALL, OF_EACH = 8, 8

@@ -24,7 +24,6 @@ local id, prefix, days, member = ARGV[3], ARGV[4], tonumber(ARGV[5]), ARGV[6]
 -- KEYS[5] is 'shoal:outbox:<session>'.
 local name = string.sub(KEYS[5], 14)
 local channel = delivery_channel(name)
-
 local now = now_ms()
 -- How many turns come before message n: for the answer, and for a repeated delivery of it.
 local function ahead_of(n)
@@ -46,7 +45,6 @@ local function ahead_of(n)
   end
   return ahead
 end
-
 local first_answer = seen_before(prefix, days, id, now)
 -- A second delivery of the same message gets the first answer again, and changes nothing.
 if first_answer then
@@ -54,7 +52,6 @@ if first_answer then
   local n, seq = string.match(first_answer, '(%d+):(%d+)')
   return {0, tonumber(n), ahead_of(n), tonumber(seq)}
 end
-
 -- One read for all that the decision needs.
 local fields = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept')
 
@@ -73,7 +70,6 @@ local function is_echo()
   end
   return false
 end
-
 -- The guard against bots that talk to each other counts messages of bots and echoes of our own.
 local bots = tonumber(ARGV[17])
 -- Internal messages ('' as author) are exempt.
@@ -93,7 +89,6 @@ if by_bot then
     return {-4, 0, 0, 0}
   end
 end
-
 -- GCRA: the brake stores the time until which the sender's messages are paid for. A minute's worth
 -- may come at once.
 local per_minute, paid_until = tonumber(ARGV[16]), 0
@@ -122,13 +117,11 @@ local function count_message()
   -- A chat that was closed, because the platform refused it, is open again once its person writes.
   if channel and ARGV[19] == 'person' then reopen_chat(name) end
 end
-
 -- A command: it counts against the limits and is answered elsewhere.
 if ARGV[15] == '1' then
   count_message()
   return {1, 0, 0, 0}
 end
-
 -- Values of a newer version in the session's own choice fall back to the channel's.
 local KNOWN = {queue = true, steer = true, merge = true, interrupt = true, reject = true}
 local busy = 'queue'
@@ -136,7 +129,6 @@ if ARGV[21] ~= '' then
   local chosen = fields[2]
   busy = chosen and KNOWN[chosen] and chosen or ARGV[21]
 end
-
 -- What runs and what waits; a running turn is still in the inbox.
 local waiting = redis.call('XLEN', inbox)
 local ahead = waiting
@@ -158,7 +150,6 @@ local function person_waits()
   until #found < 8
   return false
 end
-
 -- The chat is told that its message was not read, and the sender's client gets `rejected`.
 if busy == 'reject' and waiting > 0 and person_waits() then
   count_message()
@@ -183,7 +174,6 @@ end
 if waiting == 0 and redis.call('ZCARD', queue) + redis.call('ZCARD', BACKGROUND) >= tonumber(ARGV[8]) then
   return {-2, 0, 0, 0}
 end
-
 -- From here on the message is accepted; every following write belongs to it.
 count_message()
 local n = tonumber(fields[1] or 0) + 1

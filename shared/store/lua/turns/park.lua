@@ -36,7 +36,6 @@ local fields = redis.call('HMGET', session, 'stop', 'cut')
 if fields[1] == n or tonumber(fields[2] or 0) > tonumber(n) then return -3 end
 -- The wait is over: the turn goes on with its lease and hears that nobody answered.
 if asked and now >= asked.expires_at then return 2 end
-
 -- A turn that parks again for the same question waits until the first deadline.
 local expires = asked and asked.expires_at or now + tonumber(ARGV[6])
 -- The question becomes a step of the ledger and a line of the chat, with the server's times.

@@ -14,7 +14,6 @@ if not holds_lease(KEYS[1], ARGV[1], ARGV[2]) then return {-1, {}, ''} end
 local function at(number)
   return redis.call('XRANGE', inbox, number .. '-0', number .. '-0')[1]
 end
-
 local have, step = redis.call('XLEN', ledger), tonumber(ARGV[4])
 -- The step was written before: answer what it took then.
 if have >= step then
@@ -40,7 +39,6 @@ local fields = redis.call('HMGET', session, 'stop', 'cut')
 if fields[1] == n or tonumber(fields[2] or 0) > tonumber(n) then
   return {-2, {}, ''}  -- what waits is no part of what was stopped
 end
-
 local joined = joined_messages(session, n)
 -- Join only right behind what the turn has already.
 local last = joined[#joined] or n
@@ -60,7 +58,6 @@ for _, entry in ipairs(redis.call('XRANGE', inbox, '(' .. last .. '-0', '+', 'CO
   found[#found + 1] = field(entry, 'm')
 end
 if #numbers == 0 then return {0, {}, ''} end
-
 -- The same shape as `JoinEntry` in shared/messages/transcript.py.
 local record = cmsgpack.pack({t = 'taken', turn = tonumber(n), messages = numbers, at = now_ms()})
 local size = redis.call('HINCRBY', session, 'ledger', #record)

@@ -16,7 +16,6 @@ local n, seq = string.match(first, '(%d+):(%d+)')
 if string.match(first, ':withdrawn$') then return {2, 0} end
 -- It was never accepted: a command, or a rejected message.
 if n == '0' then return {0, 0} end
-
 -- No longer in the inbox: its turn is over.
 if #redis.call('XRANGE', inbox, n .. '-0', n .. '-0') == 0 then return {-2, tonumber(n)} end
 local head = string.match(redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1][1], '%d+')
@@ -28,7 +27,6 @@ end
 if head == n and (redis.call('HGET', KEYS[4], member) or redis.call('EXISTS', KEYS[8]) == 1) then
   return {-1, tonumber(n)}
 end
-
 -- From here on no turn can begin with it.
 redis.call('XDEL', inbox, n .. '-0')
 if head == n then
