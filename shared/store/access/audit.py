@@ -45,14 +45,7 @@ class Audit:
         self._kept: list[Value] = [lines, keep_ms]
 
     async def record(
-        self,
-        kind: str,
-        outcome: str,
-        *,
-        actor: str = AGENT,
-        session: str = "",
-        turn: int = 0,
-        about: str = "",
+        self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
     ) -> None:
         """Add a line if Redis accepts it; otherwise log a warning."""
         if self._client is None:

@@ -167,14 +167,7 @@ class DeliveryQueue:
                 return None
 
     async def finish_post(
-        self,
-        held: LeasedChat,
-        seq: int,
-        part: int,
-        *,
-        last: bool,
-        id: str = "",
-        retry_for_s: float = 0.0,
+        self, held: LeasedChat, seq: int, part: int, *, last: bool, id: str = "", retry_for_s: float = 0.0
     ) -> bool:
         """Record that the platform has post `part` of line `seq` as `id`; with `last` the line
         is delivered. A line with nothing to show ends this way, too, without an id. False = the
@@ -185,13 +178,7 @@ class DeliveryQueue:
         return bool(await self._run("delivery/sent", names, args, retry_for_s=retry_for_s) == 1)
 
     async def requeue(
-        self,
-        held: LeasedChat,
-        delay_s: float,
-        *,
-        unclear: bool,
-        counts: bool = True,
-        retry_for_s: float = 0.0,
+        self, held: LeasedChat, delay_s: float, *, unclear: bool, counts: bool = True, retry_for_s: float = 0.0
     ) -> None:
         """Give the chat back; it is due for any gateway after `delay_s`. `unclear`: a post may
         have arrived. With `counts` it adds to `tries`; a drain does not."""
@@ -231,11 +218,7 @@ class DeliveryQueue:
         return bool(await self._run("delivery/stream_message", names, args) == 1)
 
     async def reserve_call(
-        self,
-        held: LeasedChat,
-        rates: Sequence[RateKey] = (),
-        *,
-        pending_stream: tuple[int, str] | None = None,
+        self, held: LeasedChat, rates: Sequence[RateKey] = (), *, pending_stream: tuple[int, str] | None = None
     ) -> float:
         """Charge the rates for a call that is not a post of a line, such as an edit. Return 0
         when it may be made, else the seconds to wait; `lease_s` when the lease is lost.

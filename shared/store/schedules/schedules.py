@@ -91,10 +91,7 @@ class Schedules:
     """All schedules. Every method raises RedisAway; with a `claim` also LeaseLost."""
 
     def __init__(
-        self,
-        client: RedisClient,
-        settings: CronSettings | None = None,
-        limits: InboxLimits | None = None,
+        self, client: RedisClient, settings: CronSettings | None = None, limits: InboxLimits | None = None
     ) -> None:
         self._client = client
         self._settings = settings or CronSettings()

@@ -67,10 +67,7 @@ async def list_sessions(
 
 
 async def session_names(
-    client: RedisClient,
-    *,
-    match: str = "",
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    client: RedisClient, *, match: str = "", on_progress: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[list[str], bool]:
     """Return all matching names, in arbitrary order, and whether all keys were scanned."""
     total, done = int(await client.command("DBSIZE")), 0
