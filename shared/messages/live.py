@@ -20,7 +20,7 @@ class TurnEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type
 
 class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="delta"):
     """More text of the running reply. `seq` counts from 0 within (turn, attempt). `full` means that
-    `text` is everything so far and replaces what is shown: sent first, now and then, and when shown
+    `text` is everything so far and replaces what is shown: sent first, at times, and when shown
     text is withdrawn."""
 
     turn: int

@@ -74,8 +74,7 @@ class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 class JoinEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="taken"):
-    """Messages joined the turn here. They stay in the inbox, under these numbers, until it ends.
-    Written by the server (`take.lua`)."""
+    """Messages joined the turn here. They stay in the inbox until it ends. `take.lua` writes it."""
 
     turn: int
     messages: tuple[int, ...]
@@ -102,8 +101,7 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decision"):
-    """Answer to an approval, and the sender who gave it: it holds for one call, once. Written by
-    the server (`lib/core.lua`)."""
+    """Answer to an approval `by` a sender: for one call, once. `lib/core.lua` writes it."""
 
     call_id: str
     turn: int

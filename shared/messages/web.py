@@ -29,7 +29,7 @@ class HelloFrame(Struct, frozen=True, tag_field="type", tag="hello"):
 class SendFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
     """A message to the agent. `id` is a UUID of the client's; a second frame with the same id is
     the same message. `media` names files by the `ref` that their upload returned. `traceparent` is
-    the client's own trace (W3C)."""
+    the client's (W3C)."""
 
     id: str
     chat: str
@@ -111,8 +111,7 @@ class WelcomeFrame(Struct, frozen=True, tag_field="type", tag="welcome"):
 
 
 class AcceptedFrame(Struct, frozen=True, tag_field="type", tag="accepted"):
-    """The message is durable. `ahead` turns come before it; `turn` is its number, 0 if it gets no
-    turn."""
+    """The message is durable. `ahead` turns come before it; `turn` is its number, 0: none."""
 
     id: str
     chat: str
@@ -121,7 +120,7 @@ class AcceptedFrame(Struct, frozen=True, tag_field="type", tag="accepted"):
 
 
 class MediaFrame(Struct, frozen=True, omit_defaults=True):
-    """A file of a line. Messages name it by `ref`; its address `path` needs the token; `size` in
+    """A file of a line. Messages name it by `ref`; address `path` needs the token; `size` in
     bytes."""
 
     ref: str
@@ -149,8 +148,8 @@ Origin = Literal["", "schedule", "subagent"]
 
 
 class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="reply"):
-    """A line of the log: a message of Shoal's. `html` is `text` rendered and made safe. `kind` is
-    an `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent sent by its
+    """A line of the log: a message of Shoal's. `html` is `text` made safe. `kind` is an
+    `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent sent by its
     message tool; the reply that ends such a turn has no text and is not shown. `buttons` are
     suggested answers."""
 

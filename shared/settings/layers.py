@@ -57,8 +57,7 @@ def from_file(path: Path | None, environ: Mapping[str, str], problems: list[str]
 
 
 def from_environment(environ: Mapping[str, str], problems: list[str]) -> Table:
-    """Return the tables that `SHOAL_<SECTION>__<KEY>` variables describe. An empty one is not
-    set."""
+    """Return the tables that `SHOAL_<SECTION>__<KEY>` variables describe, without empty ones."""
     table: Table = {}
     for name in sorted(environ):
         if not name.startswith(PREFIX) or "__" not in name or not environ[name]:

@@ -22,7 +22,7 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
     """Load the settings of this process: `shoal.toml`, overridden by the environment (`environ`, by
     default the process's own). The file is `path`, else the one that SHOAL_CONFIG names, else
     ./shoal.toml if it exists. Relative paths in settings are relative to the working directory.
-    Raises SettingsError with every problem found, one a line."""
+    Raises SettingsError, a line a problem."""
     env = os.environ if environ is None else environ
     problems: list[str] = []
     layers = (from_file(path, env, problems), from_environment(env, problems))
@@ -54,8 +54,7 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
 
 def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None) -> Settings:
     """Load only these sections, from the environment alone, for a process that must not hold
-    secrets. Everything else has its default. Raises SettingsError with every problem found, one a
-    line."""
+    secrets. All else has its default. Raises SettingsError, a line a problem."""
     problems: list[str] = []
     tables = from_environment(os.environ if environ is None else environ, problems)
     kinds = fields_of(Settings)

@@ -25,8 +25,7 @@ _SECRET_WORDS = ("token", "secret", "password", "key")
 
 def read_section(kind: type[T], table: Mapping[str, Any], key: str) -> T:
     """Convert a channel's own table, without the key `busy`, which every channel may have; `key` is
-    its name in messages, e.g. `channels.telegram`. Raises SettingsError with every problem found,
-    one a line."""
+    its name in messages, e.g. `channels.telegram`. Raises SettingsError, a line a problem."""
     problems: list[str] = []
     own = {name: value for name, value in table.items() if name != BUSY_KEY}
     section = read(kind, own, key, problems)

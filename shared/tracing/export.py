@@ -1,6 +1,5 @@
 """Export of spans to an OpenTelemetry collector: one thread, a bounded queue, no waits. Imported
-only where traces are exported. OTEL_* variables are ignored: the settings decide what is sent
-where."""
+only where traces are exported. OTEL_* variables are ignored: the settings decide."""
 
 from __future__ import annotations
 

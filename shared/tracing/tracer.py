@@ -1,14 +1,9 @@
-"""Spans: what a piece of work was, when it ran and how it ended.
-
-`with span(CHAT, model) as current:` starts one as a child of the running span. `current.on` is True
-when it is recorded; only then does it need attributes. Attributes hold no message text and no
-secret, and only the kind of an error.
-
-Where no traces are exported a span costs 0.3 us. That is why these are not OpenTelemetry's own
-no-op spans, which cost 10 us each (5 % of a turn's CPU) and 70 ms of every start.
-
-The trace travels as W3C trace context (https://www.w3.org/TR/trace-context/) without `tracestate`.
-"""
+"""Spans: what a piece of work was, when it ran and how it ended. `with span(CHAT, model) as
+current:` starts one as a child of the running span. `current.on` is True when it is recorded; only
+then does it need attributes. Attributes hold no message text and no secret, and only the kind of an
+error. Where no traces are exported a span costs 0.3 us. That is why these are not OpenTelemetry's
+own no-op spans, which cost 10 us each (5 % of a turn's CPU) and 70 ms of every start. The trace
+travels as W3C trace context (https://www.w3.org/TR/trace-context/) without `tracestate`."""
 
 from __future__ import annotations
 

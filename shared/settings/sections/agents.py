@@ -68,8 +68,8 @@ class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Plugins of installed packages: hooks, tools, commands, channels. `off` lists disabled
-    ones."""
+    """Plugins of installed packages: hooks, tools, commands, channels; those in `off` are not
+    loaded."""
 
     off: tuple[str, ...] = ()
 

@@ -22,13 +22,11 @@ SENDER_LIMIT: Final = 60_000
 
 class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits on waiting messages: `cap` in one session, `sessions_cap` sessions; more are refused.
-
     One sender may write `sender_per_minute` messages, all at once or spread (0: no limit).
     `bot_turns` messages of bots within `bot_window_s`, with no person's message between them, pause
-    the chat for bots (0: never).
-
-    `busy` is the policy for a message that arrives while a turn runs; a channel may have its own
-    (`channels.<name>.busy`), and a chat (`/busy`). `merge_s` is how long to wait for a burst."""
+    the chat for bots (0: never). `busy` is the policy for a message that arrives while a turn runs;
+    a channel may have its own (`channels.<name>.busy`), and a chat (`/busy`). A burst is waited for
+    `merge_s`."""
 
     cap: Annotated[int, Meta(ge=1, le=1000)] = 50
     sessions_cap: Count = 100_000
@@ -41,11 +39,9 @@ class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class CronSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of schedules: `per_chat` in one chat, `in_all` in the fleet, at most one tick every
-    `min_every_s`.
-
-    At most `waiting` ticks of one chat wait for their answers. A tick that is more than `late_s`
-    late counts as missed. Missed ticks are made up spread over `spread_s`, so that an outage does
-    not end in a storm, and at most the newest `catch_up` of a schedule that wants all of them."""
+    `min_every_s`. At most `waiting` ticks of one chat wait for their answers. A tick that is more
+    than `late_s` late counts as missed. Missed ticks are made up spread over `spread_s`, so that an
+    outage does not end in a storm, at most the newest `catch_up` of a schedule."""
 
     on: bool = True
     per_chat: Annotated[int, Meta(ge=1, le=200)] = 20

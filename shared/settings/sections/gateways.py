@@ -31,8 +31,7 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Address of /metrics, /healthz and /readyz. `port` 0 takes any free port; None: see
-    `port_of`."""
+    """Address of /metrics, /healthz, /readyz. `port` 0: any free one; None: see `port_of`."""
 
     host: Text = "127.0.0.1"
     port: Port | None = None
@@ -66,8 +65,8 @@ class DeliverySettings(Struct, frozen=True, forbid_unknown_fields=True):
 class MediaSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Files that people send and get, below `dir`; a volume that gateways and workers share in a
     cluster. By default `media` under `data.dir`. Limits: `file_mb` for one file, `per_message`
-    files in a message, `session_mb` for a session, `megapixels` for a picture. A file is kept for
-    `days`."""
+    files in a message, `session_mb` for a session, `megapixels` for a picture, `days` for keeping
+    them."""
 
     dir: Path = Path(".shoal/media")
     file_mb: Annotated[int, Meta(ge=1, le=15)] = 10

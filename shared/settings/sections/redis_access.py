@@ -32,8 +32,7 @@ class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def whole_address(redis: RedisSettings) -> str:
-    """Return `redis.url` with user, password and `ca_file`. Raises SettingsError: unreadable
-    file."""
+    """Return `redis.url` with user, password and `ca_file`. Raises SettingsError."""
     if redis.password is None and redis.ca_file is None:
         return redis.url.reveal()
     parts = urlsplit(redis.url.reveal())

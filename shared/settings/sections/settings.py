@@ -12,8 +12,8 @@ from shared.settings.sections import agents, chats, gateways, language_models, p
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """All settings. `channels` holds one table a channel, which its own settings module reads;
-    `mcp` one a server."""
+    """All settings. `channels` holds a table a channel, which the channel reads; `mcp` one a
+    server."""
 
     redis: redis_access.RedisSettings = field(default_factory=redis_access.RedisSettings)
     model: language_models.ModelSettings = field(default_factory=language_models.ModelSettings)

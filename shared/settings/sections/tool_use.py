@@ -1,5 +1,5 @@
-"""Settings of tools: `[tools]`, `[workspace]`, `[approval]` for calls that wait for a yes, and one
-MCP server a table `[mcp.<name>]`."""
+"""Settings of tools: `[tools]`, `[workspace]`, `[approval]`, and `[mcp.<name>]` of each MCP
+server."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class WorkspaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Folder of the sessions' files; a shared volume in a cluster. By default `workspaces` under
     `data.dir`. A session may keep `files` files and `quota_mb` in all; long results of tools are
-    kept for `results_days`. With `group` (a number) files are accessible to that group too, for a
-    runner of another user."""
+    kept for `results_days`. With `group` (a number) that group can use the files, too: a runner of
+    another user."""
 
     root: Path = Path(".shoal/workspaces")
     quota_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 64
@@ -83,10 +83,8 @@ class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """A server whose tools the agent may use: a `command` that speaks over its standard streams, or
-    a `url`.
-
-    The process gets PATH, LANG and its `env`, and nothing else. `tools` lists the tools to offer,
-    by the server's names for them; empty means all. `safety` is the class of every tool,
+    a `url`. The process gets PATH, LANG and its `env`, and nothing else. `tools` lists the tools to
+    offer, by the server's names for them; empty means all. `safety` is the class of every tool,
     `tool_safety` that of single ones; the server's own hints count only with `trust_hints`. A call
     may take `timeout_s`, connecting `connect_s`."""
 

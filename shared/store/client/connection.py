@@ -169,8 +169,7 @@ class RedisConnection:
         return answer
 
     async def calls(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send commands together and return their replies. Raises OSError, or the first
-        ReplyError."""
+        """Send commands together, return their replies. Raises OSError, or the first ReplyError."""
         answers = await self.answers(commands)
         _raise_first(answers)
         return answers

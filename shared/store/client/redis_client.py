@@ -67,8 +67,7 @@ class RedisClient:
         return await _timed(self._connection.calls(commands))
 
     async def scan(self, command: str, *key: str, match: str = "*", count: int = 500) -> AsyncIterator[list[bytes]]:
-        """Yield the pages of SCAN, or HSCAN or ZSCAN of `key`. Later pages may repeat earlier
-        entries."""
+        """Yield the pages of SCAN, or HSCAN or ZSCAN of `key`. Entries may repeat."""
         cursor = b"0"
         while True:
             cursor, page = await self.command(command, *key, cursor, "MATCH", match, "COUNT", count)
@@ -96,8 +95,7 @@ class RedisClient:
 
 
 class BlockingConnection:
-    """A connection for blocking commands. A call that is cancelled or fails closes it until the
-    next."""
+    """A connection for blocking commands. A cancelled or failed call closes it until the next."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
@@ -151,8 +149,7 @@ def unknown_script(error: object) -> bool:
 
 
 async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
-    """Return the result of `ask`; repeat it (50 ms to 1.5 s) while Redis is away, at most
-    `for_s`."""
+    """Return the result of `ask`; repeat it, with jitter, while Redis is away, at most `for_s`."""
     give_up_at, backoff = time.monotonic() + for_s, None
     while True:
         try:

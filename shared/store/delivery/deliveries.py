@@ -17,7 +17,7 @@ from shared.log import logger
 from shared.metrics import DEAD_LETTERS
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.delivery.leased_chat import (
+from shared.store.delivery.outbox import (
     Cleared,
     DeliveryState,
     LeasedChat,
@@ -60,8 +60,8 @@ log = logger("deliveries")
 class DeliveryQueue:
     """The chats of one channel, as one process sees them. Every method raises RedisAway. Call the
     platform only while the lease is safely held: `acquire`, `renew`, `begin_post` and `finish_post`
-    hold it for `lease_s` from the moment at which the call was *made*. Every call may be repeated
-    when its reply was lost."""
+    hold it for `lease_s` from when the call was *made*. Every call may be repeated when its reply
+    was lost."""
 
     def __init__(
         self,
@@ -93,13 +93,11 @@ class DeliveryQueue:
 
     async def acquire(self, many: int) -> tuple[list[LeasedChat], float]:
         """Lease up to `many` chats that are due. Return them, and the seconds until another may be
-        due (at most `LOOK_S`).
-
-        After a start, and after Redis was unavailable, chats of a late gateway are left to it for
-        another half lease. After an outage that time counts from its end, because the outage may
-        have lasted longer than any lease. Leases that we hold without knowing, because a reply was
-        lost, are released first. A chat whose keys are broken is logged and tried again after a
-        minute."""
+        due (at most `LOOK_S`). After a start, and after Redis was unavailable, chats of a late
+        gateway are left to it for another half lease. After an outage that time counts from its
+        end, because the outage may have lasted longer than any lease. Leases that we hold without
+        knowing, because a reply was lost, are released first. A chat whose keys are broken is
+        logged and tried again after a minute."""
         # Before anything is leased: leases of ours that a lost reply left would block these chats.
         if self._was_unavailable:
             await self._release_unknown()
@@ -169,9 +167,8 @@ class DeliveryQueue:
     async def finish_post(
         self, held: LeasedChat, seq: int, part: int, *, last: bool, id: str = "", retry_for_s: float = 0.0
     ) -> bool:
-        """Record that the platform has post `part` of line `seq` as `id`; with `last` the line
-        is delivered. A line with nothing to show ends this way, too, without an id. False = the
-        lease is lost."""
+        """Record that the platform has post `part` of line `seq` as `id`; with `last` the line is
+        delivered. A line with nothing to show ends this way, without an id. False = lease lost."""
         names = [*self._keys(held), keys.delivered_text(held.session)]
         post = seq, part, int(last), id, KEEP_MS, DELIVERED_TEXT_MS
         args = *self._fence(held), self._lease_ms, *post
@@ -244,8 +241,7 @@ class DeliveryQueue:
         return True
 
     async def pause(self, seconds: float) -> None:
-        """Stop every replica from sending for `seconds`: `acquire` leases nothing, and
-        `begin_post` returns Wait."""
+        """Stop all replicas for `seconds`: `acquire` leases nothing, `begin_post` returns Wait."""
         await self._run("delivery/pause", [self._pause], [max(1, round(seconds * 1000))])
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:

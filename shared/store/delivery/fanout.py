@@ -26,8 +26,7 @@ Listener = Callable[[ChatNews], None]
 
 
 async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
-    """Publish an event, which may be lost, to the gateways that show this chat; return how many.
-    Raises RedisAway."""
+    """Publish an event to the gateways that show the chat; return how many. Raises RedisAway."""
     receivers: int = await client.command("PUBLISH", keys.live(session), encode_live(event))
     return receivers
 

@@ -1,16 +1,22 @@
-"""The log of a chat: its lines by number, for readers who were not connected."""
+"""The log of a chat: its lines by number, and the state of its delivery to a platform."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
 
 import msgspec
 
 from shared.messages.outbound import LogLine, OutboundMessage, decode_line
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient, pairs, server_ms
+from shared.store.client.redis_client import RedisClient, Value, pairs, server_ms
 
+ResendGuard = Literal["key", "look-up", "nothing"]
+"""Means to resolve a send with an unknown result: a key by which the platform recognises a
+repeated post, a way to ask for it, or nothing."""
+
+_decode_notes: Callable[[bytes], dict[str, str]] = msgspec.msgpack.Decoder(dict[str, str]).decode
 _UNREADABLE: Final = "(a line that this version of Shoal cannot show)"
 
 
@@ -50,8 +56,7 @@ class Outbox:
         return _lines(rows)
 
     async def read_before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
-        """Return the newest `limit` lines with a number below `seq` (None = the newest of all),
-        oldest first."""
+        """Return the newest `limit` lines before number `seq` (None = of all), oldest first."""
         key, top = keys.outbox(session), "+" if seq is None else f"({seq}-0"
         # From the newest backwards; the result is turned around for the reader.
         rows = await self._client.command("XREVRANGE", key, top, "-", "COUNT", limit)
@@ -74,8 +79,7 @@ class Outbox:
     async def chats(
         self, channel: str, principal: str, session_of: Callable[[str], str], limit: int = 200
     ) -> list[ChatInfo]:
-        """Return the person's chats, the latest first. `session_of` maps a chat id to its
-        session."""
+        """Return a person's chats, the latest first. `session_of` maps chat ids to sessions."""
         key = keys.chats(channel, principal)
         rows = await self._client.command("ZREVRANGE", key, 0, limit - 1, "WITHSCORES")
         chats = [(chat_id.decode(), int(float(at))) for chat_id, at in pairs(rows)]
@@ -108,8 +112,7 @@ class OutboxReading(msgspec.Struct, frozen=True):
 
 
 async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
-    """Read the backlog of every delivered channel that had a line within the last weeks. Raises
-    RedisAway."""
+    """Read the backlog of each channel that had a line within the last weeks. Raises RedisAway."""
     time, known = await client.pipeline([("TIME",), ("ZRANGE", keys.OUTBOXES, 0, -1)])
     commands: list[tuple[str | int, ...]] = []
     for name in known:
@@ -124,3 +127,90 @@ async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
 
 def _age_s(now_ms: int, oldest: list[bytes]) -> float:
     return max(0.0, (now_ms - float(oldest[1])) / 1000) if oldest else 0.0
+
+
+class RateKey(msgspec.Struct, frozen=True):
+    """A rate of calls that all replicas share: `per_s` a second and `burst` at once. A call leaves
+    `reserve` to others. `name` is unique within the channel, such as `bot`."""
+
+    name: str
+    per_s: float
+    burst: int
+    reserve: int = 0
+
+
+class PendingLine(NumberedLine, frozen=True):
+    """A line that waits for delivery, and its age."""
+
+    age_s: float = 0.0
+
+
+class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a chat's delivery. `pending` are the oldest waiting lines; the platform has `part`
+    posts of the first. `unclear`: another lease was about to send the next post, and may have.
+    `streamed_message` is a turn and the message it is streamed into; `pending_stream` the turn and
+    key of one that was about to be sent. `running` is the turn that runs or comes next."""
+
+    pending: tuple[PendingLine, ...]
+    part: int = 0
+    unclear: bool = False
+    streamed_message: tuple[int, str] | None = None
+    pending_stream: tuple[int, str] | None = None
+    closed: bool = False
+    notes: Mapping[str, str] = {}
+    running: int | None = None
+    background: bool = False  # true when no person waits for the answer of this turn
+    tries: int = 0  # number of times the first line was put off since something of it arrived
+
+
+class LeasedChat(DeliveryState, frozen=True, kw_only=True):
+    """A chat that this process may deliver, as leased. `owner_lost`: the last owner is late or
+    dead."""
+
+    session: str
+    token: str
+    owner_lost: bool = False
+
+
+class Cleared(msgspec.Struct, frozen=True):
+    """The platform may be called now. `unclear`: the same post may already exist."""
+
+    unclear: bool
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """The platform may not be called for `seconds`. Only the lease was renewed."""
+
+    seconds: float
+
+
+def parse_state(row: list[Any]) -> dict[str, Any]:
+    """Parse the state that the scripts return into the fields of DeliveryState."""
+    entries, part, unclear, streamed, closed, notes, tries, running, background, pending = row
+    lines = (PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries)
+    return {
+        "pending": tuple(lines),
+        "part": part,
+        "unclear": unclear == 1,
+        "streamed_message": _parse_turn_value(streamed),
+        "pending_stream": _parse_turn_value(pending),
+        "closed": closed == 1,
+        "notes": _decode_notes(notes) if notes else {},
+        "tries": int(tries),
+        "running": int(running) if running else None,
+        "background": background == 1,
+    }
+
+
+def _parse_turn_value(field: bytes) -> tuple[int, str] | None:
+    # `<turn> <value>`: the value may contain spaces.
+    turn, _, what = field.decode().partition(" ")
+    return (int(turn), what) if turn else None
+
+
+def rate_args(rates: Sequence[RateKey]) -> list[Value]:
+    """Return script arguments; for each rate us between calls, calls at once, calls reserved."""
+    args: list[Value] = []
+    for rate in rates:
+        args += math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve
+    return args

@@ -16,8 +16,7 @@ HeldBy = Literal["rate_limit", "overloaded", "requests_per_minute"]
 """Reason why a call is held back: a 429, other faults in a row, or our own limit."""
 
 Ending = Literal["ok", "void", "rate_limit", "overloaded", "timeout", "connection"]
-"""Outcome of a call. `void` says nothing about the provider: cancelled, refused for its content,
-not understood."""
+"""Outcome of a call. `void` (cancelled, refused for its content) is not about the provider."""
 
 RouteChange = Literal["closed", "opened"]
 
@@ -46,16 +45,15 @@ class LimitRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallAllowed(msgspec.Struct, frozen=True):
-    """The call may be made. `at` is the server's time in ms, for `report`; unless `watched`,
-    only a fault must be reported."""
+    """The call may be made. `at` is the server's time in ms; unless `watched`, only faults are
+    reported."""
 
     at: int
     watched: bool
 
 
 class CallHeld(msgspec.Struct, frozen=True):
-    """The call may not be made yet. With `placed` it has a place and may be made after `wait_s`,
-    unless the route closes."""
+    """The call may not be made yet. With `placed` it has a place, after `wait_s`."""
 
     wait_s: float
     # The kind of the fault that closed the route.
@@ -77,12 +75,11 @@ class RouteReading(msgspec.Struct, frozen=True):
 
 class ProviderLimits:
     """A shared breaker and rate limit: call `enter` before each call to a provider, and `report`
-    after those that taught something. Raises RedisAway.
-
-    A 429 closes the route at once, other faults do after some in a row. It stays closed as long as
-    the provider asked for, else for 1, 2, 4, … s with jitter. Then one call tries; each success
-    lets two more through, so that a crowd returns over several rounds, and after 32 the route is
-    fully open. A fault meanwhile closes it again."""
+    after those that taught something. Raises RedisAway. A 429 closes the route at once, other
+    faults do after some in a row. It stays closed as long as the provider asked for, else for 1, 2,
+    4, … s with jitter. Then one call tries; each success lets two more through, so that a crowd
+    returns over several rounds, and after 32 the route is fully open. A fault meanwhile closes it
+    again."""
 
     def __init__(self, client: RedisClient, *, rng: random.Random | None = None) -> None:
         self._client = client

@@ -46,8 +46,7 @@ class ServerFacts(ServerHealth, frozen=True, kw_only=True):
 
 
 async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
-    """Read the facts; without `config` (which alone knows `fsync`) few servers refuse. Raises
-    RedisAway."""
+    """Read the facts; without CONFIG, which alone knows `fsync`, few refuse. Raises RedisAway."""
     info = _lines(await _query(client, "INFO"))
     flat = await _query(client, "CONFIG", "GET", *_SETTINGS) if config else None
     ping_s, clock_ahead_s = await _clock(client)
@@ -111,8 +110,7 @@ async def _query(client: RedisClient, *parts: Value) -> object:
 
 
 async def _clock(client: RedisClient) -> tuple[float, float]:
-    """Return the quickest reply's time, and how far the server's clock is ahead (within half of
-    that)."""
+    """Return the time of a reply, and how far the server's clock is ahead (within half of that)."""
     best = (float("inf"), 0.0)
     for _ in range(_CLOCK_READINGS):
         before = time.time()

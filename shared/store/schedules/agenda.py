@@ -15,8 +15,7 @@ class AgendaEntry(msgspec.Struct, frozen=True):
 
 
 class Agenda:
-    """An agenda. A change names the time it saw, so that it never hides a newer one. Every method
-    raises RedisAway."""
+    """An agenda. A change names the time it saw, to hide no newer one. Methods raise RedisAway."""
 
     def __init__(self, client: RedisClient, key: str) -> None:
         self._client = client

@@ -175,8 +175,7 @@ class Schedules:
         return await self._pause(session, PAUSED_DAYS * DAY_MS)
 
     async def resume(self, session: str) -> int:
-        """Resume a chat's schedules; passed ticks count as missed. Return how many; 0: none was
-        paused."""
+        """Resume a chat's schedules; passed ticks count as missed. Return how many."""
         return await self._pause(session, "")
 
     async def _pause(self, session: str, for_ms: int | str) -> int:

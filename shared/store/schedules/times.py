@@ -46,8 +46,7 @@ def check_plan(plan: Plan, *, now_ms: int, min_every_s: float) -> int:
 
 
 def next_tick(plan: Plan, after_ms: int) -> int | None:
-    """Return the first tick after `after_ms`, in ms; None: there is none (of cron: in ten
-    years)."""
+    """Return the first tick after `after_ms`, in ms; None: none (of cron: in ten years)."""
     match plan:
         case EveryPlan(every_ms=every_ms, from_ms=from_ms):
             return from_ms + every_ms * max(1, (after_ms - from_ms) // every_ms + 1)

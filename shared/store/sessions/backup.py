@@ -76,8 +76,7 @@ class _FileHead(msgspec.Struct, frozen=True):
 
 
 class _StoredSession(NamedTuple):
-    """A session as `sessions/read.lua` has it; `marks`: counter, generation, mark, archive's
-    mark."""
+    """A session as `sessions/read.lua` has it; `marks`: counter, generation, mark, archive mark."""
 
     marks: tuple[str, ...]
     waiting: int

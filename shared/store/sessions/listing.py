@@ -51,8 +51,7 @@ async def list_sessions(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> SessionPage:
     """Return the `limit` latest sessions whose name contains `match`, or whose hash in the logs
-    begins with it. `on_progress` is called now and then with the number of scanned keys and of all
-    keys. Raises RedisAway."""
+    begins with it. `on_progress` gets the number of scanned keys and of all. Raises RedisAway."""
     names, whole = await session_names(client, match=match, on_progress=on_progress)
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
     left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])

@@ -59,8 +59,8 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 class MemoryStore:
     """MEMORY.md and HISTORY.md of every scope. All writes compare and swap; nothing is overwritten
-    unseen. `idle` has the sessions with entries to consolidate, `rework` the scopes whose MEMORY.md
-    is due to be rewritten."""
+    unseen. `idle` has the sessions to consolidate, `rework` the scopes with a MEMORY.md to
+    rewrite."""
 
     def __init__(self, client: RedisClient, limits: MemoryLimits | None = None) -> None:
         self._client = client
@@ -74,8 +74,7 @@ class MemoryStore:
 
     async def write_memory(self, scope: str, text: str, *, version: str, claim: Claim | None = None) -> str:
         """Replace MEMORY.md if it still has `version`; return its new version. A turn passes its
-        claim and can write only while it holds the lease. Raises MemoryChanged, LeaseLost,
-        RedisAway."""
+        claim and needs its lease. Raises MemoryChanged, LeaseLost, RedisAway."""
         fence = claim.fence if claim else ("", "")
         answer = await self._client.run(
             "sessions/remember",
@@ -129,10 +128,8 @@ class MemoryStore:
     ) -> bool:
         """Replace the first `take` entries of what was `read` by `entry` in HISTORY.md (`""` =
         none) and, when given, by a new MEMORY.md: `memory` has the new text and the version of the
-        old one.
-
-        Return False when these entries are gone already: consolidated by another worker or by an
-        earlier call whose reply was lost, archived by `/new`, or forgotten. With `rework_ms`,
+        old one. Return False when these entries are gone already: consolidated by another worker or
+        by an earlier call whose reply was lost, archived by `/new`, or forgotten. With `rework_ms`,
         MEMORY.md is due to be rewritten after that time. Raises MemoryChanged, RedisAway."""
         if not 0 < take <= len(read.entries):
             most = f"it must be from 1 to the {len(read.entries)} entries that were read"

@@ -147,11 +147,10 @@ class Sessions:
         principal: str | None = None,
         retry_for_s: float = 0.0,
     ) -> CommandAnswered:
-        """Answer the command in `message`, once, and make its change in the same step.
-
-        `new` and `forget` end the running turn and drop waiting messages, `stop` ends the turn at
-        the head: their answer must fit `state`. `yes` and `no` answer `state.open_question`, in the
-        name of the sender. The same `message.id` again changes nothing. Raises BadInput, TooBig,
+        """Answer the command in `message`, once, and make its change in the same step. `new` and
+        `forget` end the running turn and drop waiting messages, `stop` ends the turn at the head:
+        their answer must fit `state`. `yes` and `no` answer `state.open_question`, in the name of
+        the sender. The same `message.id` again changes nothing. Raises BadInput, TooBig,
         InboxChanged, ApprovalRejected, RedisAway."""
         check_message(message)
         session, limits = message.session, self._limits

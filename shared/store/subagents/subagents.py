@@ -76,8 +76,8 @@ class Subagents:
     async def append_step(
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
-        """Store one step of a running subagent; see `Turns.append_step`. An effect, which subagents
-        cannot have, raises ToolFailed."""
+        """Store one step of a running subagent; see `Turns.append_step`. An `effect` raises
+        ToolFailed."""
         if effect is not None:
             raise ToolFailed("a subagent can only answer; say in your result what should be done")
         # The same script as for turns; a subagent's record plays the part of the session.
@@ -94,8 +94,7 @@ class Subagents:
             raise ledger_full("it", LEDGER_CAP_BYTES)
 
     async def save_progress(self, claim: Claim, *, rounds: int, tokens: int) -> None:
-        """Store the rounds of a running subagent, and `tokens` more. Raises LeaseLost,
-        RedisAway."""
+        """Store a subagent's rounds, and `tokens` more. Raises LeaseLost, RedisAway."""
         names = [keys.leases(JOBS), keys.attempts(claim.member)]
         args = *claim.fence, rounds, tokens
         if await self._client.run("subagents/save_note", names, args) != 1:
@@ -132,8 +131,7 @@ class Subagents:
         return _REPORT_OUTCOMES[done]
 
     async def cancel(self, session: str, id: str = "", *, turn: int | None = None) -> int:
-        """End subagents without a report: all, one, or a turn's. Return how many. Raises
-        RedisAway."""
+        """End subagents without a report: all, one, or a turn's. Return how many."""
         args = session, "" if turn is None else turn, id
         ended: int = await self._client.run("subagents/cancel", [], args)
         return ended

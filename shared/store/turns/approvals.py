@@ -52,7 +52,6 @@ class Approvals:
     ) -> bool:
         """Ask in the turn's chat as step number `step` and give the lease up; if that step is this
         question already, go on waiting. An answer counts for `wait_s` from the first call on.
-
         Return True when the turn waits. False: the time is over, nobody answered, and the lease is
         kept. Raises TurnStopped when the turn was told to stop, TurnLimited when its ledger is
         full, LeaseLost, RedisAway."""

@@ -112,7 +112,6 @@ class DeadLetters:
     async def replay(self, letter: DeadLetterEntry) -> Accepted | None:
         """Put the message back as a new one at the tail of its session, then drop the letter; None
         when it is gone. An undelivered line goes to the end of the chat's outbox, in the same step.
-
         The new id is derived from the reference, so a repeated replay that died before the drop
         makes no second turn (within the days for which ids are stored). Raises BadRecord when the
         record cannot be read, BadInput for what only Shoal itself may send, Refused when the inbox

@@ -37,8 +37,8 @@ class SeenMessages:
         return any(found)
 
     async def new_form(self, message: InboundMessage, of: str) -> str:
-        """Record a new form of the message `of`; return the id of its form before this one. The
-        same call again returns the same id."""
+        """Record a new form of the message `of`; return the id before this one, also to a repeated
+        call."""
         return await self._ask(message, of, message.id)
 
     async def newest_form(self, message: InboundMessage) -> str:

@@ -159,10 +159,9 @@ class LeaseQueue:
     async def acquire_next(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
     ) -> list[Claim]:
-        """Lease like `acquire` as soon as something is due, at the latest after `wait_s`; with
-        no slot for subagents, something other than those. The server goes from the wait to the
-        lease by itself, without a round trip. As it is unknown when it did, a lease counts from
-        the moment of this call."""
+        """Lease like `acquire` as soon as something is due, at the latest after `wait_s`; with no
+        slot for subagents, something other than those. The server goes from the wait to the lease
+        by itself, without a round trip. A lease counts from the moment of this call."""
         call = self._call(count, most, grace, subagents)
         lists = self._wakes[:1] if subagents == 0 else self._wakes
         woken, answer = await self._blocking.commands(

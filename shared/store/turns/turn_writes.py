@@ -1,6 +1,5 @@
-"""Guarded writes of a running turn: steps of its ledger, and the commit at its end.
-
-Turns that end at the same moment share one script call."""
+"""Guarded writes of a running turn: steps of its ledger, and the commit at its end. Turns that end
+at the same moment share one script call."""
 
 from __future__ import annotations
 
@@ -75,11 +74,9 @@ class Turns:
         self, claim: Claim, step: int, entry: LedgerEntry, effect: Effect | None = None, *, retry_for_s: float = 0.0
     ) -> None:
         """Store step number `step` (from 1), and carry out `effect` with it. The same step again
-        changes nothing.
-
-        Raises LeaseLost, RedisAway, TurnLimited when the ledger has 2 MB, TurnStopped for a spawn
-        of a turn that was told to stop, and BadInput, with nothing written, for a chat that does
-        not exist (`no_chat`) and too many subagents (`turn_spawned_enough`,
+        changes nothing. Raises LeaseLost, RedisAway, TurnLimited when the ledger has 2 MB,
+        TurnStopped for a spawn of a turn that was told to stop, and BadInput, with nothing written,
+        for a chat that does not exist (`no_chat`) and too many subagents (`turn_spawned_enough`,
         `session_spawned_enough`)."""
         turn = keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session)
         effect_keys, effect_args = self._effect(effect)
