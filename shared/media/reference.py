@@ -33,7 +33,6 @@ class MediaRef(msgspec.Struct, frozen=True):
 
     @property
     def file(self) -> str:
-        """File name in the store."""
         return f"{self.digest}.{self.suffix}"
 
     def __str__(self) -> str:

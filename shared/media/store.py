@@ -55,12 +55,8 @@ class MediaStore:
     def __init__(self, settings: MediaSettings, *, keep_free_bytes: int = KEEP_FREE_BYTES) -> None:
         self._root = settings.dir.absolute()
         self._settings = settings
+        self.file_bytes: Final = settings.file_mb * _MB
         self._keep_free_bytes = keep_free_bytes
-
-    @property
-    def file_bytes(self) -> int:
-        """Largest size of one file."""
-        return self._settings.file_mb * _MB
 
     def upload(self, session: str) -> Upload:
         """Begin a file in pieces; leaving the block (`with`) deletes it unless it was finished."""
@@ -83,7 +79,6 @@ class MediaStore:
         return info.st_size
 
     def read(self, session: str, ref: MediaRef) -> bytes:
-        """Read the file. Raises MediaNotFound."""
         with self.open(session, ref) as file:
             return file.read()
 
@@ -117,7 +112,6 @@ class MediaStore:
         return gone
 
     def used_bytes(self, session: str) -> int:
-        """Add up the sizes of a session's files."""
         used = 0
         for entry in _entries(self._folder(session)):
             with contextlib.suppress(FileNotFoundError):
@@ -146,7 +140,6 @@ class MediaStore:
         return changed_s < time.time() - self._settings.days * DAY_S
 
     def _create(self, session: str) -> tuple[int, Path]:
-        """Create a file in the folder of a session; return its descriptor and path."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         space = os.statvfs(self._root)
         if space.f_bavail * space.f_frsize < self._keep_free_bytes:

@@ -87,7 +87,6 @@ def _set_limits(cpu_s: int, memory_bytes: int) -> None:
 
 
 def _read_page(html: str, url: str) -> dict[str, str]:
-    """Return the title of a web page, and its text as markdown."""
     import trafilatura
 
     tree = trafilatura.load_html(html)
@@ -154,7 +153,6 @@ def _sheet_texts(file: BinaryIO) -> Iterator[str]:
 
 
 def _slide_texts(file: BinaryIO) -> Iterator[str]:
-    """Yield the texts, tables and speaker notes of each slide."""
     from pptx import Presentation
 
     slides = Presentation(file).slides

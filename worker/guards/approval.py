@@ -81,15 +81,12 @@ class TurnConsent:
     """The approval rules of one turn, which answers `messages`; more may join it while it runs."""
 
     def __init__(self, policy: ApprovalPolicy, turn: int, seat: Seat, messages: Messages = tuple) -> None:
+        self.wait_s: Final = policy.settings.wait_s
         self._policy = policy
         self._turn = turn
         self._seat: Seat = seat
         self._messages = messages
         self._read_untrusted = False
-
-    @property
-    def wait_s(self) -> float:
-        return self._policy.settings.wait_s
 
     def mark_seen(self, call: ToolCallRequest) -> None:
         self._read_untrusted = self._read_untrusted or self._policy.brings_untrusted(call)
@@ -154,7 +151,6 @@ def _escape_char(char: str) -> str:
 
 
 def _names_foreign_folder(value: object) -> bool:
-    """Return whether a path or a command names a folder with files of strangers."""
     return isinstance(value, str) and any(folder in value for folder in _FOREIGN_FOLDERS)
 
 

@@ -45,12 +45,10 @@ class Access(msgspec.Struct, frozen=True):
 
     @property
     def folder(self) -> int:
-        """Permissions of a folder."""
         return 0o700 if self.group is None else 0o770
 
     @property
     def file(self) -> int:
-        """Permissions of a file."""
         return 0o600 if self.group is None else 0o660
 
     def grant(self, folder: int) -> None:

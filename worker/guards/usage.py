@@ -158,7 +158,6 @@ def _reopen_folders(stop: StopSignal, top: int, folder: Path) -> int:
 
 
 def _walk_workspace(stop: StopSignal, top: int) -> Iterator[openat.TreeEntry]:
-    """Yield everything below. Raises _Unmeasurable."""
 
     def closed(inside: tuple[str, ...]) -> None:
         """Skip what the runner's user created: its runner measures what it has closed."""

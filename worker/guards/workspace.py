@@ -78,15 +78,11 @@ class Workspace:
 
     def __init__(self, folder: SessionFolder, threads: FileThreads, *, local: bool = False) -> None:
         self.quota: Final = folder.quota
+        self.path: Final = folder.path  # may not exist yet; never shown to a model
         self._folder = folder
         self._threads = threads
         self._turn = asyncio.Semaphore(_AT_ONCE)
         self._local = local
-
-    @property
-    def path(self) -> Path:
-        """Path on this machine, which may not exist yet; never shown to a model."""
-        return self._folder.path
 
     def surely_without(self, name: str) -> bool:
         """Return at once whether the top of the workspace lacks this name. Also False where only a
@@ -94,7 +90,6 @@ class Workspace:
         return self._local and not self._folder.exists(name)
 
     async def create(self) -> Path:
-        """Create the folder and return its path."""
         return await self._run(".", self._folder.create)
 
     async def read_file(self, path: str, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:

@@ -136,7 +136,6 @@ class _WatchedStream:
         self.ended = False
 
     def end(self) -> None:
-        """Mark it as ended, and report the change."""
         self.ended = True
         self._on_change()
 

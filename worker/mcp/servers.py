@@ -73,7 +73,6 @@ class McpServers:
         return {f"mcp.{one.name}": one.state for one in self._servers}
 
     async def close(self) -> None:
-        """End all sessions and processes."""
         for task in self._tasks:
             task.cancel()  # once: a second cancel would interrupt the library while it ends a process
         if self._tasks:

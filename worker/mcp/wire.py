@@ -152,7 +152,6 @@ def _refers_outside(value: object) -> bool:
 
 
 def _clean_descriptions(value: Any) -> Any:
-    """Return the schema without hidden characters in its descriptions."""
     if isinstance(value, list):
         return [_clean_descriptions(one) for one in value]
     if not isinstance(value, dict):

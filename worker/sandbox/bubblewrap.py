@@ -76,7 +76,6 @@ class Bubblewrap:
             return await BubblewrapProcess(_TRIAL_LIMITS).run(start, options, stdin)
 
     async def run(self, command: SandboxCommand) -> Finished:
-        """See Sandbox."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
@@ -98,7 +97,6 @@ class Bubblewrap:
         return finished
 
     async def close(self) -> None:
-        """Kill all running commands."""
         for task in list(self._running):
             task.cancel()
 

@@ -68,7 +68,6 @@ class SandboxFinder:
         self._sandbox: Sandbox | SandboxOff | None = None
 
     async def find(self) -> None:
-        """Try all tiers once."""
         self._sandbox = await choose_sandbox(self._settings, self._tiers)
         if not isinstance(self._sandbox, SandboxOff):
             self._on_found(self._sandbox)
@@ -93,7 +92,6 @@ class SandboxFinder:
                 return {"sandbox": sandbox.tier}
 
     async def close(self) -> None:
-        """Kill all running commands."""
         if self._sandbox is not None and not isinstance(self._sandbox, SandboxOff):
             await self._sandbox.close()
 

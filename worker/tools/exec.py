@@ -192,7 +192,6 @@ async def _until_over_quota(workspace: Workspace, quota: Quota) -> str:
 
 
 def _out_of_room(running: asyncio.Task[Finished]) -> bool:
-    """Return whether the sandbox ended it because of the quota."""
     failed = running.cancelled() or running.exception() is not None
     return not failed and running.result().ended == "room"
 

@@ -78,10 +78,7 @@ class WebFetch:
     def __init__(self, fetcher: Fetcher, reader: DocumentPageReader) -> None:
         self._fetcher = fetcher
         self._reader = reader
-
-    @property
-    def timeout_s(self) -> float:
-        return self._fetcher.total_s + self._reader.parse_s + _WAIT_S
+        self.timeout_s = fetcher.total_s + reader.parse_s + _WAIT_S
 
     async def run(self, arguments: WebFetchArguments, context: ToolContext) -> str:
         answer = await self._fetcher.fetch_url(arguments.url, types=PAGE_TYPES)

@@ -89,7 +89,6 @@ class Acceptor:
         return connection.socket
 
     def close(self) -> None:
-        """Refuse all open connections and stop listening."""
         for connection in list(self._connections):
             self.refuse(connection, "the runner stops")
             self.release(connection)

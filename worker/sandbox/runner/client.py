@@ -60,7 +60,6 @@ class RunnerSandbox:
         raise SandboxBroken("the runner gave no answer")
 
     async def close(self) -> None:
-        """Close every connection; what runs is killed."""
         for writer in list(self._open):
             writer.close()
 
@@ -68,7 +67,6 @@ class RunnerSandbox:
     async def _send_request(
         self, request: frames.RunnerRequest, limit_s: float
     ) -> AsyncIterator[AsyncIterator[frames.RunnerReply]]:
-        """Connect, send the request and yield the replies; then hang up."""
         frame, most = frames.encode(request), frames.REQUEST_LIMIT_BYTES
         if len(frame) > most:
             raise SandboxBroken(f"the command has {len(frame):,} bytes; at most {most:,} fit")

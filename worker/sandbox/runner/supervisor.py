@@ -58,7 +58,6 @@ class CommandSupervisor:
         self._wake = -1
 
     def run(self) -> NoReturn:
-        """Run the command to its end; then end this process."""
         code = 0
         try:
             self._run_until_reply()
