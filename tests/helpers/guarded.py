@@ -14,7 +14,7 @@ import time
 
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.queue import LeaseQueue
-from worker.process.guardian_link import GuardianLink
+from worker.lease.lease import GuardianLink
 from worker.process.worker_handle import GuardianConfig
 
 

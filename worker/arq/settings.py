@@ -15,7 +15,7 @@ from shared.ids import nonce
 from shared.settings import load, redis_url
 from worker.arq.lease_worker import LeaseWorker
 from worker.jobs.table import CRON, FUNCTIONS, probe
-from worker.process.guardian_link import GuardianLink
+from worker.lease.lease import GuardianLink
 from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_handle import guardian_config
 from worker.process.worker_process import configure_process

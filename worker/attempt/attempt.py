@@ -11,16 +11,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from shared import errors
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import (
-    LeaseLost,
-    ModelError,
-    RedisAway,
-    TurnLimited,
-    TurnParked,
-    TurnReleased,
-    TurnStopped,
-)
+from shared.errors import LeaseLost, ModelError, TurnStopped
 from shared.log import Logger
 from shared.settings import AgentSettings
 from shared.store.turns.queue import SubagentWork, TurnWork
@@ -123,12 +116,12 @@ class Attempt(ABC):
                     await lease.allow()
         except TurnStopped as exc:
             return await self.stop(exc, isolated=quarantine is not None)
-        except TurnParked:
+        except errors.TurnParked:
             return "parked"
-        except TurnReleased as exc:
+        except errors.TurnReleased as exc:
             await lease.release(delay_s=exc.delay_s)
             return "released"
-        except TurnLimited as exc:
+        except errors.TurnLimited as exc:
             return await self.give_up(exc.limit, f"had to stop: {exc}.")
         except TimeoutError:
             if lease.suspended:
@@ -145,7 +138,7 @@ class Attempt(ABC):
             if (outcome := await self.after_loss()) is None:
                 raise
             return outcome
-        except RedisAway:
+        except errors.RedisAway:
             raise  # nothing of this work can be written any more
         except Exception:
             self.log.exception(self.failed_event, errors=work.errors + 1)

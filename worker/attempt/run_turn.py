@@ -19,7 +19,6 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.queue import TurnWork
 from shared.store.turns.turn_writes import DeadLetter, Turns
-from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult, saved_history
 from worker.attempt.attempt import APOLOGIES, NEWER_RELEASE_WAIT_S, Attempt, AttemptRules
 from worker.lease.lease import STORE_PATIENCE_S, Lease
@@ -190,13 +189,19 @@ class TurnAttempt(Attempt):
     ) -> bool:
         """End the turn. Return whether this call did, not an earlier one whose reply was lost."""
         rules, work, conversation, claim = self.rules, self.work, self._conversation, self.lease.claim
+        tokens: TokensUsed | None = None
+        if result is not None:
+            used, prompt = result.usage, result.usage.prompt_tokens
+            completion, cached = used.completion_tokens, used.cached_tokens
+            if prompt or completion:  # otherwise no provider reported any
+                tokens = TokensUsed(prompt=prompt, completion=completion, cached=cached)
         line = OutboundMessage(
             content=content,
             turn=work.n,
             in_reply_to=conversation.ids if conversation else (),
             kind=kind,
             at=rules.clock.now_ms(),
-            usage=None if result is None else _tokens_used(result.usage),
+            usage=tokens,
             unfinished=result is not None and result.outcome in ("round_cap", "budget"),
             traceparent=link_joined(conversation),
         )
@@ -235,11 +240,3 @@ def _observe_answers(conversation: Conversation, state: TurnState, now_ms: int) 
     for message in conversation.messages:
         if not is_background(message):
             metrics.ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)
-
-
-def _tokens_used(usage: TokenUsage) -> TokensUsed | None:
-    """Return the tokens of a turn; None when no provider reported any."""
-    prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    if not (prompt or completion):
-        return None
-    return TokensUsed(prompt=prompt, completion=completion, cached=usage.cached_tokens)

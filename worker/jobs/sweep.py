@@ -1,5 +1,7 @@
-"""The sweeps of a minute: conversations and memories that are due, leftovers of crashes, and
-ephemeral sessions (one request over HTTP each). Any worker runs them."""
+"""The sweeps: conversations and memories that are due, leftovers of crashes, ephemeral sessions (one
+request over HTTP each), and stored files. Any worker runs them.
+
+`context["deps"]` of a job has `media` (MediaStore) and `workspaces` (Workspaces)."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from shared.clock import SYSTEM_CLOCK
-from shared.errors import RedisAway, Refused, ToolFailed
+from shared.errors import RedisAway, Refused, ToolFailed, TryLater
 from shared.ids import folder_name
 from shared.log import logger
 from shared.media.store import MediaStore
@@ -20,6 +22,7 @@ from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.memory import MemoryStore
 from shared.store.subagents.subagents import Subagents
 from worker.guards.workspace import Workspaces
+from worker.jobs.retry_later import wait_after
 
 AGAIN_MS: Final = 10 * 60_000
 BATCH: Final = 100
@@ -131,3 +134,35 @@ async def sweep_ephemeral_sessions(context: dict[str, Any]) -> None:
             log.info("ephemeral sessions ended", sessions=gone)
     except (RedisAway, Refused) as exc:
         log.warning("sweep put off", reason=type(exc).__name__)
+
+
+async def forget_media(context: dict[str, Any], folder: str) -> None:
+    """Delete the files that a session, named by its folder, had when this job was queued: those
+    that were sent, and those in its workspace. Raises TryLater while a volume is unavailable; the
+    other one does not wait for it."""
+    deps, before_s = context["deps"], context["enqueue_time"].timestamp()
+    unavailable: list[str] = []
+    sent = kept = 0
+    try:
+        sent = await asyncio.to_thread(deps.media.forget, folder, before_s=before_s)
+    except OSError as exc:
+        unavailable.append(f"media ({type(exc).__name__})")
+    try:
+        kept = await deps.workspaces.erase_session(folder, before_s=before_s)
+    except (OSError, ToolFailed) as exc:
+        unavailable.append(f"workspace ({type(exc).__name__})")
+    if sent or kept or not unavailable:
+        log.info("files forgotten", files=sent, workspace=kept)
+    if unavailable:
+        wait_s = wait_after(context["job_try"])
+        log.warning("files not forgotten yet", away=unavailable, wait_s=round(wait_s))
+        raise TryLater("a volume is away", wait_s)
+
+
+async def expire_media(context: dict[str, Any]) -> None:
+    """Delete old files, as a cron job. The next hour makes up for a failed one."""
+    try:
+        if gone := await asyncio.to_thread(context["deps"].media.expire):
+            log.info("files expired", files=gone)
+    except OSError as exc:
+        log.warning("files not swept", error=type(exc).__name__)

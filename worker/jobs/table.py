@@ -12,10 +12,9 @@ from arq.worker import Function
 from shared.errors import TryLater
 from shared.tracing import span
 from shared.tracing.spans import JOB
-from worker.jobs.media import expire_media, forget_media
 from worker.jobs.memory import archive, consolidate, idle, rework
 from worker.jobs.retry_later import JOB_S, PATIENT_TRIES
-from worker.jobs.sweep import sweep, sweep_ephemeral_sessions
+from worker.jobs.sweep import expire_media, forget_media, sweep, sweep_ephemeral_sessions
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES
 """The end of a job that is put off for ever. Jobs count their own tries."""

@@ -15,20 +15,8 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.schedule import EveryPlan, Misfire, Plan, Schedule, tick_message
 from shared.metrics import SCHEDULES_FIRED
 from shared.settings import CronSettings
-from shared.store.schedules.schedules import (
-    BATCH,
-    BUSY,
-    CROWDED,
-    FIRED,
-    LOST,
-    MOVED,
-    OVER,
-    SKIPPED,
-    DueSchedule,
-    DueSchedules,
-    NextTick,
-    Schedules,
-)
+from shared.store.schedules import schedules
+from shared.store.schedules.schedules import DueSchedule, DueSchedules, NextTick, Schedules
 from shared.store.schedules.times import next_tick, ticks_between
 from shared.tracing import Span, current, fresh, span
 from shared.tracing.spans import TICK
@@ -130,7 +118,7 @@ class Ticker:
                         group.create_task(self._run_isolated(one, look, now_ms))
             except BaseExceptionGroup as fault:
                 raise fault.exceptions[0] from None
-        if len(due) == BATCH:
+        if len(due) == schedules.BATCH:
             return 0.0
         next_s = POLL_S if look.next_in_ms is None else look.next_in_ms / 1000
         return min(next_s, SOON_S if due else POLL_S)
@@ -172,7 +160,7 @@ class Ticker:
                 trace = (current() or fresh()).traceparent
                 message = tick_message(schedule, tick, now_ms=now, late=late, text=text, traceparent=trace)
             outcome = await self._schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
-            if outcome != FIRED:
+            if outcome != schedules.FIRED:
                 began.drop()
         counts = _count_outcomes(outcome, chosen.move)
         for name, many in counts.items():
@@ -202,13 +190,13 @@ def _set_tick_attributes(tick_span: Span, schedule: Schedule) -> None:
 
 def _count_outcomes(outcome: int, move: NextTick) -> dict[str, int]:
     """Return the number of ticks by outcome, for the metric and the log."""
-    if outcome == LOST:
+    if outcome == schedules.LOST:
         return {}
-    if outcome in (BUSY, CROWDED):
+    if outcome in (schedules.BUSY, schedules.CROWDED):
         return {"put_off": 1}
-    if outcome == OVER or (outcome == MOVED and move.to is None and not move.missed):
+    if outcome == schedules.OVER or (outcome == schedules.MOVED and move.to is None and not move.missed):
         return {"dropped": 1}
-    counts = {"fired": int(outcome == FIRED), "missed": move.missed + int(outcome == SKIPPED)}
+    counts = {"fired": int(outcome == schedules.FIRED), "missed": move.missed + int(outcome == schedules.SKIPPED)}
     return {name: many for name, many in counts.items() if many}
 
 

@@ -1,11 +1,13 @@
-"""A lease under work: it says whether the work may go on, and ends it when it may not."""
+"""A lease under work: it says whether the work may go on, and ends it when it may not. The
+guardian, at the other end of a link, may renew it in our place."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from shared.clock import Clock
 from shared.errors import LeaseLost
@@ -14,24 +16,63 @@ from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import AGAIN_S
 
 CHECK_EVERY_S: Final = 0.25  # longest time between two checks for the safe period
+TICKS_PER_LEASE: Final = 10  # from a worker to its guardian
 STORE_PATIENCE_S: Final = 3600.0
 """Limit of the time that writes wait for Redis. While it is unavailable no other worker can claim
 the turn; the fence in each write decides afterwards."""
 
 
-class ProxyRenewal(Protocol):
-    """The guardian, which renews our leases while we cannot."""
+class GuardianLink:
+    """Tells the guardian that the event loop runs; learns when it renewed in our place."""
+
+    def __init__(self, link: socket.socket, *, lease_s: float) -> None:
+        link.setblocking(False)
+        self._link = link
+        self._every_s = lease_s / TICKS_PER_LEASE
+        self._renewed_at = 0.0
+        self._guardian_gone = False
 
     def renewed_at(self) -> float:
-        """Return the monotonic time at which it last sent a granted renewal; 0 if never."""
-        ...
+        """Return the monotonic time at which the guardian last renewed our leases; 0 if never.
+
+        Reads what the guardian has sent by now. After a pause of the event loop that is more than
+        the last tick has seen.
+        """
+        try:
+            while data := self._link.recv(4096):
+                for line in data.splitlines():
+                    word, _, value = line.partition(b" ")
+                    if word == b"renewed":
+                        self._renewed_at = float(value)
+            # An empty read is the end of the stream.
+            self._guardian_gone = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._guardian_gone = True
+        return self._renewed_at
+
+    async def run(self, orphaned: Callable[[], None]) -> None:
+        """Tick until cancelled. Once the guardian is dead, call `orphaned` and return."""
+        while True:
+            try:
+                self._link.send(b"tick\n")
+            except BlockingIOError:
+                pass  # a stopped guardian does not read; it will find enough ticks later
+            except OSError:
+                self._guardian_gone = True
+            self.renewed_at()
+            if self._guardian_gone:
+                orphaned()
+                return
+            await asyncio.sleep(self._every_s)
 
 
 class Lease:
     """A claim under work. `proxy` may renew it in our place."""
 
     def __init__(
-        self, claim: Claim, queue: LeaseQueue, *, claimed_at: float, clock: Clock, proxy: ProxyRenewal | None
+        self, claim: Claim, queue: LeaseQueue, *, claimed_at: float, clock: Clock, proxy: GuardianLink | None
     ) -> None:
         self.claim = claim
         self.queue = queue

@@ -21,7 +21,7 @@ from shared.metrics import REDIS_RECONNECTS, STALE_WRITES_REFUSED, TURN_TAKEOVER
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import cancel_all
 from shared.tracing import continued
-from worker.lease.lease import Lease, ProxyRenewal
+from worker.lease.lease import GuardianLink, Lease
 
 YIELDS_BEFORE_WAIT: Final = 3
 """Rounds of the event loop before the next wait is sent: work that was just claimed begins first,
@@ -47,7 +47,7 @@ class LeaseLoop:
         slots: int,
         run: Runner,
         clock: Clock = SYSTEM_CLOCK,
-        proxy: ProxyRenewal | None = None,
+        proxy: GuardianLink | None = None,
     ) -> None:
         if slots < 1:
             raise ValueError(f"a lease loop needs at least one slot, not {slots!r}")

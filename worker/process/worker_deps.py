@@ -30,10 +30,9 @@ from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
 from worker.jobs.sweep import MemorySweep
 from worker.jobs.ticks import Ticker
-from worker.lease.lease import Lease
+from worker.lease.lease import GuardianLink, Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
 from worker.memory.consolidator import Consolidator
-from worker.process.guardian_link import GuardianLink
 from worker.process.loop_group import StopListener
 from worker.process.worker_handle import QUEUES
 from worker.sandbox.probe import SandboxFinder

@@ -17,8 +17,7 @@ from shared import log as shared_log
 from shared.process.service import freeze_heap, loop_factory
 from shared.settings import Settings, secrets_of
 from shared.tracing import process as tracing
-from worker.lease.lease import Lease
-from worker.process.guardian_link import GuardianLink
+from worker.lease.lease import GuardianLink, Lease
 from worker.process.loop_group import LoopGroup
 from worker.process.worker_deps import WorkerDeps
 

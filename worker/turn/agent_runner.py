@@ -47,7 +47,9 @@ class AgentRunner:
     def __init__(self, settings: Settings, client: RedisClient) -> None:
         agent = settings.agent
         self.settings: Final = settings
-        self.timezone: Final = agent.timezone or machine_timezone()
+        # The machine's IANA time zone if it can be found.
+        machines = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+        self.timezone: Final = agent.timezone or machines or "UTC"
         self.approval: Final = ApprovalPolicy(settings)
         self.models: Final = Models(settings.model, ProviderLimits(client))
         self._spending = Spending(client)
@@ -92,11 +94,6 @@ class AgentRunner:
         """Wait for counts that are being written, and close the models' connections."""
         await self._background.close()
         await self.models.close()
-
-
-def machine_timezone() -> str:
-    """Return the machine's IANA time zone if it can be found; else UTC."""
-    return os.path.realpath("/etc/localtime").partition("zoneinfo/")[2] or "UTC"
 
 
 def report_fault(where: str, error: BaseException) -> None:

@@ -15,7 +15,7 @@ from shared.ids import folder_name
 from shared.media.store import MediaNotFound, MediaStore
 from shared.settings import MediaSettings
 from worker.guards.workspace import Workspaces
-from worker.jobs.media import expire_media, forget_media
+from worker.jobs.sweep import expire_media, forget_media
 
 SESSION = "web:owner/a"
 
