@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,6 @@ from shared.settings import ModelSettings
 from worker.agent.model.model import TokenUsage
 
 TABLE: Final = "model_prices_and_context_window_backup.json"
-_PER_MILLION: Final = 1_000_000
 
 log = logger("models")
 
@@ -33,16 +31,11 @@ class ModelFacts(msgspec.Struct, frozen=True):
     def cost_usd(self, usage: TokenUsage) -> float:
         """Return the cost of these tokens, without surcharges for long prompts or caches."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
-        return (
-            (usage.prompt_tokens - cached) * self.input_usd
-            + cached * self.cached_usd
-            + usage.completion_tokens * self.output_usd
-        )
+        prompt_usd = (usage.prompt_tokens - cached) * self.input_usd + cached * self.cached_usd
+        return prompt_usd + usage.completion_tokens * self.output_usd
 
 
 class _CatalogueEntry(msgspec.Struct):
-    """The fields of a table entry that we read."""
-
     litellm_provider: str = ""
     input_cost_per_token: float = 0.0
     output_cost_per_token: float = 0.0
@@ -68,6 +61,8 @@ class ModelCatalogue:
     `model.name`, and to a preset that the table does not list."""
 
     def __init__(self, settings: ModelSettings, *, table: Path | None = None) -> None:
+        presets = (preset.name for preset in settings.presets.values())
+        self.names = tuple(dict.fromkeys((settings.name, *settings.fallbacks, *presets)))
         self._settings = settings
         self._table = table
         self._facts: dict[str, ModelFacts] | None = None
@@ -89,24 +84,17 @@ class ModelCatalogue:
         except (OSError, msgspec.DecodeError) as exc:
             log.warning("no prices", error=type(exc).__name__, doing="counting tokens only")
             entries = {}
-        names = configured_names(self._settings)
-        return {name: self._with_settings(name, _find(name, entries)) for name in names}
+        return {name: self._with_settings(name, _find(name, entries)) for name in self.names}
 
     def _with_settings(self, name: str, facts: ModelFacts) -> ModelFacts:
         settings, replace = self._settings, msgspec.structs.replace
         if name in settings.prices:
-            input_usd, output_usd = (usd / _PER_MILLION for usd in settings.prices[name])
+            input_usd, output_usd = (usd / 1_000_000 for usd in settings.prices[name])
             facts = replace(facts, input_usd=input_usd, output_usd=output_usd, cached_usd=input_usd)
         context = settings.context_tokens
         if context is not None and (name == settings.name or not facts.context_tokens):
             facts = replace(facts, context_tokens=context)
         return facts
-
-
-def configured_names(settings: ModelSettings) -> Iterable[str]:
-    """Return the name of every model in the settings, once."""
-    presets = (preset.name for preset in settings.presets.values())
-    return dict.fromkeys((settings.name, *settings.fallbacks, *presets))
 
 
 def _shipped() -> Path:

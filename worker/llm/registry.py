@@ -16,7 +16,7 @@ from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings
 from shared.store.fleet.provider_limits import ProviderLimits
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
-from worker.llm.catalogue import ModelCatalogue, ModelFacts, configured_names
+from worker.llm.catalogue import ModelCatalogue, ModelFacts
 from worker.llm.policies.retry import FallbackModel, RetryingModel
 from worker.llm.policies.throttle import ThrottledModel, limit_rules, provider_route
 from worker.llm.policies.traced import traced
@@ -88,7 +88,7 @@ class Models:
     async def unpriced(self) -> list[str]:
         """Return the names of models without a known price: no budget in dollars stops them."""
         unpriced = []
-        for name in configured_names(self._settings):
+        for name in self._catalogue.names:
             if name != DEMO and name not in self._settings.prices:
                 facts = await self._catalogue.facts_of(name)
                 if not (facts.input_usd or facts.output_usd):

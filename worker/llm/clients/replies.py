@@ -12,8 +12,8 @@ import msgspec
 from shared.errors import ModelError
 from worker.agent.model.model import LLMResponse, OnDelta, TokenUsage, ToolCallRequest
 from worker.llm.clients.arguments import parse_arguments
+from worker.llm.clients.completion import ChatCompletion, decode
 from worker.llm.clients.faults import kind_of_error, model_error
-from worker.llm.clients.wire import ChatCompletion, decode
 from worker.llm.policies.timeouts import CallTimeouts
 
 NextPiece = Callable[[], Awaitable[bytes]]
