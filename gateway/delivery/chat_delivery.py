@@ -90,7 +90,8 @@ class ChatDelivery:
                 # Redis went away between a post and its record. A second post here could be shown
                 # twice, so the chat is given back as unclear: the resend guard then decides.
                 if self._lease.in_doubt:
-                    await self._deliveries.requeue(self._lease.chat, 0.0, unclear=True, counts=False)
+                    chat = self._lease.chat
+                    await self._deliveries.requeue(chat, 0.0, unclear=True, counts=False)
                     return
                 if not await self._step():
                     return
@@ -109,8 +110,8 @@ class ChatDelivery:
         if state.pending:
             return await self._deliver_first(state)
         if self._may_leave(state):
-            running = state.running is not None
-            return not await self._deliveries.release_quiet(self._lease.chat, though_running=running)
+            chat, running = self._lease.chat, state.running is not None
+            return not await self._deliveries.release_quiet(chat, though_running=running)
         await self._show_turn(state)
         return True
 

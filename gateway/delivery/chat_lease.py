@@ -19,7 +19,7 @@ FENCE_PER_LEASE: Final = 30
 
 class ChatLease:
     """A lease on one chat. `news` is set when the chat's state is to be read again. `in_doubt`: a
-    post was announced and its outcome is not known. `reporting`: the outcome is being written, which
+    post was announced and its outcome is not known. `reporting`: the outcome is being written; that
     is accepted even after the lease has expired. `ended`: nothing more is done for the chat."""
 
     def __init__(self, chat: LeasedChat, *, acquired_at: float, lease_s: float, clock: Clock) -> None:

@@ -152,8 +152,8 @@ class StreamedMessage:
         the budget lasts for an edit too, and its key is recorded first."""
         if self._exists_for(turn):
             return await self._deliveries.reserve_call(self._lease.chat, spare(rates.edits))
-        both = spare([*rates.posts, *rates.edits])
-        return await self._deliveries.reserve_call(self._lease.chat, both, pending_stream=(turn, post.key))
+        both, new = spare([*rates.posts, *rates.edits]), (turn, post.key)
+        return await self._deliveries.reserve_call(self._lease.chat, both, pending_stream=new)
 
     def _exists_for(self, turn: int) -> bool:
         return self._turn == turn and bool(self._id)

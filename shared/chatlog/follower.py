@@ -158,12 +158,13 @@ class ChatFollower:
         """Drop chats without readers, retry failed reads, check chats that are silent too long."""
         now = self._clock.monotonic()
         for session, chat in list(self._chats.items()):
+            silent = now - chat.last_event_at >= self._silence_s
             if not chat.readers:
                 # A subscription under way would be made after it was ended here.
                 if chat.subscribed.done():
                     del self._chats[session]
                     await self._feed.unfollow_chat(session)
-            elif now - chat.last_event_at >= self._silence_s and any(one.waiting for one in chat.readers):
+            elif silent and any(reader.waiting for reader in chat.readers):
                 chat.last_event_at = now
                 self._recheck_chat(chat)
             elif now >= self._retry_at:

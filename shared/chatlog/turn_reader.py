@@ -12,8 +12,8 @@ from shared.store.delivery.outbox import LogPosition, NumberedLine
 
 class TurnReader:
     """Waits for the line that answers message `id`, from the line after number `after` on. `number`
-    is that of the message, once it is accepted; 0 for a command. `end` is the line; `lost`: none will
-    come. `away`: the log cannot be read now."""
+    is that of the message, once it is accepted; 0 for a command. `end` is the line; `lost` means
+    that none will come. `away`: the log cannot be read now."""
 
     def __init__(self, id: str, after: int) -> None:
         self.seq = after

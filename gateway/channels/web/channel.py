@@ -121,9 +121,9 @@ class WebChannel:
                 # What clients have sent is answered first; then they go to another gateway.
                 for socket in self._sockets:
                     socket.end(RESTARTING, "restarting; come back")
-                limit_s = 3 * self._socket_limits.finish_s
-                pages = [asyncio.wait([*self._sockets.values()], timeout=limit_s)] if self._sockets else []
-                await asyncio.gather(*pages, api.close())
+                pages, limit_s = list(self._sockets.values()), 3 * self._socket_limits.finish_s
+                waits = [asyncio.wait(pages, timeout=limit_s)] if pages else []
+                await asyncio.gather(*waits, api.close())
                 server.should_exit = True
                 await serving
                 for chore in chores:

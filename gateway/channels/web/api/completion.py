@@ -108,7 +108,8 @@ class Completion:
         services, name, principal = self._services, self.request.name, self._login.principal
         session = None if name is None else session_id(API, f"{principal}/{name}")
         requests, asked = services.requests, self.request.hash
-        self.begun = begun = await requests.begin(principal, key=self._key, session=session, asked=asked)
+        begun = await requests.begin(principal, key=self._key, session=session, asked=asked)
+        self.begun = begun
         if begun.answer is not None:
             self.answer = decode_answer(begun.answer)
             return

@@ -95,7 +95,8 @@ def turn_error(failed: RequestFailed) -> ApiError:
 
 def encode_error(error: ApiError) -> bytes:
     """Encode the error as JSON; the object always has all four fields."""
-    kind = _TYPE.get(error.status) or ("server_error" if error.status >= 500 else "invalid_request_error")
+    other = "server_error" if error.status >= 500 else "invalid_request_error"
+    kind = _TYPE.get(error.status, other)
     body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
     return msgspec.json.encode({"error": body})
 

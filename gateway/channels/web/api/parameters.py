@@ -18,11 +18,12 @@ USED: Final[Mapping[str, Any]] = {
 }
 
 WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("temperature", "top_p", "frequency_penalty", "presence_penalty"), float | None),
+    **dict.fromkeys(("temperature", "top_p"), float | None),
+    **dict.fromkeys(("frequency_penalty", "presence_penalty"), float | None),
     **dict.fromkeys(("max_tokens", "max_completion_tokens", "seed"), int | None),
     **dict.fromkeys(("store", "parallel_tool_calls"), bool | None),
-    **dict.fromkeys(("service_tier", "reasoning_effort", "verbosity", "safety_identifier"), str | None),
-    **dict.fromkeys(("prompt_cache_key", "prompt_cache_retention"), str | None),
+    **dict.fromkeys(("service_tier", "reasoning_effort", "verbosity"), str | None),
+    **dict.fromkeys(("safety_identifier", "prompt_cache_key", "prompt_cache_retention"), str | None),
     **dict.fromkeys(("metadata", "prompt_cache_options", "prediction"), dict[str, Any] | None),
 }
 """Accepted and ignored: the settings of the model and its agent decide."""

@@ -60,7 +60,8 @@ class _ParsedMessage(msgspec.Struct, frozen=True):
 
     def entry(self) -> UserEntry | AssistantEntry:
         """Return the message as history, which only names files."""
-        text = "\n".join([*filter(None, [self.text]), *(_placeholder(part) for _, part in self.parts)])
+        placeholders = [_placeholder(part) for _, part in self.parts]
+        text = "\n".join([self.text, *placeholders] if self.text else placeholders)
         return (AssistantEntry if self.role == "assistant" else UserEntry)(content=text, turn=0)
 
 

@@ -37,46 +37,6 @@ Handle = Callable[[Request, Login], Awaitable[Response]]
 log = logger("api")
 
 
-class BodyReader:
-    """Reads bodies; at most BIG_AT_ONCE at a time that are not known to be small."""
-
-    def __init__(self, *, limit_bytes: int, within_s: float) -> None:
-        self._limit_bytes = limit_bytes
-        self._within_s = within_s
-        self._big = asyncio.Semaphore(BIG_AT_ONCE)
-
-    async def read_body(self, request: Request) -> bytes:
-        """Read a body. Raises ApiError: 413, 415, 408, and 400 for a client that disconnected."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json" or request.headers.get("content-encoding", "identity").lower() != "identity":
-            raise ApiError(415, "send JSON, with Content-Type: application/json and no Content-Encoding")
-        size = content_length(request)
-        size = self._limit_bytes if size is None else size
-        try:
-            async with asyncio.timeout(self._within_s):
-                if size <= SMALL_BYTES:
-                    return await request.body()
-                async with self._big:
-                    return await self._read_big(request, size)
-        except TimeoutError:
-            raise ApiError(408, f"the body did not come within {self._within_s:g} s") from None
-        except ClientDisconnect:
-            raise ApiError(400, "the body did not come whole") from None
-
-    async def _read_big(self, request: Request, size: int) -> bytes:
-        data = bytearray()
-        pieces = request.stream()
-        if size <= self._limit_bytes:
-            async for piece in pieces:
-                data += piece
-                if len(data) > self._limit_bytes:
-                    break
-            else:
-                return bytes(data)
-        await read_rest(pieces, self._limit_bytes, REST_S)
-        raise ApiError(413, f"the body has more than {self._limit_bytes:,} bytes", code="too_big")
-
-
 class ApiRouter:
     """The routes below /v1. `presets` are the models in addition to the default one."""
 
@@ -84,7 +44,7 @@ class ApiRouter:
         self._services = services
         self._models = {**{name: name for name in presets}, MODEL: ""}
         self._limits = limits = services.limits
-        self._bodies = BodyReader(limit_bytes=limits.body_bytes, within_s=limits.body_s)
+        self._big = asyncio.Semaphore(BIG_AT_ONCE)  # bodies that are not known to be small
         self._open = Counter[str]()
         self._rates = PrincipalRates(burst=limits.burst, per_s=limits.per_s, clock=services.clock)
         self._draining = False
@@ -137,7 +97,7 @@ class ApiRouter:
         if (wait_s := self._rates.try_acquire(login.principal)) > 0:
             raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
         key = _idempotency_key(request)
-        body, header = await self._bodies.read_body(request), request.headers.get(SESSION_HEADER)
+        body, header = await self._read_body(request), request.headers.get(SESSION_HEADER)
         if len(body) <= SMALL_BYTES:
             asked = parse_request(body, header, self._models)
         else:
@@ -152,6 +112,39 @@ class ApiRouter:
             raise
         ended = partial(self._close_request, login.principal)
         return CompletionResponse(completion, self._limits.alive_s, self._services.clock, ended)
+
+    async def _read_body(self, request: Request) -> bytes:
+        """Read a body. Raises ApiError: 413, 415, 408, and 400 for a client that disconnected."""
+        headers, limits = request.headers, self._limits
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        encoding = headers.get("content-encoding", "identity").lower()
+        if kind != "application/json" or encoding != "identity":
+            needed = "send JSON, with Content-Type: application/json and no Content-Encoding"
+            raise ApiError(415, needed)
+        size = content_length(request)
+        size = limits.body_bytes if size is None else size
+        try:
+            async with asyncio.timeout(limits.body_s):
+                if size <= SMALL_BYTES:
+                    return await request.body()
+                async with self._big:
+                    return await self._read_big(request, size)
+        except TimeoutError:
+            raise ApiError(408, f"the body did not come within {limits.body_s:g} s") from None
+        except ClientDisconnect:
+            raise ApiError(400, "the body did not come whole") from None
+
+    async def _read_big(self, request: Request, size: int) -> bytes:
+        data, pieces, limit_bytes = bytearray(), request.stream(), self._limits.body_bytes
+        if size <= limit_bytes:
+            async for piece in pieces:
+                data += piece
+                if len(data) > limit_bytes:
+                    break
+            else:
+                return bytes(data)
+        await read_rest(pieces, limit_bytes, REST_S)
+        raise ApiError(413, f"the body has more than {limit_bytes:,} bytes", code="too_big")
 
     def _open_request(self, principal: str) -> None:
         if self._draining:

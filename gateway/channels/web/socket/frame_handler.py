@@ -89,8 +89,8 @@ class FrameHandler:
                 await self._handle_withdraw(id, chat)
             case web.ApproveFrame(chat=chat, call=call, yes=yes, digest=digest):
                 session = self._session(chat)
-                sender = self._principal
-                outcome = await self._sink.approve(session, call, yes=yes, sender=sender, digest=digest)
+                who = self._principal
+                outcome = await self._sink.approve(session, call, yes=yes, sender=who, digest=digest)
                 if outcome != "done":  # else every socket of the chat gets the line about it
                     raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
             case web.HelloFrame():
