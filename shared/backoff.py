@@ -12,11 +12,9 @@ RECONNECT_CAP_S: Final = 1.5  # ceilings of the first and the longest wait for R
 
 class Backoff:
     """Waits in seconds, each drawn evenly from 0 to a ceiling that doubles from `first_s` up to
-    `cap_s`. An endless iterator; by default its waits are those between two tries to reach Redis.
-
-    A crowd that lost the same server comes back spread out instead of in waves.
-    Source: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
-    """
+    `cap_s`. An endless iterator; by default its waits are those between two tries to reach Redis. A
+    crowd that lost the same server comes back spread out instead of in waves. Source: M. Brooker,
+    "Exponential Backoff And Jitter", AWS Architecture Blog, 2015."""
 
     __slots__ = ("_cap_s", "_ceiling_s", "_draw", "_first_s")
 

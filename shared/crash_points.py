@@ -1,10 +1,7 @@
 """Named places at which a test kills this process, as a power cut would: SIGKILL, without any
-cleanup.
-
-Active only where SHOAL_CRASH_FILE names a file, which no installation does: `<point> <visit>` in
-it arms one point, and the first process that reaches it for that time deletes the file and dies.
-Everywhere else a point costs one comparison.
-"""
+cleanup. Active only where SHOAL_CRASH_FILE names a file, which no installation does: `<point>
+<visit>` in it arms one point, and the first process that reaches it for that time deletes the file
+and dies. Everywhere else a point costs one comparison."""
 
 from __future__ import annotations
 

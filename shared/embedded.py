@@ -1,9 +1,6 @@
 """The embedded Valkey of `make up` and of the tests: one server process, one directory, one
-password.
-
-The server holds a file lock that it inherits, so a directory never has two servers, however they
-were started or died. Its command line contains no secret.
-"""
+password. The server holds a file lock that it inherits, so a directory never has two servers,
+however they were started or died. Its command line contains no secret."""
 
 from __future__ import annotations
 
@@ -44,13 +41,11 @@ class EmbeddedFailed(ShoalError):
 
 
 class EmbeddedValkey:
-    """A Valkey server on 127.0.0.1 that keeps its data, its port and its password in `dir`.
-
-    `port` None takes the port of the last start when it is free, else any free one; once
-    started, this object keeps its port. `fsync` is Valkey's `appendfsync`; only "always" loses
-    nothing when the machine dies. `spawned` is called with each server's process id before
-    anything else can happen. All calls block.
-    """
+    """A Valkey server on 127.0.0.1 that keeps its data, its port and its password in `dir`. `port`
+    None takes the port of the last start when it is free, else any free one; once started, this
+    object keeps its port. `fsync` is Valkey's `appendfsync`; only "always" loses nothing when the
+    machine dies. `spawned` is called with each server's process id before anything else can happen.
+    All calls block."""
 
     def __init__(
         self,
@@ -85,11 +80,8 @@ class EmbeddedValkey:
 
     def start(self, *, timeout_s: float = 60.0) -> None:
         """Start the server, wait until it answers PING, and write its address to `<dir>/valkey.url`
-        (mode 0600).
-
-        Raises EmbeddedFailed when another server lives on the same directory, when the wanted port
-        is taken, or when the server ends or does not answer in time.
-        """
+        (mode 0600). Raises EmbeddedFailed when another server lives on the same directory, when the
+        wanted port is taken, or when the server ends or does not answer in time."""
         if self.running:
             return
         self.dir.mkdir(mode=0o700, parents=True, exist_ok=True)

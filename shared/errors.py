@@ -99,12 +99,9 @@ class TurnLimited(TurnEnded):
 
 
 class ModelError(ShoalError):
-    """A model call failed.
-
-    `kind` is one of rate_limit, overloaded, timeout, connection, auth, bad_request, context_length,
-    bad_reply. `retryable` says whether the same call can work later; `retry_after_s` is the
-    provider's wish, when it gave one.
-    """
+    """A model call failed. `kind` is one of rate_limit, overloaded, timeout, connection, auth,
+    bad_request, context_length, bad_reply. `retryable` says whether the same call can work later;
+    `retry_after_s` is the provider's wish, when it gave one."""
 
     def __init__(self, kind: str, message: str, *, retryable: bool, retry_after_s: float | None = None) -> None:
         super().__init__(message)

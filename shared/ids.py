@@ -23,10 +23,7 @@ KEEP_MS: Final = 86_400_000  # of an ephemeral session; so long its request may 
 @lru_cache(4096)
 def session_id(channel: str, chat_id: str) -> str:
     """Return the name of one conversation: `channel:chat`, percent-encoded, so that it can be part
-    of any key.
-
-    Raises BadInput when either part is empty or the whole is longer than 200 bytes.
-    """
+    of any key. Raises BadInput when either part is empty or the whole is longer than 200 bytes."""
     if not channel or not chat_id:
         raise BadInput("bad_chat", "a session needs a channel and a chat id; one of them is empty")
     name = f"{quote(channel, safe='')}:{quote(chat_id, safe=_SAFE)}"

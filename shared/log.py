@@ -1,9 +1,6 @@
 """The log: events of two or three words, values as fields, secrets masked. Lines of libraries are
-formatted like ours.
-
-JSON by default, readable text on a terminal. Message text and chat ids are never logged; a session
-appears as a hash.
-"""
+formatted like ours. JSON by default, readable text on a terminal. Message text and chat ids are
+never logged; a session appears as a hash."""
 
 from __future__ import annotations
 

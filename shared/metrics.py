@@ -1,8 +1,5 @@
 """Every metric, declared once. Names are a contract; labels have few values and never hold a chat
-id.
-
-Each kind of process exports all of them; what it does not do stays at zero or has no series.
-"""
+id. Each kind of process exports all of them; what it does not do stays at zero or has no series."""
 
 from __future__ import annotations
 

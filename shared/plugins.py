@@ -59,13 +59,10 @@ def load_plugins(
     found: EntryPoints | None = None,
 ) -> list[LoadedPlugin]:
     """Create the plugins of the installed packages, sorted by name, so that every process has them
-    in the same order.
-
-    An entry whose name is in `off` is not even imported. `reserved` are built-in names that a
-    plugin may not have. `found` returns the entry points of a group, by default those of all
-    installed packages. The search takes some ten milliseconds: use it at start-up, not for a
-    message. Raises SettingsError, one line that names the plugin and its package.
-    """
+    in the same order. An entry whose name is in `off` is not even imported. `reserved` are built-in
+    names that a plugin may not have. `found` returns the entry points of a group, by default those
+    of all installed packages. The search takes some ten milliseconds: use it at start-up, not for a
+    message. Raises SettingsError, one line that names the plugin and its package."""
     loaded: dict[str, LoadedPlugin] = {}
     for one in found_plugins(group, off=off, reserved=reserved, found=found):
         try:

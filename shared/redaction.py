@@ -1,7 +1,5 @@
-"""Masking of secrets in text: known ones by value, unknown ones by their shape.
-
-A secret that was never registered and looks like an ordinary word is not found.
-"""
+"""Masking of secrets in text: known ones by value, unknown ones by their shape. A secret that was
+never registered and looks like an ordinary word is not found."""
 
 from __future__ import annotations
 

@@ -11,11 +11,9 @@ AGAIN_S: Final = 0.2
 
 
 async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks until they are done; drop what they raise.
-
-    Once is not always enough: before Python 3.12 a cancellation that meets the end of an awaited
-    call or of a timeout can be swallowed on the way up, and the task goes on.
-    """
+    """Cancel tasks until they are done; drop what they raise. Once is not always enough: before
+    Python 3.12 a cancellation that meets the end of an awaited call or of a timeout can be
+    swallowed on the way up, and the task goes on."""
     pending = {task for task in tasks if not task.done()}
     while pending:
         for task in pending:
@@ -25,9 +23,7 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 async def until_first(*tasks: asyncio.Task[Any], timeout_s: float | None = None) -> set[asyncio.Task[Any]]:
     """Wait until one task ends, cancel the others, and return the tasks that ended by themselves.
-
-    The set is empty after `timeout_s`. When this call is cancelled, so are all the tasks.
-    """
+    The set is empty after `timeout_s`. When this call is cancelled, so are all the tasks."""
     try:
         done, _ = await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:

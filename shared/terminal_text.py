@@ -17,11 +17,9 @@ _KEPT: Final = {code: kept for code, kept in _CONTROLS.items() if code not in (9
 
 
 def clean(text: str) -> str:
-    """Remove escape sequences and control characters from foreign text; line ends and tabs stay.
-
-    A model or a stranger must not move the cursor, rename the window or write to the reader's
-    clipboard.
-    """
+    """Remove escape sequences and control characters from foreign text; line ends and tabs stay. A
+    model or a stranger must not move the cursor, rename the window or write to the reader's
+    clipboard."""
     return _ESCAPES.sub("", text.replace("\r\n", "\n")).translate(_KEPT)
 
 

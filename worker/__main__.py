@@ -1,9 +1,7 @@
-"""`python -m worker [turns|jobs]`: a guardian and `worker.processes` workers. Or `python -m worker runner`.
-
-This process is the guardian. It reads no settings, because it would have to load the code that
-reads them. The first worker sends it what it needs. A mistake in the settings is one line of that
-worker and the end.
-"""
+"""`python -m worker [turns|jobs]`: a guardian and `worker.processes` workers. Or `python -m worker
+runner`. This process is the guardian. It reads no settings, because it would have to load the code
+that reads them. The first worker sends it what it needs. A mistake in the settings is one line of
+that worker and the end."""
 
 from __future__ import annotations
 

@@ -20,12 +20,10 @@ async def keep_renewing(
     clock: Clock,
     busy: asyncio.Event | None = None,
 ) -> None:
-    """Call `renew_once` every fifth of the lease while there are `leases`, until cancelled.
-
-    A renewal that raises RedisAway is sent again with back-off: the owners of the leases fence
+    """Call `renew_once` every fifth of the lease while there are `leases`, until cancelled. A
+    renewal that raises RedisAway is sent again with back-off: the owners of the leases fence
     themselves meanwhile. `busy` is set while there are leases, so that an idle process does not
-    wake.
-    """
+    wake."""
     every_s = renewal_period_s(lease_s)
     while True:
         if busy is not None:

@@ -1,7 +1,5 @@
-"""The times of a lease. One rule for turns, jobs, chat deliveries and listeners.
-
-Standard library only: the guardian imports it.
-"""
+"""The times of a lease. One rule for turns, jobs, chat deliveries and listeners. Standard library
+only: the guardian imports it."""
 
 from __future__ import annotations
 

@@ -23,11 +23,9 @@ class PortInUse(SettingsError):
 
 
 def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> socket.socket:
-    """Open a listening TCP socket; port 0 is any free one.
-
-    Raises SettingsError, naming `<section>.host` or `<section>.port`, when the address is not
-    available; PortInUse, a subclass, when another process has it.
-    """
+    """Open a listening TCP socket; port 0 is any free one. Raises SettingsError, naming
+    `<section>.host` or `<section>.port`, when the address is not available; PortInUse, a subclass,
+    when another process has it."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as exc:
@@ -75,13 +73,10 @@ class Server(uvicorn.Server):
 
 class HealthServer:
     """Answers on `host`:`port` (0 = any free one) while it runs. `ready` gives None, or why the
-    process is not.
-
-    With `spare`, any free port is taken when the wanted one is not free. `refresh` is awaited
-    before metrics are written, for readings that are made on demand. `detail` is what /readyz says
-    besides, when the process is ready. It has no password: the address belongs on loopback or on a
-    network that only the monitoring reaches.
-    """
+    process is not. With `spare`, any free port is taken when the wanted one is not free. `refresh`
+    is awaited before metrics are written, for readings that are made on demand. `detail` is what
+    /readyz says besides, when the process is ready. It has no password: the address belongs on
+    loopback or on a network that only the monitoring reaches."""
 
     def __init__(
         self,

@@ -1,8 +1,6 @@
 """Minimal Redis client on the standard library: for the guardian, which must stay small and never
-hang, and for shell completion, which must be instant.
-
-It speaks RESP2, see https://redis.io/docs/latest/develop/reference/protocol-spec/.
-"""
+hang, and for shell completion, which must be instant. It speaks RESP2, see
+https://redis.io/docs/latest/develop/reference/protocol-spec/."""
 
 from __future__ import annotations
 

@@ -20,12 +20,10 @@ _YOUNG: Final = 10_000
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
-    """Run `main` until it returns, and return its exit code (None is 0).
-
-    The first SIGTERM or SIGINT sets the event that `main` gets: it then drains and returns. A
-    second one ends the process at once with 128 + its number; other processes take over what was
-    running. A SettingsError is printed, one line a problem, and gives code 2.
-    """
+    """Run `main` until it returns, and return its exit code (None is 0). The first SIGTERM or
+    SIGINT sets the event that `main` gets: it then drains and returns. A second one ends the
+    process at once with 128 + its number; other processes take over what was running. A
+    SettingsError is printed, one line a problem, and gives code 2."""
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_served(main))

@@ -75,10 +75,8 @@ class StatsReader:
 
 class Announcer:
     """Writes this process's presence record every 5 s, by which operators see that it lives. While
-    Redis is unavailable the record expires; it comes back with Redis.
-
-    `state` returns the fields that change, `fixed` are others.
-    """
+    Redis is unavailable the record expires; it comes back with Redis. `state` returns the fields
+    that change, `fixed` are others."""
 
     def __init__(
         self,

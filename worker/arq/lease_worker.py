@@ -1,10 +1,7 @@
 """arq's worker on our queue: its functions, context, hooks, cron and results; our leases for its
-claims.
-
-Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at `queue_read_limit`
-jobs at once, and a dead worker's job is free only after the longest timeout. Here a running job is
-an entry whose score is its lease.
-"""
+claims. Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at
+`queue_read_limit` jobs at once, and a dead worker's job is free only after the longest timeout.
+Here a running job is an entry whose score is its lease."""
 
 from __future__ import annotations
 
@@ -57,11 +54,8 @@ class WakingRedis(ArqRedis):
 
 class LeaseWorker(arq_worker.Worker):
     """Runs `ctx["lease_loops"](run_job)` until a signal stops it. Takes every argument of arq's
-    Worker.
-
-    `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`,
-    `drain_s`. A job finds its own Lease there in `leases`, by its id. Signals: see `LoopGroup`.
-    """
+    Worker. `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`,
+    `drain_s`. A job finds its own Lease there in `leases`, by its id. Signals: see `LoopGroup`."""
 
     _claims: dict[str, Lease]
     _scores: dict[str, int]

@@ -1,8 +1,6 @@
-"""The flow of every attempt: from a claimed lease to a commit, a release or a dead letter.
-
-A turn and a subagent fail in the same ways: they crash, are isolated, lose their lease, find their
-model unavailable. `Attempt` handles these once; its two kinds add what they do at their end.
-"""
+"""The flow of every attempt: from a claimed lease to a commit, a release or a dead letter. A turn
+and a subagent fail in the same ways: they crash, are isolated, lose their lease, find their model
+unavailable. `Attempt` handles these once; its two kinds add what they do at their end."""
 
 from __future__ import annotations
 

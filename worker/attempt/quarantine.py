@@ -1,10 +1,7 @@
-"""Isolation: a process of its own for work that was in flight in two crashes.
-
-A crash is counted for everything in flight on the worker, so a count alone cannot identify the
-poison. If the child (`worker/process/quarantine_child.py`) dies and its parent lives, its work is
-the poison. Bystanders come out answered. The child's counters are added to ours, because nothing
-scrapes the child.
-"""
+"""Isolation: a process of its own for work that was in flight in two crashes. A crash is counted
+for everything in flight on the worker, so a count alone cannot identify the poison. If the child
+(`worker/process/quarantine_child.py`) dies and its parent lives, its work is the poison. Bystanders
+come out answered. The child's counters are added to ours, because nothing scrapes the child."""
 
 from __future__ import annotations
 
@@ -59,12 +56,10 @@ class Quarantine:
 
     async def run(self, lease: Lease) -> Verdict:
         """Run the work of `lease` isolated, to its end. The caller keeps the lease; a drain is
-        forwarded to the child. Cancelling kills the child.
-
-        `lease.counted_by_child` says that the child's counters were added to ours. Raises
-        TurnReleased when no child may be started: work that waited here would be in flight in the
-        next crash of this worker, and be blamed for it.
-        """
+        forwarded to the child. Cancelling kills the child. `lease.counted_by_child` says that the
+        child's counters were added to ours. Raises TurnReleased when no child may be started: work
+        that waited here would be in flight in the next crash of this worker, and be blamed for
+        it."""
         if self._free_slots == 0:
             raise TurnReleased("quarantine", delay_s=random.uniform(0.5, 1.5))
         self._free_slots -= 1
@@ -152,10 +147,8 @@ def encode_counters() -> bytes:
 
 
 def merge_counters(data: bytes) -> bool:
-    """Add a child's counters to ours. Return False when they cannot be read.
-
-    Numbers and sums are exact; of several times each is metrics.observed as their mean.
-    """
+    """Add a child's counters to ours. Return False when they cannot be read. Numbers and sums are
+    exact; of several times each is observed as their mean."""
     try:
         found = msgspec.msgpack.decode(data, type=ChildCounters)
     except msgspec.DecodeError:

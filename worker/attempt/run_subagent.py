@@ -37,11 +37,9 @@ AgentCall = Callable[[Claim, SubagentTask, LeaseJournal], Awaitable[AgentResult]
 
 @dataclass(eq=False)
 class RunSubagent(AttemptRules):
-    """The runner of leased subagents. `agent` does the task; everything around it is here.
-
-    A subagent always reports to its session, whatever became of it. The exception is one that was
-    cancelled: the store ended it already.
-    """
+    """The runner of leased subagents. `agent` does the task; everything around it is here. A
+    subagent always reports to its session, whatever became of it. The exception is one that was
+    cancelled: the store ended it already."""
 
     children: Subagents
     agent: AgentCall

@@ -233,10 +233,8 @@ class TurnAttempt(Attempt):
 
 def _observe_answers(conversation: Conversation, state: TurnState, now_ms: int) -> None:
     """Measure how long people waited for each message that the turn ended, joined ones included.
-
     The time runs from the clock of the gateway that accepted the message to this worker's clock, so
-    it is as exact as both are; never below 0. Messages that no person waits for are left out.
-    """
+    it is as exact as both are; never below 0. Messages that no person waits for are left out."""
     for message in conversation.messages:
         if not is_background(message):
             metrics.ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)

@@ -26,12 +26,9 @@ log = logger("jobs")
 
 async def with_retries(context: dict[str, Any], name: str, work: Callable[[bool], Awaitable[object]]) -> None:
     """Do `work(patient)` for the session or scope `name`. `patient` is False from the 31st try on:
-    the work must then do without what it waited for.
-
-    Raises TryLater when a later try may succeed, and at once when the worker drains: `work` is then
-    cancelled, which must lose nothing. A bug is logged and ends the job: the sweep finds again what
-    is due.
-    """
+    the work must then do without what it waited for. Raises TryLater when a later try may succeed,
+    and at once when the worker drains: `work` is then cancelled, which must lose nothing. A bug is
+    logged and ends the job: the sweep finds again what is due."""
     tries: int = context["job_try"]
     lease = _lease_of(context)
     with bind_work(session=name):

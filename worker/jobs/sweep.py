@@ -1,7 +1,6 @@
-"""The sweeps: conversations and memories that are due, leftovers of crashes, ephemeral sessions (one
-request over HTTP each), and stored files. Any worker runs them.
-
-`context["deps"]` of a job has `media` (MediaStore) and `workspaces` (Workspaces)."""
+"""The sweeps: conversations and memories that are due, leftovers of crashes, ephemeral sessions
+(one request over HTTP each), and stored files. Any worker runs them. `context["deps"]` of a job has
+`media` (MediaStore) and `workspaces` (Workspaces)."""
 
 from __future__ import annotations
 
@@ -33,12 +32,9 @@ log = logger("jobs")
 
 
 class MemorySweep:
-    """Queues a job for each due member of the two agendas.
-
-    A member is put off first and queued then: if the process ends in between, it is found again.
-    The job removes it from the agenda when its work is done; the sweep does when nothing is left to
-    do. Two sweeps at once do no harm.
-    """
+    """Queues a job for each due member of the two agendas. A member is put off first and queued
+    then: if the process ends in between, it is found again. The job removes it from the agenda when
+    its work is done; the sweep does when nothing is left to do. Two sweeps at once do no harm."""
 
     def __init__(
         self,
@@ -80,11 +76,9 @@ class MemorySweep:
 
 
 class EphemeralSweep:
-    """Ends ephemeral sessions and deletes their files.
-
-    The gateway that answered ended most of them; only their files are left. The others lost their
-    gateway, or their answer was not fetched within a day.
-    """
+    """Ends ephemeral sessions and deletes their files. The gateway that answered ended most of
+    them; only their files are left. The others lost their gateway, or their answer was not fetched
+    within a day."""
 
     def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
         self._ephemeral = EphemeralSessions(client)

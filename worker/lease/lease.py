@@ -34,10 +34,8 @@ class GuardianLink:
 
     def renewed_at(self) -> float:
         """Return the monotonic time at which the guardian last renewed our leases; 0 if never.
-
         Reads what the guardian has sent by now. After a pause of the event loop that is more than
-        the last tick has seen.
-        """
+        the last tick has seen."""
         try:
             while data := self._link.recv(4096):
                 for line in data.splitlines():

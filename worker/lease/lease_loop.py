@@ -1,8 +1,6 @@
-"""The lease loop: claim due work while slots are free, renew its leases, release it on a drain.
-
-One `LeaseLoop` serves one queue. It knows nothing of turns: a `Runner` gets the `Lease` and ends it
-by a commit or a release. It does not import arq.
-"""
+"""The lease loop: claim due work while slots are free, renew its leases, release it on a drain. One
+`LeaseLoop` serves one queue. It knows nothing of turns: a `Runner` gets the `Lease` and ends it by
+a commit or a release. It does not import arq."""
 
 from __future__ import annotations
 
@@ -34,11 +32,9 @@ Runner = Callable[[Lease], Awaitable[None]]
 
 
 class LeaseLoop:
-    """Claims work from one queue and keeps its leases. At most `slots` run at once.
-
-    Subagents get at most three quarters of the slots, at least one: they may take a quarter of an
-    hour, and other jobs must not wait for them.
-    """
+    """Claims work from one queue and keeps its leases. At most `slots` run at once. Subagents get
+    at most three quarters of the slots, at least one: they may take a quarter of an hour, and other
+    jobs must not wait for them."""
 
     def __init__(
         self,
@@ -112,10 +108,8 @@ class LeaseLoop:
     async def _claim(self, acquire: Callable[..., Awaitable[list[Claim]]]) -> tuple[bool, bool]:
         """Claim work for an eighth of the free slots, so that due work spreads over the workers, or
         for more where much is due. Return whether there was some, and whether there may be more.
-
         Never for more than a quarter of all slots: the store then finds the next ones while these
-        begin.
-        """
+        begin."""
         sent, free = self._clock.monotonic(), self.slots - len(self._leases)
         count, most = max(1, free // 8), min(free, max(1, self.slots // 4))
         grace, subagents = sent < self._grace_until, self._free_subagent_slots

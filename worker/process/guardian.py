@@ -1,11 +1,8 @@
 """The guardian: the parent of the workers. Standard library only: it is small and nothing can block
-it.
-
-It starts the workers, forwards signals and restarts a worker that died. It also looks after their
-leases. While a worker cannot renew (something holds its interpreter for seconds), the guardian
-renews in its place. When a worker dies, the guardian releases its leases at once: other workers
-resume the sessions within a moment instead of after the lease.
-"""
+it. It starts the workers, forwards signals and restarts a worker that died. It also looks after
+their leases. While a worker cannot renew (something holds its interpreter for seconds), the
+guardian renews in its place. When a worker dies, the guardian releases its leases at once: other
+workers resume the sessions within a moment instead of after the lease."""
 
 from __future__ import annotations
 
@@ -55,11 +52,8 @@ class Guardian:
 
     def run(self) -> int:
         """Guard until a signal (SIGTERM, SIGINT, SIGHUP) and return the worst exit code of the
-        workers.
-
-        A first worker that ends before it has sent its settings has printed the reason: then the
-        guardian ends as well.
-        """
+        workers. A first worker that ends before it has sent its settings has printed the reason:
+        then the guardian ends as well."""
         self._wakeup.setblocking(False)
         self._signals.setblocking(False)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)

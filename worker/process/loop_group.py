@@ -20,13 +20,10 @@ log = logger("worker")
 
 
 class LoopGroup:
-    """Runs lease loops until signals end them.
-
-    A first signal drains: nothing new is claimed, work is released at its next border, and what
-    still runs 5 s before `drain_s` is over is interrupted. A second signal interrupts at once. If
-    even that does not end the loops, `give_up` is called, which has to cancel the task that waits
-    for `run`.
-    """
+    """Runs lease loops until signals end them. A first signal drains: nothing new is claimed, work
+    is released at its next border, and what still runs 5 s before `drain_s` is over is interrupted.
+    A second signal interrupts at once. If even that does not end the loops, `give_up` is called,
+    which has to cancel the task that waits for `run`."""
 
     def __init__(self, *, drain_s: Callable[[], float], give_up: Callable[[], object]) -> None:
         self._drain_s = drain_s

@@ -1,10 +1,7 @@
 """A guarded worker and what the guardian does for it. Standard library only, like all of the
-guardian.
-
-A worker and its guardian hold the two ends of a socket pair. The worker sends its `GuardianConfig`
-if it was asked to, then `tick` lines. The guardian sends `renewed <monotonic seconds>`. The end of
-the stream means that the other side is dead.
-"""
+guardian. A worker and its guardian hold the two ends of a socket pair. The worker sends its
+`GuardianConfig` if it was asked to, then `tick` lines. The guardian sends `renewed <monotonic
+seconds>`. The end of the stream means that the other side is dead."""
 
 from __future__ import annotations
 
@@ -211,12 +208,9 @@ class WorkerHandle:
 
     def return_leases(self, shutting_down: bool = False) -> bool:
         """Give back the leases of the dead worker if that is due now. Return whether nothing is
-        left to do.
-
-        There are two rounds: a claim that the worker had sent just before it died may reach Redis
-        after the first one. While Redis is unavailable it is tried until the leases lapse anyway,
-        or for 2 s when the guardian is `shutting_down`.
-        """
+        left to do. There are two rounds: a claim that the worker had sent just before it died may
+        reach Redis after the first one. While Redis is unavailable it is tried until the leases
+        lapse anyway, or for 2 s when the guardian is `shutting_down`."""
         config, pid, now = self._config, self.pid, time.monotonic()
         if now < self._return_at:
             return False

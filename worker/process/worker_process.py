@@ -1,8 +1,6 @@
-"""A worker process under its guardian: built, run until it is drained, closed.
-
-arq is imported once the worker is ready. It imports redis-py: a third of all that a worker imports,
-and no turn needs it.
-"""
+"""A worker process under its guardian: built, run until it is drained, closed. arq is imported once
+the worker is ready. It imports redis-py: a third of all that a worker imports, and no turn needs
+it."""
 
 from __future__ import annotations
 

@@ -127,12 +127,9 @@ class BackgroundSpending:
 
 class ChatBudget:
     """The Allowance of one turn: counts the usage of its chat, and ends the turn when the day's
-    budget is used up.
-
-    Without a budget it only counts, in the background. `price` is the cost of an estimate in USD.
-    While Redis is unavailable nothing is counted or refused: a turn must not end because of its
-    bookkeeping.
-    """
+    budget is used up. Without a budget it only counts, in the background. `price` is the cost of an
+    estimate in USD. While Redis is unavailable nothing is counted or refused: a turn must not end
+    because of its bookkeeping."""
 
     def __init__(
         self,

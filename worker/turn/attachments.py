@@ -27,11 +27,9 @@ log = logger("worker")
 
 
 class Attachments:
-    """Loads stored files for turns: pictures for the model, everything else into the workspace.
-
-    An attachment never ends a turn: one that cannot be loaded becomes a note. `close()` ends its
-    threads.
-    """
+    """Loads stored files for turns: pictures for the model, everything else into the workspace. An
+    attachment never ends a turn: one that cannot be loaded becomes a note. `close()` ends its
+    threads."""
 
     def __init__(self, store: MediaStore) -> None:
         self._store = store
@@ -40,10 +38,9 @@ class Attachments:
     async def load(
         self, session: str, media: Sequence[str], turn: int, workspace: Workspace
     ) -> tuple[tuple[Image, ...], tuple[str, ...]]:
-        """Return the pictures of a message, and a note in brackets for each other attachment.
-
-        A file becomes `inbox/<turn>-<name>`. One that an earlier attempt has written is left as is.
-        """
+        """Return the pictures of a message, and a note in brackets for each other attachment. A
+        file becomes `inbox/<turn>-<name>`. One that an earlier attempt has written is left as
+        is."""
         plain, notes = read_images([one for one in media if not one.startswith(PREFIX)])
         images, left_out = list(plain), list(notes)
         used: set[str] = set()

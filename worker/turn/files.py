@@ -65,10 +65,8 @@ class MemoryFile:
 
     async def replace(self, text: str, was: str | None, *, as_of: str | None = None) -> None:
         """Write MEMORY.md by compare-and-swap: never over a text that the model has not seen.
-
         `as_of` is the version that the model had seen when it asked for a whole new text on another
-        worker; `seen` is newer then.
-        """
+        worker; `seen` is newer then."""
         size_bytes = len(text.encode())
         if size_bytes > self._limit_bytes:
             raise ToolFailed(
@@ -104,12 +102,10 @@ class MemoryFile:
 
 
 class TurnFiles:
-    """Files of one turn, or with `memory` None of a subagent, which has no memory.
-
-    `skills` are the operator's and the built-in ones; their files are read-only. All other files
-    are in `workspace`, if there is one. A name that belongs to the store or to one of those skills
-    is never searched on disk.
-    """
+    """Files of one turn, or with `memory` None of a subagent, which has no memory. `skills` are the
+    operator's and the built-in ones; their files are read-only. All other files are in `workspace`,
+    if there is one. A name that belongs to the store or to one of those skills is never searched on
+    disk."""
 
     def __init__(
         self,

@@ -22,12 +22,10 @@ UNWATCHED_PAUSE_S: Final = 1.0  # without any event, after one that had no subsc
 
 class LiveUpdates:
     """The TurnProgress of one attempt at a turn. Text is bundled for 40 ms; the next full text
-    repairs a lost bundle.
-
-    `visible` is the text of the running reply so far. Nothing is sent while `suspended()` is true,
-    because another worker may own the turn. Text is left out once `reply_sent()` is true: the
-    message tool has answered, and the text at the end will not be sent.
-    """
+    repairs a lost bundle. `visible` is the text of the running reply so far. Nothing is sent while
+    `suspended()` is true, because another worker may own the turn. Text is left out once
+    `reply_sent()` is true: the message tool has answered, and the text at the end will not be
+    sent."""
 
     def __init__(
         self,

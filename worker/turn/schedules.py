@@ -31,11 +31,8 @@ T = TypeVar("T")
 
 
 class TurnSchedules:
-    """The schedules of the chat of `message`, for the turn that holds `claim`.
-
-    A turn that a schedule or a report of a subagent began cannot add any: schedules would create
-    schedules.
-    """
+    """The schedules of the chat of `message`, for the turn that holds `claim`. A turn that a
+    schedule or a report of a subagent began cannot add any: schedules would create schedules."""
 
     def __init__(self, store: Schedules, settings: CronSettings, claim: Claim, message: InboundMessage) -> None:
         self._store = store
