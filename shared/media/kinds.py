@@ -4,7 +4,6 @@ Decompression bombs and oversized pictures are detected from headers without ope
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -143,23 +142,11 @@ def image_size(suffix: str, data: bytes) -> tuple[int, int]:
 
 
 def zip_parts(data: bytes) -> frozenset[bytes]:
-    """Return the names in a zip archive. Raises FileRejected: damaged, protected or too much."""
+    """Return the names in a zip archive, by the directory at its end. Raises FileRejected when it is
+    damaged or protected, or unpacks to too much."""
     names: set[bytes] = set()
     total_bytes = 0
-    for name, packed, unpacked, flags in _entries(data):
-        names.add(name)
-        total_bytes += unpacked
-        if flags & 1:
-            raise FileRejected("it is protected by a password")
-        if unpacked > SMALL_BYTES and unpacked > RATIO * max(1, packed):
-            raise FileRejected(f"a part of it grows more than {RATIO} times when it is unpacked")
-        if total_bytes > UNPACKED_BYTES:
-            raise FileRejected(f"it unpacks to more than {UNPACKED_BYTES // 1024 // 1024} MB")
-    return frozenset(names)
-
-
-def _entries(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield name, packed and unpacked size, and flags of each part, by the archive's directory."""
+    too_much = f"it unpacks to more than {UNPACKED_BYTES // 1024 // 1024} MB"
     end = data.rfind(_END, max(0, len(data) - _END_BYTES - _COMMENT_BYTES))
     try:
         if end < 0:
@@ -172,12 +159,20 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, int, int, int]]:
                 raise FileRejected("it is a damaged archive")
             [flags] = struct.unpack_from("<H", data, at + 8)
             packed, unpacked, name, extra, comment = struct.unpack_from("<IIHHH", data, at + 20)
+            total_bytes += unpacked
             if _ZIP64 in (packed, unpacked):
-                raise FileRejected(f"it unpacks to more than {UNPACKED_BYTES // 1024 // 1024} MB")
-            yield data[at + _ENTRY_BYTES : at + _ENTRY_BYTES + name], packed, unpacked, flags
+                raise FileRejected(too_much)
+            if flags & 1:
+                raise FileRejected("it is protected by a password")
+            if unpacked > SMALL_BYTES and unpacked > RATIO * max(1, packed):
+                raise FileRejected(f"a part of it grows more than {RATIO} times when it is unpacked")
+            if total_bytes > UNPACKED_BYTES:
+                raise FileRejected(too_much)
+            names.add(data[at + _ENTRY_BYTES : at + _ENTRY_BYTES + name])
             at += _ENTRY_BYTES + name + extra + comment
     except struct.error:
         raise FileRejected("it is a damaged archive") from None
+    return frozenset(names)
 
 
 def _png(data: bytes) -> tuple[int, int]:

@@ -27,21 +27,13 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
     """Return the pictures among the attachments (`data:…;base64,…` URLs of PNG, JPEG, GIF and WebP,
     at most MAX_IMAGES), and a note in brackets for each other one, also for a reference to a stored
     file, which `worker.turn.attachments` loads. Never raises."""
-    images: list[Image] = []
-    notes: list[str] = []
-    beyond = 0
-    for attachment in media:
-        image = _read_attachment(attachment)
-        if isinstance(image, str):
-            notes.append(image)
-        elif len(images) < MAX_IMAGES:
-            images.append(image)
-        else:
-            beyond += 1
-    if beyond:
+    read = [_read_attachment(attachment) for attachment in media]
+    images = [one for one in read if isinstance(one, Image)]
+    notes = [one for one in read if isinstance(one, str)]
+    if (beyond := len(images) - MAX_IMAGES) > 0:
         most = f"at most {MAX_IMAGES} are taken of one message"
         notes.append(f"[{beyond} more images were left out: {most}]")
-    return tuple(images), tuple(notes)
+    return tuple(images[:MAX_IMAGES]), tuple(notes)
 
 
 def picture_in(path: str, data: bytes) -> Image:

@@ -129,7 +129,11 @@ class McpServer:
                     session = library.connect(self.settings, self._list_changed.set, self._on_stderr_line)
                     connection: McpSession = await stack.enter_async_context(session)
                     self._update_tools(await connection.tools())
-                self._on_connected(connection)
+                self._connection = connection
+                self._disconnect_logged = False
+                self._connection_wanted.clear()
+                log.info("mcp server ready", server=self.name, tools=len(self.listed))
+                self._finish_try()
                 try:
                     await self._watch_session(connection)
                 finally:
@@ -162,13 +166,6 @@ class McpServer:
             if unknown:
                 log.warning("mcp tools missing", server=self.name, tools=unknown, set=f"mcp.{self.name}.tools")
             self._on_change()
-
-    def _on_connected(self, connection: McpSession) -> None:
-        self._connection = connection
-        self._disconnect_logged = False
-        self._connection_wanted.clear()
-        log.info("mcp server ready", server=self.name, tools=len(self.listed))
-        self._finish_try()
 
     def _on_disconnected(self, why: str) -> None:
         # Stderr is shown only for a server that never connected: afterwards it may quote messages of

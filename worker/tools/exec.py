@@ -101,14 +101,9 @@ class Exec:
             outcome = "failed" if outcome == "cancelled" else outcome
             raise
         finally:
-            log.info(
-                "command ended",
-                arguments=hashed,
-                turn=turn,
-                outcome=outcome,
-                seconds=round(context.clock.monotonic() - began, 3),
-                tier=self._sandbox.tier,
-            )
+            seconds = round(context.clock.monotonic() - began, 3)
+            about = {"outcome": outcome, "seconds": seconds, "tier": self._sandbox.tier}
+            log.info("command ended", arguments=hashed, turn=turn, **about)
 
     async def _fenced(self, arguments: ExecArguments, context: ToolContext) -> Finished:
         """Run the command within its workspace's quota and its turn's lease."""
@@ -248,7 +243,4 @@ def _why(finished: Finished, limits: CommandLimits, wall_s: float) -> str:
 
 
 def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return ""
+    return next((one.name for one in signal.Signals if one == number), "")
