@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.clock import SYSTEM_CLOCK
@@ -31,47 +32,41 @@ EPHEMERAL_BATCHES: Final = 200
 log = logger("jobs")
 
 
+@dataclass(eq=False)
 class MemorySweep:
     """Queues a job for each due member of the two agendas. A member is put off first and queued
     then: if the process ends in between, it is found again. The job removes it from the agenda when
     its work is done; the sweep does when nothing is left to do. Two sweeps at once do no harm."""
 
-    def __init__(
-        self,
-        memory: MemoryStore,
-        jobs: MemoryJobs,
-        settings: MemorySettings,
-        children: Subagents | None = None,
-    ) -> None:
-        self._memory = memory
-        self._jobs = jobs
-        self._settings = settings
-        self._children = children
+    memory: MemoryStore
+    jobs: MemoryJobs
+    settings: MemorySettings
+    children: Subagents | None = None
 
     async def run_once(self) -> None:
         """Sweep once. Raises RedisAway, Refused."""
-        if self._children is not None and (back := await self._children.requeue_lost()):
+        if self.children is not None and (back := await self.children.requeue_lost()):
             log.warning("subagents put back", subagents=back)
-        async for due in _due_entries(self._memory.idle, MEMORY_BATCHES):
+        async for due in _due_entries(self.memory.idle, MEMORY_BATCHES):
             if not await self._queue_conversation(due):
-                await self._memory.idle.remove(due)
-        async for due in _due_entries(self._memory.rework, MEMORY_BATCHES):
-            if self._settings.rework_h <= 0:
-                await self._memory.rework.remove(due)
-            elif await self._memory.rework.put_off(due, AGAIN_MS):
-                await self._jobs.rework(due.member)
+                await self.memory.idle.remove(due)
+        async for due in _due_entries(self.memory.rework, MEMORY_BATCHES):
+            if self.settings.rework_h <= 0:
+                await self.memory.rework.remove(due)
+            elif await self.memory.rework.put_off(due, AGAIN_MS):
+                await self.jobs.rework(due.member)
 
     async def _queue_conversation(self, due: AgendaEntry) -> bool:
         """Queue the jobs of a conversation. Return False when there is nothing to do."""
-        waiting = await self._memory.count_unconsolidated(due.member)
-        rests = self._settings.idle_s > 0 and waiting.history > self._settings.idle_keep
+        waiting = await self.memory.count_unconsolidated(due.member)
+        rests = self.settings.idle_s > 0 and waiting.history > self.settings.idle_keep
         if not (rests or waiting.archive):
             return False
-        if await self._memory.idle.put_off(due, AGAIN_MS):
+        if await self.memory.idle.put_off(due, AGAIN_MS):
             if waiting.archive:
-                await self._jobs.archive(due.member)
+                await self.jobs.archive(due.member)
             if rests:
-                await self._jobs.idle(due.member)
+                await self.jobs.idle(due.member)
         return True
 
 

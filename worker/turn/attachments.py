@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -83,53 +84,51 @@ class Attachments:
         self._threads.close()
 
 
+@dataclass(eq=False)
 class TurnAttachments:
     """The attachments of a turn's message and of those that join it (see `inner`, `joined`)."""
 
-    def __init__(
-        self, attachments: Attachments, workspace: Workspace, inner: Followups, joined: dict[int, JoinedMessage]
-    ) -> None:
-        self._attachments = attachments
-        self._workspace = workspace
-        self._inner = inner
-        self._joined = joined
+    attachments: Attachments
+    workspace: Workspace
+    inner: Followups
+    joined: dict[int, JoinedMessage]
 
     @property
     def open(self) -> bool:
         """True when messages that arrive during the turn may join it."""
-        return self._inner.open
+        return self.inner.open
 
     async def claim(self) -> Sequence[FollowupMessage]:
         """The messages that join the turn now, with what was sent along (see `Followups`)."""
-        before = set(self._joined)
-        claimed = await self._inner.claim()
-        new = [number for number in self._joined if number not in before]
+        before = set(self.joined)
+        claimed = await self.inner.claim()
+        new = [number for number in self.joined if number not in before]
         # Should another task have claimed as well, numbers and messages do not match: leave them.
         if len(new) != len(claimed):
             return claimed
         await self._load_all(new)
-        return [self._joined[number].followup for number in new]
+        return [self.joined[number].followup for number in new]
 
     async def load_joined(self) -> None:
         """Load the attachments of messages that joined in an earlier attempt."""
-        await self._load_all(list(self._joined))
+        await self._load_all(list(self.joined))
 
     async def load_message(self, message: InboundMessage, number: int, form: FollowupMessage) -> FollowupMessage:
         """Return the form of a message that the agent gets, with its attachments loaded."""
-        media, workspace = message.media, self._workspace
+        media, workspace = message.media, self.workspace
         if not any(one.startswith(PREFIX) for one in media):
             return form
-        images, notes = await self._attachments.load(message.session, media, number, workspace)
+        images, notes = await self.attachments.load(message.session, media, number, workspace)
         content = entry_text(message.content, images, notes)
         entry = msgspec.structs.replace(form.entry, content=content)
         return msgspec.structs.replace(form, entry=entry, images=images)
 
     async def _load_all(self, numbers: Sequence[int]) -> None:
         for number in numbers:
-            one = self._joined[number]
+            one = self.joined[number]
             if one.message is not None:
                 followup = await self.load_message(one.message, number, one.followup)
-                self._joined[number] = JoinedMessage(one.message, followup)
+                self.joined[number] = JoinedMessage(one.message, followup)
 
 
 def _safe_name(ref: MediaRef) -> str:

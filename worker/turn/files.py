@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from shared.errors import RedisAway, ToolFailed
@@ -34,24 +35,16 @@ _CHANGED: Final = (
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class MemoryFile:
     """MEMORY.md and HISTORY.md of memory scope `scope`. `seen` is MEMORY.md as the model saw it
     last; with `claim` it is written only while the turn holds its lease. `limit_bytes` caps it."""
 
-    def __init__(
-        self,
-        store: MemoryStore,
-        scope: str,
-        seen: MemoryText,
-        *,
-        claim: Claim | None,
-        limit_bytes: int,
-    ) -> None:
-        self.seen = seen
-        self._store = store
-        self._scope = scope
-        self._claim = claim
-        self._limit_bytes = limit_bytes
+    store: MemoryStore
+    scope: str
+    seen: MemoryText
+    claim: Claim | None = field(kw_only=True)
+    limit_bytes: int = field(kw_only=True)
 
     async def read(self) -> str:
         self.seen = await self._stored()
@@ -59,7 +52,7 @@ class MemoryFile:
 
     async def history(self) -> str:
         """Return HISTORY.md. A blank line always separates two entries, and is in none of them."""
-        entries = await _await_store(self._store.read_log(self._scope))
+        entries = await _await_store(self.store.read_log(self.scope))
         lines = ([line.rstrip() for line in entry.splitlines() if line.strip()] for entry in entries)
         return "\n\n".join("\n".join(kept) for kept in lines if kept)
 
@@ -68,9 +61,9 @@ class MemoryFile:
         `as_of` is the version that the model had seen when it asked for a whole new text on another
         worker; `seen` is newer then."""
         size_bytes = len(text.encode())
-        if size_bytes > self._limit_bytes:
+        if size_bytes > self.limit_bytes:
             raise ToolFailed(
-                f"{MEMORY!r} would have {size_bytes:,} bytes; at most {self._limit_bytes:,} are allowed. "
+                f"{MEMORY!r} would have {size_bytes:,} bytes; at most {self.limit_bytes:,} are allowed. "
                 "Shorten it: merge what belongs together and remove what no longer matters"
             )
         if was is None and as_of not in (None, self.seen.version):
@@ -89,8 +82,8 @@ class MemoryFile:
             raise ToolFailed(_CHANGED)
 
     async def _swap(self, base: MemoryText, text: str) -> bool:
-        scope, claim = self._scope, self._claim
-        write = self._store.write_memory(scope, text, version=base.version, claim=claim)
+        scope, claim = self.scope, self.claim
+        write = self.store.write_memory(scope, text, version=base.version, claim=claim)
         try:
             self.seen = MemoryText(text, await _await_store(write))
         except MemoryChanged:
@@ -98,7 +91,7 @@ class MemoryFile:
         return True
 
     async def _stored(self) -> MemoryText:
-        return await _await_store(self._store.read_memory(self._scope))
+        return await _await_store(self.store.read_memory(self.scope))
 
 
 class TurnFiles:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
@@ -30,42 +31,42 @@ log = logger("turns")
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class TurnSchedules:
     """The schedules of the chat of `message`, for the turn that holds `claim`. A turn that a
     schedule or a report of a subagent began cannot add any: schedules would create schedules."""
 
-    def __init__(self, store: Schedules, settings: CronSettings, claim: Claim, message: InboundMessage) -> None:
-        self._store = store
-        self._settings = settings
-        self._claim = claim
-        self._message = message
+    store: Schedules
+    settings: CronSettings
+    claim: Claim
+    message: InboundMessage
 
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
     ) -> tuple[Schedule, int]:
-        claim, turn = self._claim, self._claim.turn
+        claim, turn = self.claim, self.claim.turn
         assert turn is not None
-        if is_background(self._message) or turn.background:
+        if is_background(self.message) or turn.background:
             hint = "tell the person what to ask for"
             raise ToolFailed(f"a run of a schedule cannot make schedules; {hint}")
         try:
             check_timezone(timezone)
-            first_ms = check_plan(plan, now_ms=now_ms, min_every_s=self._settings.min_every_s)
+            first_ms = check_plan(plan, now_ms=now_ms, min_every_s=self.settings.min_every_s)
         except BadInput as exc:
             raise ToolFailed(exc.message) from None
         # The same for one call of one turn on every worker, so that a repeated call adds nothing.
         drawn = f"{claim.session}\0{turn.n}\0{key}"
         id = hashlib.blake2s(drawn.encode(), digest_size=4).hexdigest()
         schedule = self._schedule(id, text, plan, misfire, timezone, now_ms)
-        made = await _await_schedules(self._store.add(schedule, first_ms, claim=claim))
+        made = await _await_schedules(self.store.add(schedule, first_ms, claim=claim))
         return made.schedule, made.next_ms
 
     async def listed(self) -> Sequence[ScheduleStatus]:
-        return await _await_schedules(self._store.of_session(self._message.session))
+        return await _await_schedules(self.store.of_session(self.message.session))
 
     async def remove(self, id: str) -> None:
-        session, claim = self._message.session, self._claim
-        if not await _await_schedules(self._store.remove(session, id, claim=claim)):
+        session, claim = self.message.session, self.claim
+        if not await _await_schedules(self.store.remove(session, id, claim=claim)):
             there = ", ".join(one.schedule.id for one in await self.listed()) or "none"
             problem = f"there is no schedule {id!r} in this chat (any more)"
             raise ToolFailed(f"{problem}. There are: {there}")
@@ -81,12 +82,12 @@ class TurnSchedules:
         plan = EveryPlan(every_ms, now_ms)
         schedule = self._schedule(HEARTBEAT, f"({HEARTBEAT_FILE})", plan, "skip", "UTC", now_ms)
         try:
-            await self._store.add(schedule, now_ms + every_ms, claim=self._claim, once=False)
+            await self.store.add(schedule, now_ms + every_ms, claim=self.claim, once=False)
         except (Refused, RedisAway) as exc:
             log.warning("no heartbeat", reason=type(exc).__name__)
 
     def _schedule(self, id: str, text: str, plan: Plan, misfire: Misfire, timezone: str, now_ms: int) -> Schedule:
-        message = self._message
+        message = self.message
         return Schedule(
             id=id,
             channel=message.channel,
