@@ -49,9 +49,8 @@ class DocumentReader:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def read_document(self, path: str, kind: kinds.Document, data: bytes) -> str:
-        """Return the text of the document `data`; errors call it `path`. Raises ToolFailed, `file
-        refused: <reason>`, for a document that is too big, damaged, locked or a bomb. Cancelled, it
-        leaves no process running."""
+        """Return the text of a document; errors call it `path`. Raises ToolFailed, `file refused:
+        <reason>`: too big, damaged, locked or a bomb. Cancelled, it leaves no process running."""
         if len(data) > kinds.FILE_LIMIT_BYTES:
             raise _refusal(path, f"it has {len(data):,} bytes; at most {kinds.FILE_LIMIT_BYTES:,} are read")
         async with self._slots:

@@ -257,8 +257,7 @@ def _parse_address(host: str) -> Address | None:
 
 
 def _is_local(host: str) -> bool:
-    """Return whether a name has a meaning in a local network only. It is not even looked up, so
-    that nothing is learned about what exists inside."""
+    """Return whether a name is local. It is not even looked up: nothing is learned of it."""
     return "." not in host or any(f".{host}".endswith(f".{name}") for name in _LOCAL_NAMES)
 
 

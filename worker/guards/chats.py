@@ -36,9 +36,8 @@ class ChatPolicy:
         self._also = tuple(also)
 
     def resolve(self, session: str, chat: str | None) -> ChatTarget:
-        """Return the chat that `chat` means: a chat's name, its chat id, or a whole session. Raises
-        NotYourChat for a chat of another person, even if it does not exist: a refusal reveals
-        nothing."""
+        """Return the chat that `chat` means: a name, a chat id or a session. Raises NotYourChat for
+        a chat of another person, even if there is none: a refusal reveals nothing."""
         if chat is None or not chat.strip() or chat.strip() in (session, split_session(session)[1]):
             return ChatTarget(session)
         channel, chat_id = split_session(session)

@@ -59,8 +59,7 @@ def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsag
 
 
 def disk_time_ns(stop: StopSignal, folder: Path) -> int:
-    """Return the current time of the disk in nanoseconds, from a new file: a network volume stamps
-    files with its own clock. Raises OSError."""
+    """Return the time of the disk (ns), from a new file: a network volume has its own clock."""
     stop.check()
     with openat.open_top(folder) as top:
         name = f".shoal-{secrets.token_hex(8)}.part"

@@ -27,8 +27,7 @@ _LOGGERS: Final = ("mcp", "client", "httpx2", "httpcore2")
 
 
 class McpSession:
-    """An open session with one server. Methods raise ServerGone and ServerRefused; a cancelled call
-    is cancelled in the server too."""
+    """An open session. Methods raise ServerGone and ServerRefused, and pass cancellation on."""
 
     def __init__(self, session: ClientSession, reading: _WatchedStream) -> None:
         self._session = session

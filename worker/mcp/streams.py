@@ -87,8 +87,7 @@ class _CappedStream(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def process_streams(server: McpServerSettings, on_line: Callable[[str], None]) -> AsyncIterator[tuple[Any, Any]]:
-    """Start the server; yield the stream to read from and the one to write to. `on_line` gets each
-    line of its stderr. Raises OSError."""
+    """Start the server; yield its streams; `on_line` gets its stderr by lines. Raises OSError."""
     own = {name: value.reveal() for name, value in server.env.items()}
     inherited = {name: value for name, value in child_environment({}).items() if name in INHERITED}
     # The library adds variables of its own choice to `env`: the supervisor passes on only `names`.
