@@ -148,7 +148,7 @@ Origin = Literal["", "schedule", "subagent"]
 
 
 class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="reply"):
-    """A line of the log: a message of Shoal's. `html` is `text` made safe. `kind` is an
+    """A line of the log: a message of Shoal's. `html` is `text` rendered safely. `kind` is an
     `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent sent by its
     message tool; the reply that ends such a turn has no text and is not shown. `buttons` are
     suggested answers."""

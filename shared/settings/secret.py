@@ -12,11 +12,6 @@ _URL_PASSWORD = re.compile(r"(?<=://)([^/@?#]*):[^/?#]*(?=@)")
 _QUERY_PASSWORD = re.compile(r"([?&](?:password|username)=)[^&#]*")
 
 
-def mask_url(url: str) -> str:
-    """Return the address with its password masked."""
-    return _QUERY_PASSWORD.sub(rf"\1{MASK}", _URL_PASSWORD.sub(rf"\1:{MASK}", url))
-
-
 class Secret:
     """A string that prints as `***`. Only `reveal()` returns it, so that every use can be searched.
     `file` is the file that it was read from, if any: watch it to notice a rotated secret."""
@@ -52,4 +47,5 @@ class RedisUrl(Secret):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return mask_url(self._value)
+        url = _URL_PASSWORD.sub(rf"\1:{MASK}", self._value)
+        return _QUERY_PASSWORD.sub(rf"\1{MASK}", url)

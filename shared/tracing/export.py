@@ -44,12 +44,8 @@ class Exporter:
     def __init__(self, settings: TracingSettings, resource: Mapping[str, str]) -> None:
         self._resource = Resource(dict(resource))
         self._warning = _FirstWarning()
-        self._exporter = OTLPSpanExporter(
-            endpoint_of(settings.endpoint),
-            timeout=TRY_S,
-            compression=Compression.Gzip,
-            session=_Session(settings),
-        )
+        url, gzip, session = endpoint_of(settings.endpoint), Compression.Gzip, _Session(settings)
+        self._exporter = OTLPSpanExporter(url, timeout=TRY_S, compression=gzip, session=session)
         self._waiting: deque[Recorded] = deque()
         self._wake = threading.Event()
         self._stopping = False

@@ -95,7 +95,8 @@ class RedisClient:
 
 
 class BlockingConnection:
-    """A connection for blocking commands. A cancelled or failed call closes it until the next."""
+    """A connection for blocking commands. A cancelled or failed call closes it; the next opens
+    it."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection

@@ -39,7 +39,7 @@ READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
 
 ENTRIES: Final = 4  # lines handed to a gateway at once, the oldest that wait
 OUTBOX_CAP: Final = 100
-"""Lines of one chat that may wait, as in `lib/core.lua`. The second oldest more goes."""
+"""Lines of one chat that may wait (as in `lib/core.lua`); over it the second oldest is given up."""
 
 DROPPED_AT_ONCE: Final = 25
 """Lines of a closed chat given up in one call. All at once would block the server for too long."""

@@ -131,7 +131,7 @@ def _age_s(now_ms: int, oldest: list[bytes]) -> float:
 
 class RateKey(msgspec.Struct, frozen=True):
     """A rate of calls that all replicas share: `per_s` a second and `burst` at once. A call leaves
-    `reserve` to others. `name` is unique within the channel, such as `bot`."""
+    `reserve` calls to others. `name` is unique within the channel, such as `bot`."""
 
     name: str
     per_s: float

@@ -53,7 +53,8 @@ class CallAllowed(msgspec.Struct, frozen=True):
 
 
 class CallHeld(msgspec.Struct, frozen=True):
-    """The call may not be made yet. With `placed` it has a place, after `wait_s`."""
+    """The call may not be made yet. With `placed` it may be made after `wait_s`, unless the route
+    closes."""
 
     wait_s: float
     # The kind of the fault that closed the route.

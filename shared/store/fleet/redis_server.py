@@ -46,7 +46,8 @@ class ServerFacts(ServerHealth, frozen=True, kw_only=True):
 
 
 async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
-    """Read the facts; without CONFIG, which alone knows `fsync`, few refuse. Raises RedisAway."""
+    """Read the facts. Without `config` few servers refuse, but `fsync` is unknown. Raises
+    RedisAway."""
     info = _lines(await _query(client, "INFO"))
     flat = await _query(client, "CONFIG", "GET", *_SETTINGS) if config else None
     ping_s, clock_ahead_s = await _clock(client)

@@ -37,7 +37,8 @@ class Jobs:
 
     async def enqueue(self, function: str, *args: str, id: str | None = None, keep_ms: int = EXPIRES_MS) -> str:
         """Queue a call, due at once, and return its id. A job whose `id` is queued or runs already
-        is not queued again. One unclaimed for `keep_ms` fails. Raises RedisAway, Refused."""
+        is not queued again. A job that nobody claims within `keep_ms` fails. Raises RedisAway,
+        Refused."""
         id, now_ms = id or secrets.token_hex(16), time.time_ns() // 1_000_000
         job: dict[str, Any] = {"t": None, "f": function, "a": args, "k": {}, "et": now_ms}
         names = [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"]

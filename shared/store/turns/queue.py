@@ -97,13 +97,11 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def traceparent(self) -> str | None:
-        """Trace context of the message or the task, if it has one."""
         work = self.turn or self.subagent
         return None if work is None else traceparent_of(work.record)
 
     @property
     def session(self) -> str:
-        """Session of a turn member."""
         return self.member.removeprefix(keys.TURN_PREFIX)
 
 
@@ -240,8 +238,7 @@ class LeaseQueue:
         known, count = {(claim.member, claim.token) for claim in running}, 0
         for member, token in await leases_of_owner(self._client, self._keys[1], self.owner):
             if (member, token) not in known:
-                # Between the scan and the release the lease may have ended, or another worker may
-                # have claimed it.
+                # Since the scan the lease may have ended, or another worker may have claimed it.
                 with contextlib.suppress(LeaseLost):
                     await self.release(Claim(member, self.owner, token, 0, False, None))
                     count += 1
