@@ -16,10 +16,9 @@ from gateway.platform.webhooks import WebhookServer
 from gateway.upkeep import RedisWatch
 from shared import log
 from shared.errors import SettingsError
-from shared.process.fleet_gauges import FleetGauges
 from shared.process.listening import HealthServer
 from shared.process.service import EXIT_SETTINGS, freeze_heap
-from shared.process.stats import Announcer
+from shared.process.stats import Announcer, FleetGauges
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits

@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import RedisAway
 from shared.metrics import REGISTRY
-from shared.process.fleet_gauges import CACHED_S, FSYNC_EVERY_S, FleetGauges
+from shared.process.stats import CACHED_S, FSYNC_EVERY_S, FleetGauges
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.fleet.presence import Presence, announce
 from shared.store.turns.inbox import Inbox

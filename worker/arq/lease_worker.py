@@ -183,7 +183,6 @@ class LeaseWorker(arq_worker.Worker):
 
 
 def _make_pool(url: str) -> BlockingConnectionPool:
-    """Return a pool that connects when it is first used."""
     # Check that the certificate is for this host: redis-py would accept any one of the same
     # authority.
     tls: dict[str, Any] = {"ssl_check_hostname": True} if url.startswith("rediss://") else {}

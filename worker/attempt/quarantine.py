@@ -109,7 +109,6 @@ async def _supervise(lease: Lease, child: Process, link: socket.socket) -> Verdi
 
 
 async def _read_output(lease: Lease, link: socket.socket, output: bytearray) -> None:
-    """Send the claim, then read the child's output until it ends."""
     loop = asyncio.get_running_loop()
     record = msgspec.msgpack.encode(lease.claim)
     await loop.sock_sendall(link, len(record).to_bytes(4) + record)

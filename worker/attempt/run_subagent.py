@@ -137,7 +137,6 @@ class SubagentAttempt(Attempt):
         return await self.rules.children.state(self.task.id) in (None, "cancelled")
 
     def _drop(self) -> str:
-        """Count and log a result that has no conversation to go to any more."""
         SUBAGENT_RESULTS_DROPPED.inc()
         log.warning("subagent result dropped", child=self.task.id, turn=self.task.turn)
         return "dropped"

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple
 
 from shared.errors import RedisAway, Refused, ToolFailed
@@ -73,23 +74,16 @@ def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronS
     return TickPlan(True, NextTick(to=to, due_ms=to or 0, missed=passed, skip_busy=False))
 
 
+@dataclass(eq=False)
 class Ticker:
     """Runs due ticks. `heartbeat_s` is the period of heartbeats; 0: they end at their next tick."""
 
-    def __init__(
-        self,
-        schedules: Schedules,
-        settings: CronSettings,
-        *,
-        heartbeat_s: float = 0.0,
-        read_heartbeat: ReadHeartbeat | None = None,
-        rng: random.Random | None = None,
-    ) -> None:
-        self._schedules = schedules
-        self._settings = settings
-        self._heartbeat_ms = int(heartbeat_s * 1000)
-        self._read_heartbeat = read_heartbeat
-        self._rng = rng or random.Random()
+    schedules: Schedules
+    settings: CronSettings
+    _: KW_ONLY
+    heartbeat_s: float = 0.0
+    read_heartbeat: ReadHeartbeat | None = None
+    rng: random.Random = field(default_factory=random.Random)
 
     async def run(self) -> None:
         """Poll until cancelled. Outages of Redis do not end it; the lease loops log them."""
@@ -103,14 +97,14 @@ class Ticker:
                 log.warning("ticks wait", reason=exc.code)
             except Exception:
                 log.exception("ticks wait")  # turns are answered all the same
-            await asyncio.sleep(wait_s + self._rng.uniform(0, JITTER_S))
+            await asyncio.sleep(wait_s + self.rng.uniform(0, JITTER_S))
 
     async def run_once(self, *, now_ms: int | None = None) -> float:
         """Run what is due, by the server's clock or `now_ms`. Return the seconds until the next
         poll. Raises RedisAway, and Refused when the store is full: due ticks stay due."""
-        look = await self._schedules.due(now_ms=now_ms)
+        look = await self.schedules.due(now_ms=now_ms)
         due = list(look.due)
-        self._rng.shuffle(due)  # workers that come at the same time share the work
+        self.rng.shuffle(due)  # workers that come at the same time share the work
         for at in range(0, len(due), CONCURRENCY):
             try:
                 async with asyncio.TaskGroup() as group:
@@ -128,24 +122,24 @@ class Ticker:
         try:
             if due.schedule is None:
                 log.warning("schedule left to newer release", member=log_id(due.member))
-                await self._schedules.put_off(due, LATER_MS)
+                await self.schedules.put_off(due, LATER_MS)
             else:
                 await self._run_tick(due, due.schedule, look.now_ms, now_ms)
         except (RedisAway, Refused):
             raise
         except ToolFailed as exc:
             log.warning("heartbeat put off", reason=str(exc))
-            await self._schedules.put_off(due, LATER_MS)
+            await self.schedules.put_off(due, LATER_MS)
         except Exception:
             log.exception("schedule put off", member=log_id(due.member))
-            await self._schedules.put_off(due, LATER_MS)
+            await self.schedules.put_off(due, LATER_MS)
 
     async def _run_tick(self, due: DueSchedule, schedule: Schedule, now: int, now_ms: int | None) -> None:
-        settings, tick = self._settings, due.tick
+        settings, tick = self.settings, due.tick
         late = now - tick > settings.late_s * 1000
         wait_ms = _spread_ms(due.member, settings.spread_s)
         if late and schedule.misfire != "skip" and not due.put_off and wait_ms > 0:
-            if await self._schedules.put_off(due, wait_ms):
+            if await self.schedules.put_off(due, wait_ms):
                 SCHEDULES_FIRED.labels("put_off").inc()
             return
         if schedule.heartbeat:
@@ -159,7 +153,7 @@ class Ticker:
                 _set_tick_attributes(began, schedule)
                 trace = (current() or fresh()).traceparent
                 message = tick_message(schedule, tick, now_ms=now, late=late, text=text, traceparent=trace)
-            outcome = await self._schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
+            outcome = await self.schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
             if outcome != schedules.FIRED:
                 began.drop()
         counts = _count_outcomes(outcome, chosen.move)
@@ -171,13 +165,13 @@ class Ticker:
     async def _plan_heartbeat(self, due: DueSchedule, schedule: Schedule, now: int) -> tuple[TickPlan, str]:
         """Read HEARTBEAT.md before a model is asked. Without the file the heartbeat ends."""
         content = ""
-        if self._heartbeat_ms and self._read_heartbeat is not None:
-            content = (await self._read_heartbeat(schedule.session)).strip()
+        if self.heartbeat_s and self.read_heartbeat is not None:
+            content = (await self.read_heartbeat(schedule.session)).strip()
         if not content:
             return TickPlan(False, NextTick(to=None)), ""
-        plan = EveryPlan(self._heartbeat_ms, due.tick)
+        plan = EveryPlan(int(self.heartbeat_s * 1000), due.tick)
         text = HEARTBEAT_TEXT.format(quiet=NOTHING_NEEDED, content=content)
-        return plan_tick(plan, "skip", due.tick, now, self._settings), text
+        return plan_tick(plan, "skip", due.tick, now, self.settings), text
 
 
 def _set_tick_attributes(tick_span: Span, schedule: Schedule) -> None:

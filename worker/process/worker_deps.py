@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from shared.log import logger
-from shared.process.fleet_gauges import FleetGauges
 from shared.process.listening import HealthServer
 from shared.process.service import measure_lag
-from shared.process.stats import Announcer
+from shared.process.stats import Announcer, FleetGauges
 from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final
 
@@ -125,39 +126,30 @@ class BackgroundSpending:
                 await self._spending.add(session, tokens, usd)
 
 
+@dataclass(eq=False)
 class ChatBudget:
     """The Allowance of one turn: counts the usage of its chat, and ends the turn when the day's
     budget is used up. Without a budget it only counts, in the background. `price` is the cost of an
     estimate in USD. While Redis is unavailable nothing is counted or refused: a turn must not end
     because of its bookkeeping."""
 
-    def __init__(
-        self,
-        spending: Spending,
-        session: str,
-        settings: BudgetSettings,
-        *,
-        late: BackgroundSpending,
-        price: Callable[[TokenUsage], float],
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._spending = spending
-        self._late = late
-        self._price = price
-        self._session = session
-        self._settings = settings
-        self._limited = bool(settings.tokens_per_day or settings.usd_per_day)
-        self._clock = clock
-        self._totals: Spent | None = None
+    spending: Spending
+    session: str
+    settings: BudgetSettings
+    _: KW_ONLY
+    late: BackgroundSpending
+    price: Callable[[TokenUsage], float]
+    clock: Clock = SYSTEM_CLOCK
+    _totals: Spent | None = field(default=None, init=False)
 
     async def refusal(self) -> str | None:
         """Return why no call may be made today, or None. Reads totals if no call returned them."""
-        if not self._limited:
+        if not (self.settings.tokens_per_day or self.settings.usd_per_day):
             return None
-        if self._totals is None or self._totals.day != self._clock.now_ms() // _DAY_MS:
+        if self._totals is None or self._totals.day != self.clock.now_ms() // _DAY_MS:
             self._totals = None
             with contextlib.suppress(RedisAway, Refused):
-                self._totals = await self._spending.read(self._session)
+                self._totals = await self.spending.read(self.session)
         for budget, share in self._shares(self._totals).items() if self._totals else ():
             if share >= 1:
                 BUDGETS_REACHED.labels(budget).inc()
@@ -166,13 +158,13 @@ class ChatBudget:
 
     async def count(self, usage: TokenUsage) -> str | None:
         """Count a call. Return a note for the person, once a day, at `warn_at` of a budget."""
-        settings, tokens = self._settings, usage.prompt_tokens + usage.completion_tokens
-        if not self._limited:
-            self._late.add(self._session, tokens, usage.cost_usd)
+        settings, tokens = self.settings, usage.prompt_tokens + usage.completion_tokens
+        if not (self.settings.tokens_per_day or self.settings.usd_per_day):
+            self.late.add(self.session, tokens, usage.cost_usd)
             return None
         with contextlib.suppress(RedisAway, Refused):
-            self._totals = await self._spending.add(
-                self._session,
+            self._totals = await self.spending.add(
+                self.session,
                 tokens,
                 usage.cost_usd,
                 warn_tokens=round(settings.tokens_per_day * settings.warn_at),
@@ -188,16 +180,15 @@ class ChatBudget:
     def count_later(self, usage: TokenUsage) -> None:
         """Count a call that was cut short, in the background. The next call brings a due warning."""
         tokens = usage.prompt_tokens + usage.completion_tokens
-        self._late.add(self._session, tokens, self._price(usage))
+        self.late.add(self.session, tokens, self.price(usage))
 
     def _shares(self, spent: Spent) -> dict[str, float]:
-        """Return the used share of each budget that is set."""
-        tokens, usd = self._settings.tokens_per_day, self._settings.usd_per_day
+        tokens, usd = self.settings.tokens_per_day, self.settings.usd_per_day
         used = {"tokens": (spent.tokens, tokens), "usd": (spent.usd, usd)}
         return {budget: part / whole for budget, (part, whole) in used.items() if whole}
 
     def _describe_limit(self, budget: str) -> str:
         if budget == "tokens":
-            return f"{self._settings.tokens_per_day:,} tokens"
-        usd = self._settings.usd_per_day
+            return f"{self.settings.tokens_per_day:,} tokens"
+        usd = self.settings.usd_per_day
         return f"${usd:,.2f}" if usd >= 0.01 else f"${usd:g}"
