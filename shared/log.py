@@ -168,7 +168,6 @@ class _Line(logging.Formatter):
 
 class _Lines:
     """Writer of our lines to a handler's stream, under the handler's lock so that lines never mix.
-
     A line that cannot be written is dropped: no process may end because of its log."""
 
     def __init__(self, handler: logging.StreamHandler[TextIO], name: str) -> None:

@@ -22,7 +22,7 @@ from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.memory import MemoryStore
 from shared.store.subagents.subagents import Subagents
 from worker.guards.workspace import Workspaces
-from worker.jobs.retry_later import wait_after
+from worker.jobs.memory import wait_after
 
 AGAIN_MS: Final = 10 * 60_000
 BATCH: Final = 100

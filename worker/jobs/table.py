@@ -12,8 +12,7 @@ from arq.worker import Function
 from shared.errors import TryLater
 from shared.tracing import span
 from shared.tracing.spans import JOB
-from worker.jobs.memory import archive, consolidate, idle, rework
-from worker.jobs.retry_later import JOB_S, PATIENT_TRIES
+from worker.jobs.memory import JOB_S, PATIENT_TRIES, archive, consolidate, idle, rework
 from worker.jobs.sweep import expire_media, forget_media, sweep, sweep_ephemeral_sessions
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES

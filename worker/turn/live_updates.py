@@ -44,10 +44,8 @@ class LiveUpdates:
         self._suspended = suspended
         self._reply_sent = reply_sent
         self._clock = clock
-        self._seq = 0
-        self._sent = 0
-        self._full_at = 0.0
-        self._quiet_until = 0.0
+        self._seq = self._sent = 0
+        self._full_at = self._quiet_until = 0.0
         self._made_at: float | None = clock.monotonic()
         self._dirty: asyncio.Event | None = None
         self._open = False

@@ -29,8 +29,17 @@ from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from tests.worker.arq.test_lease_worker import working
 from worker.arq.lease_worker import LeaseWorker
-from worker.jobs.memory import archive, consolidate, idle, rework
-from worker.jobs.retry_later import CRASHES_BEFORE_SKIP, PATIENT_TRIES, SOON_S, wait_after, with_retries
+from worker.jobs.memory import (
+    CRASHES_BEFORE_SKIP,
+    PATIENT_TRIES,
+    SOON_S,
+    archive,
+    consolidate,
+    idle,
+    rework,
+    wait_after,
+    with_retries,
+)
 from worker.jobs.sweep import AGAIN_MS, MemorySweep, sweep
 from worker.jobs.table import CRON, FUNCTIONS
 from worker.lease.lease import Lease
