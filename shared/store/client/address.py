@@ -6,11 +6,8 @@ import ssl
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-VERIFY: Final = {
-    "none": ssl.CERT_NONE,
-    "optional": ssl.CERT_OPTIONAL,
-    "required": ssl.CERT_REQUIRED,
-}
+_CHECKS: Final = ("none", "optional", "required")
+VERIFY: Final = {name: ssl.VerifyMode[f"CERT_{name.upper()}"] for name in _CHECKS}
 
 
 class Tls(NamedTuple):

@@ -118,15 +118,12 @@ async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
     for name in known:
         waits = keys.outwaits(name.decode())
         commands += ("ZCARD", waits), ("ZRANGE", waits, 0, 0, "WITHSCORES")
-    answers = pairs(await client.pipeline(commands))
-    return [
-        OutboxReading(name.decode(), waiting, _age_s(server_ms(time), oldest))
-        for name, (waiting, oldest) in zip(known, answers, strict=True)
-    ]
-
-
-def _age_s(now_ms: int, oldest: list[bytes]) -> float:
-    return max(0.0, (now_ms - float(oldest[1])) / 1000) if oldest else 0.0
+    answers, now_ms = pairs(await client.pipeline(commands)), server_ms(time)
+    rows = []
+    for name, (waiting, oldest) in zip(known, answers, strict=True):
+        age_s = max(0.0, (now_ms - float(oldest[1])) / 1000) if oldest else 0.0
+        rows.append(OutboxReading(name.decode(), waiting, age_s))
+    return rows
 
 
 class RateKey(msgspec.Struct, frozen=True):

@@ -105,13 +105,14 @@ class Schedules:
         one. With `once`, a schedule that is over is not created again. Raises TooManySchedules,
         ScheduleOver, LeaseLost, and Refused when the store is full."""
         session, settings = schedule.session, self._settings
+        fence = claim.fence if claim else ("", "")
         record = encode(schedule), first_ms, settings.per_chat, settings.in_all
         known = f"{schedule.chat_id}/cron-{schedule.id}" if once else ""
         seen = keys.seen(schedule.channel), self._limits.seen_days, known
         code, *rest = await self._client.run(
             "schedules/add",
             [keys.SCHEDULES, keys.schedules(session), keys.leases(TURNS)],
-            [schedule.id, session, *_fence(claim), *record, *seen],
+            [schedule.id, session, *fence, *record, *seen],
         )
         match code:
             case -1:
@@ -132,7 +133,7 @@ class Schedules:
         # Fields with a colon describe schedules; they must not be removed alone.
         if ":" in id:
             return False
-        args = id, session, *_fence(claim)
+        args = id, session, *(claim.fence if claim else ("", ""))
         done = await self._client.run("schedules/remove", [keys.leases(TURNS)], args)
         if done == -1:
             raise LeaseLost("the turn that wanted to remove a schedule is not ours any more")
@@ -234,7 +235,3 @@ def rebound(schedules: Iterable[Schedule], session: str) -> Sequence[Schedule]:
     channel, chat = split_session(session)
     chat_of = {"channel": channel, "chat_id": chat, "thread": None}
     return [msgspec.structs.replace(one, **chat_of) for one in schedules]
-
-
-def _fence(claim: Claim | None) -> tuple[str, str]:
-    return claim.fence if claim else ("", "")

@@ -187,7 +187,10 @@ class Inbox:
         log = keys.outbox(session), keys.live(session), keys.chats(channel, principal)
         id = f"{message.chat_id}/{message.id}", keys.seen(channel), limits.seen_days
         caps = limits.cap, limits.sessions_cap, limits.keep_ms(session), limits.log_ms
-        line = encode(show) if show is not None else b"", message.chat_id, _title(message.content)
+        title = " ".join(message.content.split())
+        if len(title) > TITLE_LIMIT:
+            title = title[: TITLE_LIMIT - 1].rstrip() + "…"
+        line = encode(show) if show is not None else b"", message.chat_id, title
         writer = "" if internal else "bot" if message.metadata.get("bot") == "1" else "person"
         bots = limits.bot_turns, limits.bot_window_ms, writer, _echo(message.content)
         policy = "" if internal else limits.busy_by_channel.get(channel, limits.busy)
@@ -277,8 +280,3 @@ def _log_notice(message: InboundMessage, text: str, in_reply_to: tuple[str, ...]
         at=message.timestamp,
         traceparent=message.traceparent,
     )
-
-
-def _title(content: str) -> str:
-    line = " ".join(content.split())
-    return line if len(line) <= TITLE_LIMIT else line[: TITLE_LIMIT - 1].rstrip() + "…"
