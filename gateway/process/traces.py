@@ -11,8 +11,9 @@ from shared.ids import log_id
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.store.turns.inbox import Accepted
-from shared.tracing import NO_SPAN, Span, continued, current, fresh, is_on, parse, span
+from shared.tracing import Span, continued, current, fresh, is_on, span
 from shared.tracing.spans import DELIVER, RECEIVE
+from shared.tracing.tracer import NO_SPAN, parse
 
 
 @contextlib.contextmanager

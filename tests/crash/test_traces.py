@@ -17,7 +17,8 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox
-from shared.tracing import fresh, parse
+from shared.tracing import fresh
+from shared.tracing.tracer import parse
 from tests.gateway.harness import Client, Frame, answers, free_port
 from tests.gateway.harness import client as connected
 from tests.helpers.build import message

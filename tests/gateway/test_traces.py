@@ -23,7 +23,8 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox, InboxLimits
-from shared.tracing import NO_SPAN, fresh, parse
+from shared.tracing import fresh
+from shared.tracing.tracer import NO_SPAN, parse
 from tests.gateway.channels.api.asking import HELLO, post, waiting_message
 from tests.gateway.delivery_stage import run_delivery as to_platform
 from tests.gateway.harness import client as connected

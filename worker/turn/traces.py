@@ -6,8 +6,9 @@ from typing import Final
 
 from shared.ids import log_id, split_session
 from shared.store.turns.queue import Claim
-from shared.tracing import Span, active, current_traceparent, span
+from shared.tracing import Span, current_traceparent, span
 from shared.tracing.spans import INVOKE_AGENT, SUBAGENT, TURN
+from shared.tracing.tracer import active
 from worker.agent.turn import AgentResult
 from worker.turn.conversation import Conversation
 

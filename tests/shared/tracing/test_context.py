@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from shared.messages.codec import encode, traceparent_of
 from shared.messages.subagent import SubagentTask
-from shared.tracing import TraceContext, fresh, parse
-from shared.tracing.tracer import chosen
+from shared.tracing import fresh
+from shared.tracing.tracer import TraceContext, chosen, parse
 from tests.helpers.build import message
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

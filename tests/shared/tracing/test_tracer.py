@@ -7,19 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import BadInput, LeaseLost, ModelError, Refused, TryLater, TurnParked, TurnReleased, TurnStopped
-from shared.tracing import (
-    NO_SPAN,
-    TraceContext,
-    active,
-    continued,
-    current,
-    current_traceparent,
-    fresh,
-    is_on,
-    parse,
-    span,
-)
+from shared.tracing import continued, current, current_traceparent, fresh, is_on, span
 from shared.tracing.spans import CHAT, EXECUTE_TOOL, FIRST, RECEIVE, TURN
+from shared.tracing.tracer import NO_SPAN, TraceContext, active, parse
 from tests.helpers.recorded import recording
 
 SECRET = "canary-of-an-error"

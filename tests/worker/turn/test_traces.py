@@ -34,8 +34,9 @@ from shared.store.turns.approvals import question_line
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
-from shared.tracing import TraceContext, continued, current_traceparent, fresh, parse, span
+from shared.tracing import continued, current_traceparent, fresh, span
 from shared.tracing.spans import EXECUTE_TOOL
+from shared.tracing.tracer import TraceContext, parse
 from tests.helpers.build import message
 from tests.helpers.children import Parent, reports
 from tests.helpers.recorded import Kept, recording
