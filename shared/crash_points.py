@@ -20,14 +20,11 @@ _armed = ""
 
 def crash_point(name: str) -> None:
     """Kill this process if a test armed the point."""
-    if _file is not None:
-        _visit(_file, name)
-
-
-def _visit(file: Path, name: str) -> None:
     global _armed
+    if _file is None:
+        return
     try:
-        armed = file.read_text()
+        armed = _file.read_text()
     except FileNotFoundError:
         return
     if armed != _armed:  # visits count from the moment of arming
@@ -36,5 +33,5 @@ def _visit(file: Path, name: str) -> None:
     _visits[name] += 1
     wanted, _, visit = armed.partition(" ")
     if name == wanted and _visits[name] == int(visit or 1):
-        file.unlink()
+        _file.unlink()
         os.kill(os.getpid(), signal.SIGKILL)

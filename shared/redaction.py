@@ -55,13 +55,5 @@ def _keep_label(found: re.Match[str]) -> str:
 
 
 REDACTOR: Final = Redactor()
-
-
-def redact(secret: str) -> None:
-    """Never show `secret` in this process's log again."""
-    REDACTOR.add(secret)
-
-
-def redacted(text: str) -> str:
-    """Return `text` with every registered secret, and everything that looks like one, masked."""
-    return REDACTOR(text)
+redact: Final = REDACTOR.add  # never show this secret in this process's log again
+redacted: Final = REDACTOR  # the text with secrets masked

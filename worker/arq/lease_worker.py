@@ -31,10 +31,6 @@ from worker.process.loop_group import LoopGroup
 HEART_BEAT_S: Final = 0.5
 TICK_KEPT_S: Final = 60.0
 
-_NO_CLIENT_INFO: Final[dict[str, Any]] = {"lib_name": None, "lib_version": None}
-"""A connection does not introduce itself as redis-py: two commands fewer after each reconnect, and
-no right to use them is needed."""
-
 log = logger("worker")
 
 
@@ -183,15 +179,17 @@ class LeaseWorker(arq_worker.Worker):
 
 
 def _make_pool(url: str) -> BlockingConnectionPool:
-    # Check that the certificate is for this host: redis-py would accept any one of the same
-    # authority.
-    tls: dict[str, Any] = {"ssl_check_hostname": True} if url.startswith("rediss://") else {}
+    # A connection does not introduce itself as redis-py: two commands fewer after each reconnect,
+    # and no right to use them is needed.
+    more: dict[str, Any] = {"lib_name": None, "lib_version": None}
+    if url.startswith("rediss://"):
+        # The certificate must be for this host: redis-py would accept any one of its authority.
+        more["ssl_check_hostname"] = True
     return BlockingConnectionPool.from_url(
         url,
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=SOCKET_TIMEOUT_S,
         max_connections=8,
         timeout=None,
-        **_NO_CLIENT_INFO,
-        **tls,
+        **more,
     )

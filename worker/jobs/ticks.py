@@ -19,7 +19,7 @@ from shared.settings import CronSettings
 from shared.store.schedules import schedules
 from shared.store.schedules.schedules import DueSchedule, DueSchedules, NextTick, Schedules
 from shared.store.schedules.times import next_tick, ticks_between
-from shared.tracing import Span, current, fresh, span
+from shared.tracing import current, fresh, span
 from shared.tracing.spans import TICK
 from worker.turn.schedules import NOTHING_NEEDED
 
@@ -150,7 +150,11 @@ class Ticker:
         with span(TICK) as began:  # a trace of its own: the schedule may have been added long ago
             message: InboundMessage | None = None
             if chosen.run:
-                _set_tick_attributes(began, schedule)
+                if began.on:
+                    began.set("shoal.channel", schedule.channel)
+                    began.set("shoal.session", log_id(schedule.session))
+                    began.set("shoal.schedule", schedule.id)
+                    began.link(schedule.traceparent)
                 trace = (current() or fresh()).traceparent
                 message = tick_message(schedule, tick, now_ms=now, late=late, text=text, traceparent=trace)
             outcome = await self.schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
@@ -172,14 +176,6 @@ class Ticker:
         plan = EveryPlan(int(self.heartbeat_s * 1000), due.tick)
         text = HEARTBEAT_TEXT.format(quiet=NOTHING_NEEDED, content=content)
         return plan_tick(plan, "skip", due.tick, now, self.settings), text
-
-
-def _set_tick_attributes(tick_span: Span, schedule: Schedule) -> None:
-    if tick_span.on:
-        tick_span.set("shoal.channel", schedule.channel)
-        tick_span.set("shoal.session", log_id(schedule.session))
-        tick_span.set("shoal.schedule", schedule.id)
-        tick_span.link(schedule.traceparent)
 
 
 def _count_outcomes(outcome: int, move: NextTick) -> dict[str, int]:

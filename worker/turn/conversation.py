@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -144,12 +144,10 @@ def _decode_history(history: Sequence[bytes]) -> list[TranscriptEntry]:
     try:
         return decode_transcript.every(history)
     except BadRecord:
-        return list(_decode_singly(history))
-
-
-def _decode_singly(history: Sequence[bytes]) -> Iterator[TranscriptEntry]:
-    for entry in history:
-        try:
-            yield decode_transcript(entry)
-        except BadRecord as exc:
-            log.warning("history entry skipped", code=exc.code)
+        entries: list[TranscriptEntry] = []
+        for record in history:
+            try:
+                entries.append(decode_transcript(record))
+            except BadRecord as exc:
+                log.warning("history entry skipped", code=exc.code)
+        return entries
