@@ -216,7 +216,12 @@ class TurnAttempt(Attempt):
         )
         crash_point("after_commit")
         if committed.first and conversation is not None:
-            _observe_answers(conversation, state, rules.clock.now_ms())
+            # The wait for each message, joined ones included, unless no person waits for it: from
+            # the clock of the gateway that accepted it to ours, as exact as both are, never below 0.
+            now_ms, answer_seconds = rules.clock.now_ms(), metrics.ANSWER_SECONDS.labels(state)
+            for message in conversation.messages:
+                if not is_background(message):
+                    answer_seconds.observe(max(0, now_ms - message.timestamp) / 1000)
         if committed.dropped:
             metrics.HISTORY_DROPPED.inc(committed.dropped)
             log.warning("history dropped", entries=committed.dropped)
@@ -229,12 +234,3 @@ class TurnAttempt(Attempt):
 
     def _assistant_entry(self, content: str) -> AssistantEntry:
         return AssistantEntry(content=content, turn=self.work.n, at=self.rules.clock.now_ms())
-
-
-def _observe_answers(conversation: Conversation, state: TurnState, now_ms: int) -> None:
-    """Measure how long people waited for each message that the turn ended, joined ones included.
-    The time runs from the clock of the gateway that accepted the message to this worker's clock, so
-    it is as exact as both are; never below 0. Messages that no person waits for are left out."""
-    for message in conversation.messages:
-        if not is_background(message):
-            metrics.ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)

@@ -20,15 +20,13 @@ MAX_TRIES: Final = 2 * PATIENT_TRIES
 
 SWEEP_S: Final = 50.0
 
-Job = Callable[[dict[str, Any], str], Awaitable[None]]
-
 
 async def probe(ctx: dict[str, Any], text: str = "") -> str:
     """Return `text`: `shoal doctor --probe` uses this to see whether workers run jobs."""
     return text
 
 
-def _make_job(work: Job) -> Function:
+def _make_job(work: Callable[[dict[str, Any], str], Awaitable[None]]) -> Function:
     """Return arq's form of a job. TryLater is another try; no result is kept: an id can return."""
 
     @functools.wraps(work)

@@ -121,13 +121,8 @@ class WorkerDeps:
 
     def context(self) -> dict[str, Any]:
         """Return the context of arq's jobs, which LeaseWorker uses as well."""
-        drain_s = self._settings.worker.drain_s
-        return {
-            "deps": self,
-            "client": self.client,
-            "redis_url": self.redis_url,
-            "drain_s": drain_s,
-        }
+        parts = {"deps": self, "client": self.client, "redis_url": self.redis_url}
+        return parts | {"drain_s": self._settings.worker.drain_s}
 
     def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
         """Make one lease loop for each queue that this worker serves."""

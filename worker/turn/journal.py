@@ -44,6 +44,7 @@ class LeaseJournal:
     def __init__(self, lease: Lease, ledgers: Turns | Subagents, entries: Sequence[LedgerEntry]) -> None:
         self.entries = list(entries)
         self.lease: Final = lease
+        self.confirm: Final = lease.confirm
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
         self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None
@@ -81,10 +82,6 @@ class LeaseJournal:
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Fail: only a turn can wait for a person."""
         raise AssertionError(f"{question.tool!r} needs a yes, and nobody can be asked here")
-
-    async def confirm(self) -> None:
-        """Renew the lease before an effect that cannot be undone."""
-        await self.lease.confirm()
 
 
 class TurnJournal(LeaseJournal):
