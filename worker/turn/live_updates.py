@@ -24,8 +24,7 @@ class LiveUpdates:
     """The TurnProgress of one attempt at a turn. Text is bundled for 40 ms; the next full text
     repairs a lost bundle. `visible` is the text of the running reply so far. Nothing is sent while
     `suspended()` is true, because another worker may own the turn. Text is left out once
-    `reply_sent()` is true: the message tool has answered, and the text at the end will not be
-    sent."""
+    `reply_sent()` is true: the message tool has answered, the text at the end is not sent."""
 
     def __init__(
         self,
