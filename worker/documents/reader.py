@@ -87,7 +87,7 @@ async def run_parser(
     limits = (str(cpu_s), str(memory_bytes))
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-B", "-m", "worker.documents.child", kind, *limits, url),
+        *(sys.executable, "-E", "-s", "-B", "-m", "worker.documents.child", kind, *limits, url),
         stdin=pipe,
         stdout=pipe,
         stderr=nothing,
