@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import Any, Final
+from typing import Any
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
 from console.output import as_json, examples, limit, print_json, print_table, utc
 from console.redis_call import redis_command
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
-from shared.store.access.audit import CONSOLE, LINES, Audit, AuditLine
+from shared.store.access.audit import CONSOLE, LINES, Audit
 from shared.store.access.pairing import PairedPerson, Pairings, let_in_line
 from shared.store.client.redis_client import RedisClient
 from shared.terminal_text import clean_line, duration
-
-PATIENCE_S: Final = 5.0
 
 
 @click.group()
@@ -54,8 +52,7 @@ async def list_(client: RedisClient, as_json: bool) -> None:
 async def approve(client: RedisClient, code: str, as_json: bool) -> None:
     """Approve the person who got this code. Their chat gets a notice."""
     line, request = let_in_line(SYSTEM_CLOCK.now_ms()), secrets.token_hex(16)
-    pairings = Pairings(client)
-    person = await pairings.approve(code, line, by=CONSOLE, request=request, retry_for_s=PATIENCE_S)
+    person = await Pairings(client).approve(code, line, by=CONSOLE, request=request, retry_for_s=5)
     if as_json:
         print_json(_facts(person))
     else:
@@ -112,16 +109,12 @@ def _facts(one: PairedPerson) -> dict[str, Any]:
 async def audit(client: RedisClient, limit: int, kind: str, as_json: bool) -> None:
     """Show the audit record: refusals, pairing, approvals, commands run. The newest is last."""
     newest = await Audit(client).newest(LINES if kind else limit)
-    lines = [line for line in newest if kind in ("", line.kind)][:limit]
-    facts = [_audit_facts(line) for line in reversed(lines)]
+    facts: list[dict[str, Any]] = []
+    for line in reversed([one for one in newest if kind in ("", one.kind)][:limit]):
+        facts.append({"at": utc(line.at_ms)} | asdict(line) | {"turn": line.turn or None})
+        del facts[-1]["at_ms"]
     if as_json:
         print_json({"lines": facts})
     else:
         rows = [{name: value or "" for name, value in one.items() if name != "id"} for one in facts]
         print_table(rows, "Nothing is in the record.")
-
-
-def _audit_facts(line: AuditLine) -> dict[str, Any]:
-    facts = {"at": utc(line.at_ms)} | msgspec.structs.asdict(line) | {"turn": line.turn or None}
-    del facts["at_ms"]
-    return facts

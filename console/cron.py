@@ -37,10 +37,16 @@ def cron() -> None:
 async def list_(client: RedisClient, chat: str, limit: int, as_json: bool) -> None:
     """List schedules, the next one first."""
     found = sorted(await _standing(client, chat), key=lambda one: one.next_ms)
+    rows = [_facts(one) for one in found[:limit]]
     if as_json:
-        print_json({"schedules": [_facts(one) for one in found[:limit]], "total": len(found)})
+        print_json({"schedules": rows, "total": len(found)})
         return
-    print_table([_row(one) for one in found[:limit]], "Nothing is planned.")
+    for facts in rows:
+        facts["missed"] = facts["missed"] or ""
+        facts["next"] = "paused" if facts["paused"] else facts["next"]
+    titles = ("id", "session", "in logs", "plan", "next", "runs", "missed")
+    table = [{title: facts[title.replace(" ", "_")] for title in titles} for facts in rows]
+    print_table(table, "Nothing is planned.")
     if len(found) > limit:
         click.echo(f"\n{len(found):,} in all; a higher --limit shows others")
 
@@ -65,14 +71,12 @@ async def show(client: RedisClient, id: str, chat: str, with_text: bool, as_json
 @as_json
 def remove(id: str, chat: str, yes: bool, as_json: bool) -> None:
     """Remove a schedule. Its chat gets no notice."""
-    from shared.messages.schedule import describe_plan
     from shared.store.schedules.schedules import Schedules
 
-    one = with_redis(lambda client: _found(client, id, chat))
-    session = one.schedule.session
+    facts = _facts(with_redis(lambda client: _found(client, id, chat)))
+    session = facts["session"]
     if not yes:
-        plan = describe_plan(one.schedule)
-        click.confirm(f"Remove {id!r} of {session!r} ({plan})?", abort=True, err=True)
+        click.confirm(f"Remove {id!r} of {session!r} ({facts['plan']})?", abort=True, err=True)
     done = with_redis(lambda client: Schedules(client).remove(session, id))
     if as_json:
         print_json({"id": id, "session": session, "removed": done})
@@ -119,17 +123,4 @@ def _facts(one: ScheduleStatus) -> dict[str, Any]:
         "runs": one.runs,
         "missed": one.missed,
         "last_ms": one.last_ms,
-    }
-
-
-def _row(one: ScheduleStatus) -> dict[str, object]:
-    facts = _facts(one)
-    return {
-        "id": facts["id"],
-        "session": facts["session"],
-        "in logs": facts["in_logs"],
-        "plan": facts["plan"],
-        "next": "paused" if one.paused else facts["next"],
-        "runs": one.runs,
-        "missed": one.missed or "",
     }

@@ -16,8 +16,7 @@ WARNING: Final = "yellow"
 WRONG: Final = "bold red"
 GAP: Final = 2
 LABEL: Final = 9
-LONG: Final = 16
-"""Cells of up to this length are never cut: ids, references, numbers."""
+LONG: Final = 16  # cells of up to this length are never cut: ids, references, numbers
 
 
 class Column(NamedTuple):
@@ -78,11 +77,10 @@ def grid(
         if all_columns or len(shown) == 1 or over <= 0:
             break
         shown.remove(min(shown, key=lambda at: (columns[at].keep, -at)))
-    lines = []
-    for row in cells:
-        fitted = [_fit(row[at], columns[at], widths[at]) for at in shown]
-        lines.append(Text(" " * GAP).join(fitted))
-        lines[-1].rstrip()
+    gap = Text(" " * GAP)
+    lines = [gap.join(_fit(row[at], columns[at], widths[at]) for at in shown) for row in cells]
+    for line in lines:
+        line.rstrip()
     return lines
 
 

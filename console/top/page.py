@@ -15,8 +15,7 @@ from console.top.problems import problems
 from console.top.view import SORTS, Block, blocks, render_problems, summary
 from shared.terminal_text import duration
 
-ENOUGH: Final = 7
-"""Lines that a table gets before blocks without news are shown."""
+ENOUGH: Final = 7  # lines that a table gets before blocks without news are shown
 
 
 class ViewMode(msgspec.Struct, frozen=True):
@@ -35,8 +34,7 @@ class ViewMode(msgspec.Struct, frozen=True):
             case "s":
                 names = list(SORTS)
                 return msgspec.structs.replace(self, sort=names[(names.index(self.sort) + 1) % len(names)])
-            case _:
-                return self
+        return self
 
 
 def page(look: Observation, mode: ViewMode, width: int, height: int) -> list[Text]:

@@ -13,8 +13,7 @@ from shared.store.sessions.session import Sessions, SessionState
 from shared.store.turns.approvals import REFUSALS, ApprovalOutcome
 from shared.store.turns.inbox import SHARED_SCOPE
 
-ADMIN: Final = "admin"
-"""Metadata key: "1" for one of `admins` in a direct chat. Only the inlet sets it."""
+ADMIN: Final = "admin"  # metadata: "1" for one of `admins` in a direct chat; only the inlet sets it
 
 
 async def answer_new(context: CommandContext) -> CommandAnswer:
@@ -49,9 +48,8 @@ async def answer_forget(sessions: Sessions, schedules: Schedules, context: Comma
         )
     has = await sessions.memory_size(state.scope)
     planned = len(await schedules.of_session(context.message.session))
-    entries, whose = counted(state.entries, "entry", "entries"), "of this chat"
-    if state.scope.startswith("user:"):
-        whose = "of you, in **all your chats**"
+    entries = counted(state.entries, "entry", "entries")
+    whose = "of you, in **all your chats**" if state.scope.startswith("user:") else "of this chat"
     lines = [
         f"I have forgotten what I remember {whose}. Deleted:",
         "",
@@ -92,13 +90,10 @@ async def answer_pair(context: CommandContext) -> str:
         return "Only who is named in `admins` of this channel can let people in."
     if not context.argument:
         return "Which code? `/pair CODE`"
+    line, request = let_in_line(SYSTEM_CLOCK.now_ms()), f"{message.session}/{message.id}"
     try:
         person = await Pairings(context.client).approve(
-            context.argument,
-            let_in_line(SYSTEM_CLOCK.now_ms()),
-            by=actor,
-            request=f"{message.session}/{message.id}",
-            channel=message.channel,
+            context.argument, line, by=actor, request=request, channel=message.channel
         )
     except PairingFailed as exc:
         return f"Nobody was let in: {exc.message}."

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from typing import Any, Final
 
-from gateway.platform.protocol import Button, Piece, Post, PostTarget
+from gateway.platform.protocol import Piece, Post, PostTarget
 from gateway.text.characters import utf16
 from gateway.text.layout import Dress, quoted_lines
 from gateway.text.leaves import Link
@@ -109,21 +108,13 @@ def nonce(key: str) -> str:
 
 
 def _message_form(post: Post) -> dict[str, Any]:
-    form: dict[str, Any] = {"content": post.text, "allowed_mentions": {"parse": []}, "flags": _NO_EMBEDS}
-    if post.buttons:
-        form["components"] = _button_rows(post.buttons)
-    return form
-
-
-def _button_rows(buttons: Sequence[Button]) -> list[dict[str, Any]]:
     made = []
-    for number, button in enumerate(buttons):
-        custom_id = f"{number}:{button.says}"
-        if len(custom_id) > CUSTOM_ID_CHARS:
-            # Too long: the press is resolved by the button's label instead (`parse.py`).
-            custom_id = f"{number}:"
-        label = button.label
+    for number, button in enumerate(post.buttons):
+        # Too long: the press is resolved by the button's label instead (`parse.py`).
+        too_long = len(f"{number}:{button.says}") > CUSTOM_ID_CHARS
+        custom_id, label = f"{number}:{'' if too_long else button.says}", button.label
         label = label if len(label) <= LABEL_CHARS else label[: LABEL_CHARS - 1] + "…"
         made.append({"type": _BUTTON, "style": _GREY, "label": label, "custom_id": custom_id})
     rows = [made[at : at + _IN_ROW] for at in range(0, len(made), _IN_ROW)]
-    return [{"type": _ROW, "components": row} for row in rows]
+    buttons = {"components": [{"type": _ROW, "components": row} for row in rows]} if rows else {}
+    return {"content": post.text, "allowed_mentions": {"parse": []}, "flags": _NO_EMBEDS, **buttons}

@@ -23,21 +23,18 @@ IDS: Final = IdForm(
 )
 
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
-_SERVER: Final = re.compile(r"[!-:<-~]{1,200}")
 
 
 class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`user` and `password` open the mailbox at `imap_host`, and send by `smtp_host`, unless
     `smtp_user` and `smtp_password` are set; with `smtp_login = false` sending needs no login.
-    `address` is the address that people write to, if `user` is not an address. `tls`: encrypted
-    from the start; `starttls`: upgraded by a command; `off`: only on this machine. `ca_file`:
-    trusted certificates.
+    `address` is the address that people write to, if `user` is not one. `tls`: encrypted from the
+    start; `starttls`: upgraded by a command; `off`: only on this machine. `ca_file`: trusted
+    certificates.
 
     Any From can be forged. It is trusted if the header `Authentication-Results` written by the mail
-    server that calls itself `authserv_id` confirms it; or always, with `believe_from`.
-
-    `pairing` is off: a reply to a stranger may go to a person who never wrote. Mails of strangers
-    stay unread.
+    server that calls itself `authserv_id` confirms it; or always, with `believe_from`. `pairing` is
+    off: a reply to a stranger may go to a person who never wrote. Mails of strangers stay unread.
 
     `folder` is watched with IDLE, restarted every `idle_s`; a server without IDLE is polled every
     `poll_s`. Of a mail larger than `mail_mb` only the beginning is read. `per_s` and `burst` are
@@ -93,10 +90,9 @@ def _find_problems(key: str, settings: EmailSettings) -> Iterator[str]:
     if not ADDRESS.fullmatch(settings.me):
         where = "address" if settings.address else "user"
         yield f"{key}.{where} is {settings.me!r}, which is no mail address; write one into {key}.address"
-    for protocol, host, tls in (
-        ("imap", settings.imap_host, settings.imap_tls),
-        ("smtp", settings.smtp_host, settings.smtp_tls),
-    ):
+    imap = "imap", settings.imap_host, settings.imap_tls
+    smtp = "smtp", settings.smtp_host, settings.smtp_tls
+    for protocol, host, tls in (imap, smtp):
         if not _HOST.fullmatch(host):
             yield f"{key}.{protocol}_host is {host!r}; write the name of the server, such as {protocol}.example.org"
         elif tls == "off" and host not in LOOPBACK:
@@ -105,23 +101,6 @@ def _find_problems(key: str, settings: EmailSettings) -> Iterator[str]:
         yield f'{key}.imap_port 993 is encrypted from the start; with {key}.imap_tls = "starttls" it is usually 143'
     if settings.smtp_tls == "starttls" and settings.smtp_port == 465:
         yield f'{key}.smtp_port 465 is encrypted from the start; with {key}.smtp_tls = "starttls" it is usually 587'
-    yield from _find_login_problems(key, settings)
-    for name in ID_LISTS:
-        for one in getattr(settings, name):
-            if one.startswith("*@"):  # an address by its form, and nobody's
-                yield f"{key}.{name} has {one!r}; there are no patterns: write each address, or let people in by codes"
-    if settings.ca_file is not None and not os.access(settings.ca_file, os.R_OK):
-        yield f"{key}.ca_file {str(settings.ca_file)!r} cannot be read; mount it, or name another"
-    if settings.authserv_id and not _SERVER.fullmatch(settings.authserv_id):
-        yield f"{key}.authserv_id is {settings.authserv_id!r}; write the first word of Authentication-Results"
-    if not settings.authserv_id and not settings.believe_from:
-        yield (
-            f"{key}.authserv_id is missing: the name of your mail server in the header Authentication-Results, by "
-            f"which a forged From is found out; or write {key}.believe_from = true if nobody can forge one there"
-        )
-
-
-def _find_login_problems(key: str, settings: EmailSettings) -> Iterator[str]:
     if settings.smtp_password is not None and not settings.smtp_user:
         yield f"{key}.smtp_user is missing; {key}.smtp_password is of whom?"
     if settings.smtp_user and settings.smtp_password is None:
@@ -130,3 +109,16 @@ def _find_login_problems(key: str, settings: EmailSettings) -> Iterator[str]:
         yield f"{key}.smtp_user is set, and {key}.smtp_login = false; leave one of them out"
     if settings.run not in (None, "exclusive"):
         yield f"{key}.run is {settings.run!r}; one gateway at a time watches a mailbox: leave it out"
+    for name in ID_LISTS:
+        for one in getattr(settings, name):
+            if one.startswith("*@"):  # an address by its form, and nobody's
+                yield f"{key}.{name} has {one!r}; there are no patterns: write each address, or let people in by codes"
+    if settings.ca_file is not None and not os.access(settings.ca_file, os.R_OK):
+        yield f"{key}.ca_file {str(settings.ca_file)!r} cannot be read; mount it, or name another"
+    if settings.authserv_id and not re.fullmatch(r"[!-:<-~]{1,200}", settings.authserv_id):
+        yield f"{key}.authserv_id is {settings.authserv_id!r}; write the first word of Authentication-Results"
+    if not settings.authserv_id and not settings.believe_from:
+        yield (
+            f"{key}.authserv_id is missing: the name of your mail server in the header Authentication-Results, by "
+            f"which a forged From is found out; or write {key}.believe_from = true if nobody can forge one there"
+        )

@@ -1,9 +1,6 @@
 """Frames of a long connection: one Protocol Buffers message (`pbbp2.Frame` of the vendor's
-libraries), and payloads that span several frames. Pure.
-
-The message type is declared here: importing lark-oapi for its class costs 168 MB and seconds of
-start.
-"""
+libraries), and payloads that span several frames. Pure. The message type is declared here:
+importing lark-oapi for its class costs 168 MB and seconds of start."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from msgspec import Struct
+from msgspec.structs import asdict
 
 CONTROL: Final = 0
 DATA: Final = 1
@@ -52,19 +50,17 @@ def read_frame(data: bytes) -> FeishuFrame:
         found = _Message.FromString(data)
     except DecodeError as exc:
         raise UnreadableFrame("bytes that are not a frame") from exc
-    fields = {name: getattr(found, name) for name in _FIELDS if name != "headers"}
-    return FeishuFrame(headers=tuple((one.key, one.value) for one in found.headers), **fields)
+    fields = {name: getattr(found, name) for name in FeishuFrame.__struct_fields__}
+    fields["headers"] = tuple((one.key, one.value) for one in found.headers)
+    return FeishuFrame(**fields)
 
 
 def write_frame(frame: FeishuFrame) -> bytes:
     """Encode a frame."""
-    message = _Message(headers=[{"key": key, "value": value} for key, value in frame.headers])
-    for name in _FIELDS:
-        # The vendor requires the numbers, also when they are 0; the rest is left out when empty.
-        if name != "headers" and (name in _NUMBERS or getattr(frame, name)):
-            setattr(message, name, getattr(frame, name))
-    data: bytes = message.SerializeToString()
-    return data
+    # The vendor requires the numbers, also when they are 0; the rest is left out when empty.
+    fields = {name: value for name, value in asdict(frame).items() if value or value == 0}
+    fields["headers"] = [{"key": key, "value": value} for key, value in frame.headers]
+    return bytes(_Message(**fields).SerializeToString())
 
 
 class FramePieces:
@@ -93,15 +89,9 @@ class FramePieces:
 
 
 def _count(text: str) -> int:
-    if not text:
-        return 0
-    if not text.isascii() or not text.isdigit() or len(text) > 6:
+    if text and not (text.isascii() and text.isdigit() and len(text) <= 6):
         raise UnreadableFrame("a header that is no number")
-    return int(text)
-
-
-_FIELDS: Final = FeishuFrame.__struct_fields__
-_NUMBERS: Final = ("seq_id", "log_id", "service", "method")
+    return int(text or "0")
 
 
 def _message_class() -> Any:
@@ -111,17 +101,17 @@ def _message_class() -> Any:
         name="feishu_frame.proto", package="shoal.feishu", syntax="editions", edition=EDITION_2023
     )
     header, frame = file.message_type.add(name="Header"), file.message_type.add(name="Frame")
-    optional, repeated = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.LABEL_REPEATED
     of = FieldDescriptorProto
-    text = of.TYPE_STRING
+    text, optional = of.TYPE_STRING, of.LABEL_OPTIONAL
     for number, name in enumerate(("key", "value"), start=1):
         header.field.add(name=name, number=number, type=text, label=optional)
     numbers = (of.TYPE_UINT64, of.TYPE_UINT64, of.TYPE_INT32, of.TYPE_INT32)
     kinds = (*numbers, of.TYPE_MESSAGE, text, text, of.TYPE_BYTES, text)
-    for number, (name, kind) in enumerate(zip(_FIELDS, kinds, strict=True), start=1):
+    fields = zip(FeishuFrame.__struct_fields__, kinds, strict=True)
+    for number, (name, kind) in enumerate(fields, start=1):
         field = frame.field.add(name=name, number=number, type=kind, label=optional)
         if name == "headers":
-            field.label, field.type_name = repeated, ".shoal.feishu.Header"
+            field.label, field.type_name = of.LABEL_REPEATED, ".shoal.feishu.Header"
     pool = DescriptorPool()  # one of its own: the vendor's library may be in the default one
     pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName("shoal.feishu.Frame"))

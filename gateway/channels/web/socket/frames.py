@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -12,28 +13,26 @@ from gateway.channels.web.markdown import MarkdownRenderer
 from shared.errors import BadInput
 from shared.messages import web
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, UserLine
+from shared.messages.outbound import LogLine, UserLine
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
 from shared.store.delivery.outbox import NumberedLine
 
-NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""An id of a message, and the name of a chat."""
-
+NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # an id of a message, the name of a chat
 LiveFrame = web.TurnFrame | web.DeltaFrame | web.ProgressFrame | web.JoinedFrame
 AnswerFrame = web.WelcomeFrame | web.AcceptedFrame | web.ChatListFrame | web.HistoryFrame[web.LineFrame]
 ServerFrame = AnswerFrame | web.LineFrame | LiveFrame | web.ResumedFrame | web.ErrorFrame
 
 
 class _FrameIds(msgspec.Struct):
-    # Any: a refused frame may have anything there.
-    id: Any = None
+    id: Any = None  # a refused frame may have anything there
     chat: Any = None
 
 
 _decode = msgspec.json.Decoder(web.ClientFrame).decode
 _decode_ids = msgspec.json.Decoder(_FrameIds).decode
-_encode = msgspec.json.Encoder().encode
+encode_frame: Final[Callable[[ServerFrame], bytes]] = msgspec.json.Encoder().encode
+"""Writes a frame as UTF-8; the same bytes serve every socket that gets it."""
 
 
 def decode_frame(raw: str) -> web.ClientFrame:
@@ -46,12 +45,11 @@ def decode_frame(raw: str) -> web.ClientFrame:
         raise BadInput("bad_frame", "a frame must be one JSON object") from None
     except RecursionError:
         raise BadInput("bad_frame", "the frame is nested too deeply") from None
-    match frame:
-        case web.SendFrame(id=id) | web.WithdrawFrame(id=id) if not NAME_PATTERN.fullmatch(id):
-            raise BadInput("bad_id", "an id has 1 to 64 letters, digits, dashes and underscores, such as a UUID")
+    if isinstance(frame, web.SendFrame | web.WithdrawFrame) and not _valid_name(frame.id):
+        advice = "an id has 1 to 64 letters, digits, dashes and underscores, such as a UUID"
+        raise BadInput("bad_id", advice)
     # Frames without a chat, and a withdrawal that names none, have nothing to check.
-    chat = getattr(frame, "chat", None)
-    if chat is not None and not NAME_PATTERN.fullmatch(chat):
+    if (chat := getattr(frame, "chat", None)) is not None and not _valid_name(chat):
         raise BadInput("bad_chat", "a chat has 1 to 64 letters, digits, dashes and underscores")
     if isinstance(frame, web.SendFrame) and not frame.text.strip() and not frame.media:
         raise BadInput("empty", "the message has no text")
@@ -59,18 +57,12 @@ def decode_frame(raw: str) -> web.ClientFrame:
 
 
 def decode_ids(raw: str) -> tuple[str | None, str | None]:
-    """Return the message id and the chat that a refused frame names, None where it has no valid
-    one. The error frame repeats them, so that a client knows which frame was refused."""
+    """Return the valid id and chat, or None, that a refused frame names: its error repeats them."""
     try:
         found = _decode_ids(raw)
     except (msgspec.DecodeError, RecursionError):
         return None, None
     return _valid_name(found.id), _valid_name(found.chat)
-
-
-def encode_frame(frame: ServerFrame) -> bytes:
-    """Write a frame as UTF-8; the same bytes serve every socket that gets it."""
-    return _encode(frame)
 
 
 def _valid_name(value: object) -> str | None:
@@ -85,19 +77,18 @@ class LineRenderer:
 
     def render_now(self, chat: str, numbered: NumberedLine) -> web.LineFrame | None:
         """Return the frame, or None when rendering would block the event loop for too long."""
-        reply = numbered.line
-        if isinstance(reply, UserLine):
-            return _message_frame(chat, numbered.seq, reply)
-        if not self._markdown.is_quick(reply.content):
+        line = numbered.line
+        if isinstance(line, UserLine):
+            return _line_frame(chat, numbered.seq, line)
+        if not self._markdown.is_quick(line.content):
             return None
-        return _reply_frame(chat, numbered.seq, reply, self._markdown.html(reply.content))
+        return _line_frame(chat, numbered.seq, line, self._markdown.html(line.content))
 
     async def render_soon(self, chat: str, numbered: NumberedLine) -> web.LineFrame:
         """Return the frame; a long text is rendered in a thread."""
-        reply = numbered.line
-        if isinstance(reply, UserLine):
-            return _message_frame(chat, numbered.seq, reply)
-        return _reply_frame(chat, numbered.seq, reply, await self._markdown.html_soon(reply.content))
+        line = numbered.line
+        html = "" if isinstance(line, UserLine) else await self._markdown.html_soon(line.content)
+        return _line_frame(chat, numbered.seq, line, html)
 
 
 def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
@@ -113,19 +104,17 @@ def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
             return web.JoinedFrame(chat, turn, messages)
 
 
-def _message_frame(chat: str, seq: int, line: UserLine) -> web.MessageFrame:
-    return web.MessageFrame(chat, seq, line.id, line.text, line.at, media_frames(chat, line.media))
-
-
-def _reply_frame(chat: str, seq: int, line: OutboundMessage, html: str) -> web.ReplyFrame | web.ApprovalFrame:
+def _line_frame(chat: str, seq: int, line: LogLine, html: str = "") -> web.LineFrame:
+    media = media_frames(chat, line.media)
+    if isinstance(line, UserLine):
+        return web.MessageFrame(chat, seq, line.id, line.text, line.at, media)
     turn, text, at, asked, ids = line.turn, line.content, line.at, line.approval, line.in_reply_to
     if asked is not None:
         given, digest, until = asked.arguments, asked.digest, asked.expires_at
         return web.ApprovalFrame(
             chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, asked.by
         )
-    media, first = media_frames(chat, line.media), ids[0] if ids else ""
-    # The first message began the turn; later ones joined it.
+    first = ids[0] if ids else ""  # it began the turn; later messages joined it
     origin: web.Origin = "subagent" if first.startswith(ID_PREFIX) else "schedule" if is_tick(first) else ""
     by_tool = line.sent_by_tool
     return web.ReplyFrame(chat, seq, turn, text, html, ids, line.kind, at, media, line.buttons, by_tool, origin)
