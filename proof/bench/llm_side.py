@@ -23,8 +23,8 @@ from proof.bench.stub import model_name, text_of
 from shared.settings import ModelSettings, Secret
 from worker.agent.model.model import ModelRequest, ToolSpec
 from worker.llm.clients.wire import RequestWriter, offer
-from worker.llm.providers import choose
 from worker.llm.registry import Models
+from worker.llm.routes import choose
 
 SIDES: Final = ("socket", "direct", "litellm", "stock", "handler", "openai")
 CALLS: Final = {"socket": 40, "direct": 40, "litellm": 40, "stock": 8, "handler": 8, "openai": 8}

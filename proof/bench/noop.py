@@ -29,8 +29,9 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
+from worker.agent.history import saved_history
 from worker.agent.model.model import TokenUsage
-from worker.agent.turn import AgentResult, saved_history
+from worker.agent.turn import AgentResult
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation

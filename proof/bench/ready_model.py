@@ -14,7 +14,7 @@ from typing import Final
 from proof.bench.stub import text_of
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest
-from worker.llm.providers import Route
+from worker.llm.routes import Route
 
 TOOL: Final = "use a tool"
 CALL: Final = ToolCallRequest("call_0", "calculate", {"expression": "6*7"}, '{"expression": "6*7"}')

@@ -32,7 +32,7 @@ from tests.helpers.build import message
 from tests.helpers.scripted_model import ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress, RecordingTool
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.policies.traced import traced
 from worker.turn.traces import agent_span, set_agent_result, set_outcome, turn_span

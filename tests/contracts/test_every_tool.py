@@ -25,7 +25,8 @@ from tests.helpers.text_files import TextFiles
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.schema import names_of
-from worker.agent.tools.tool import Safety, Tool, Toolbox, ToolOutcome
+from worker.agent.tools.tool import Safety, Tool, ToolOutcome
+from worker.agent.tools.toolbox import Toolbox
 from worker.sandbox.command import Finished, SandboxCommand
 from worker.tools.registry import TOOLS
 from worker.turn.turn_agent import NOT_FOR_SUBAGENTS, TurnAgent, subagent_tools

@@ -19,7 +19,8 @@ from tests.contracts.offered import BIG, FILES, OFFERED, Ask, Offered
 from tests.helpers.text_files import TextFiles
 from tests.helpers.wait import eventually
 from worker.agent.model.model import ToolCallRequest
-from worker.agent.tools.tool import Toolbox, ToolOutcome
+from worker.agent.tools.tool import ToolOutcome
+from worker.agent.tools.toolbox import Toolbox
 
 LIMIT_BYTES = 10_000
 NOTE_BYTES = 200

@@ -6,7 +6,7 @@ from shared.errors import TurnStopped
 from worker.agent.model.model import Model
 from worker.agent.ports import Journal
 from worker.agent.run import AgentRun
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 

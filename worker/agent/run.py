@@ -14,9 +14,11 @@ from worker.agent.model.context_window import ContextWindow
 from worker.agent.model.model import Model
 from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.steps import TurnSteps
+from worker.agent.stored_reply import StoredReply
 from worker.agent.tools.act import Actor, tool_hint
-from worker.agent.tools.tool import Toolbox, valid_text
-from worker.agent.turn import AgentResult, AgentRunSpec, StoredReply, TurnOutcome
+from worker.agent.tools.text import valid_text
+from worker.agent.tools.toolbox import Toolbox
+from worker.agent.turn import AgentResult, AgentRunSpec, TurnOutcome
 
 NO_ANSWER: Final = "I have no answer to that, sorry. Please try again, perhaps in other words."
 NOT_FINISHED: Final = (

@@ -19,7 +19,8 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.queue import TurnWork
 from shared.store.turns.turn_writes import DeadLetter, Turns
-from worker.agent.turn import AgentResult, saved_history
+from worker.agent.history import saved_history
+from worker.agent.turn import AgentResult
 from worker.attempt.attempt import APOLOGIES, NEWER_RELEASE_WAIT_S, Attempt, AttemptRules
 from worker.lease.lease import STORE_PATIENCE_S, Lease
 from worker.turn.conversation import Conversation, NewerLedger, read_conversation, read_joined

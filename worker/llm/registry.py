@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 import msgspec
-from msgspec.structs import replace
 
-from shared.errors import SettingsError
-from shared.settings import ModelSettings, PresetSettings
+from shared.settings import ModelSettings
 from shared.store.fleet.provider_limits import ProviderLimits
-from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.agent.model.model import Model
 from worker.llm.catalogue import ModelCatalogue, ModelFacts
+from worker.llm.lazy_model import LazyModel
 from worker.llm.policies.retry import FallbackModel, RetryingModel
-from worker.llm.policies.throttle import ThrottledModel, limit_rules, provider_route
+from worker.llm.policies.throttle import ThrottledModel
+from worker.llm.policies.throttle_rules import limit_rules, provider_route
 from worker.llm.policies.traced import traced
-from worker.llm.providers import choose, detect
+from worker.llm.presets import DEMO, all_fallbacks, checked_preset
+from worker.llm.routes import choose
 
-DEMO: Final = "demo"
 CLIENTS: Final = {
     DEMO: "worker.llm.demo.demo_model:DemoModel",
     "direct": "worker.llm.clients.direct_client:DirectModel",
@@ -47,8 +45,8 @@ class Models:
         self._settings = settings
         self._limits = limits
         self._catalogue = ModelCatalogue(settings)
-        self._presets = {name: _checked_preset(settings, name) for name in settings.presets}
-        self._usual = self._chain([settings, *_fallbacks(settings)])
+        self._presets = {name: checked_preset(settings, name) for name in settings.presets}
+        self._usual = self._chain([settings, *all_fallbacks(settings)])
         self._made: dict[str, Model] = {}
 
     @property
@@ -61,7 +59,7 @@ class Models:
             return self._usual
         if preset not in self._made:
             chosen = self._presets[preset]
-            others = (one for one in _fallbacks(self._settings) if one.name != chosen.name)
+            others = (one for one in all_fallbacks(self._settings) if one.name != chosen.name)
             self._made[preset] = self._chain([chosen, *others])
         return self._made[preset]
 
@@ -70,7 +68,7 @@ class Models:
         """The rate-limit key of each model whose calls the fleet limits, by the model's name."""
         if self._limits is None:
             return {}
-        every = [self._settings, *_fallbacks(self._settings), *self._presets.values()]
+        every = [self._settings, *all_fallbacks(self._settings), *self._presets.values()]
         # Of two that have one name the usual one counts.
         limited = (one for one in reversed(every) if one.name != DEMO)
         return {one.name: provider_route(one, choose(one)) for one in limited}
@@ -87,13 +85,10 @@ class Models:
 
     async def unpriced(self) -> list[str]:
         """Return the names of models without a known price: no budget in dollars stops them."""
-        unpriced = []
-        for name in self._catalogue.names:
-            if name != DEMO and name not in self._settings.prices:
-                facts = await self._catalogue.facts_of(name)
-                if not (facts.input_usd or facts.output_usd):
-                    unpriced.append(name)
-        return unpriced
+        known = {DEMO, *self._settings.prices}
+        names = [name for name in self._catalogue.names if name not in known]
+        facts = {name: await self._catalogue.facts_of(name) for name in names}
+        return [name for name, one in facts.items() if not (one.input_usd or one.output_usd)]
 
     async def preload(self) -> None:
         await self._usual.preload()
@@ -117,97 +112,6 @@ class Models:
             way, rules = provider_route(settings, route), limit_rules(settings)
             model = ThrottledModel(model, self._limits, route_key=way, rules=rules)
         return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
-
-
-class LazyModel:
-    """Another model, called `name`, that `make` builds in a thread when it is preloaded or first
-    called: a client imports an HTTP library, which would delay the start of a worker. The cost of
-    each reply is set from the price in `catalogue`."""
-
-    def __init__(self, name: str, make: Callable[[], Model], catalogue: ModelCatalogue) -> None:
-        self.name = name
-        self._make = make
-        self._catalogue = catalogue
-        self._model: Model | None = None
-        self._making = asyncio.Lock()
-
-    async def preload(self) -> None:
-        await self._catalogue.facts_of(self.name)
-        await (await self._load()).preload()
-
-    async def close(self) -> None:
-        if self._model is not None:
-            await self._model.close()
-
-    async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
-        model = self._model or await self._load()
-        reply = await model.chat(request, on_delta)
-        facts = await self._catalogue.facts_of(self.name)
-        cost_usd = facts.cost_usd(reply.usage)
-        if cost_usd == reply.usage.cost_usd:
-            return reply
-        return replace(reply, usage=replace(reply.usage, cost_usd=cost_usd))
-
-    async def _load(self) -> Model:
-        async with self._making:  # turns that begin at the same time build one client
-            if self._model is None:
-                self._model = await asyncio.to_thread(self._make)
-        return self._model
-
-
-def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSettings:
-    """Return the settings of a preset's model: those of a fallback, overridden by the preset. At an
-    address of its own it has its own key or none: `model.api_key` belongs to `model.api_base`."""
-    made = fallback_settings(settings, preset.name)
-    if preset.api_base == settings.api_base and preset.api_base is not None:
-        made = replace(settings, name=preset.name, fallbacks=())
-    elif preset.api_base is not None:
-        client = _elsewhere(settings)
-        made = replace(made, api_base=preset.api_base, api_key=None, client=client, headers={})
-    return replace(
-        made,
-        api_key=preset.api_key or made.api_key,
-        client=preset.client or made.client,
-        max_tokens=preset.max_tokens or settings.max_tokens,
-        temperature=settings.temperature if preset.temperature is None else preset.temperature,
-    )
-
-
-def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
-    """Return the settings of a fallback: the same endpoint and key, unless its name begins with
-    another provider. That provider's key is in `model.fallback_keys`. Without one the provider
-    needs none, or LiteLLM finds it; at a gateway it is a model of the gateway."""
-    first = name.partition("/")[0] if "/" in name else ""
-    key = settings.fallback_keys.get(first)
-    spec = detect(settings)
-    other = detect(ModelSettings(name=name))
-    same = first in ("", settings.name.partition("/")[0]) or (spec is not None and spec is other)
-    vendor = other is None or (other.needs_key and not other.gateway)
-    here = replace(settings, name=name, fallbacks=())
-    if key is None and (same or (spec is not None and spec.gateway and vendor)):
-        return here
-    return replace(here, client=_elsewhere(settings), api_base=None, api_key=key, headers={})
-
-
-def _fallbacks(settings: ModelSettings) -> list[ModelSettings]:
-    return [fallback_settings(settings, name) for name in settings.fallbacks]
-
-
-def _elsewhere(settings: ModelSettings) -> Any:
-    # A direct client for this endpoint implies nothing about the other one.
-    return "litellm" if settings.client == "litellm" else "auto"
-
-
-def _checked_preset(settings: ModelSettings, name: str) -> ModelSettings:
-    """Return the settings of a preset. Raises SettingsError if it cannot be reached."""
-    made = preset_settings(settings, settings.presets[name])
-    if made.name != DEMO:
-        try:
-            choose(made)
-        except SettingsError as exc:
-            text = re.sub(r"\bmodel\.(?=api_|client)", f"model.presets.{name}.", str(exc))
-            raise SettingsError(text) from None
-    return made
 
 
 def _client(name: str, *arguments: Any, **options: Any) -> Any:

@@ -16,8 +16,10 @@ from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
 from worker.agent.limits import CHARS_PER_TOKEN
 from worker.agent.model.model import Model, TokenUsage
-from worker.memory.pieces import ConversationPiece, cut_point, middle_out, next_piece, read_entries, stamp, unread_piece
-from worker.memory.scribe import CONSOLIDATE, REWORK, MemoryWriter, UnusableReply
+from worker.memory.lines import middle_out, stamp
+from worker.memory.pieces import ConversationPiece, cut_point, next_piece, read_entries, unread_piece
+from worker.memory.saving import CONSOLIDATE, REWORK
+from worker.memory.scribe import MemoryWriter, UnusableReply
 
 PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import accumulate
 from typing import Final
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from shared.errors import BadRecord
-from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry, decode_transcript
-from worker.agent.tools.tool import shorten
+from shared.messages.transcript import UserEntry, decode_transcript
+from worker.agent.tools.text import shorten
+from worker.memory.lines import Entry, middle_out, render_line
 
-Entry = TranscriptEntry | None  # None: a record that this release cannot read
 LINE_LEAST_CHARS: Final = 200
 _USER: Final = b"\xa1t\xa4user"  # a user's record after its first byte, as its tag comes first
-LATEST_MS: Final = 253_402_000_000_000  # later times have a year of more than four digits
 
 
 class ConversationPiece(msgspec.Struct, frozen=True):
@@ -64,7 +61,7 @@ def next_piece(entries: Sequence[Entry], chars: int, timezone: str) -> Conversat
     texts: list[str] = []
     take = size = 0
     for turn in _turns(entries):
-        lines = [_render_line(entry, timezone, named) for entry in turn]
+        lines = [render_line(entry, timezone, named) for entry in turn]
         text = "\n".join(lines)
         if len(text) > chars:
             each = max(LINE_LEAST_CHARS, chars // len(lines))
@@ -104,13 +101,6 @@ def _printable_part(record: bytes, chars: int) -> str:
     return "".join(c if c.isprintable() else " " for c in record.decode("utf-8", "replace"))
 
 
-def stamp(at_ms: int, timezone: str) -> str:
-    """Render `YYYY-MM-DD HH:MM` in a zone with an IANA name; `?` for 0."""
-    if not 0 < at_ms < LATEST_MS:
-        return "?"
-    return f"{datetime.fromtimestamp(at_ms / 1000, ZoneInfo(timezone)):%Y-%m-%d %H:%M}"
-
-
 def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     start = 0
     for at in range(1, len(entries)):
@@ -126,29 +116,3 @@ def _begins(entries: Sequence[Entry], at: int) -> bool:
     if not isinstance(entry, UserEntry):
         return False
     return not (isinstance(before, UserEntry) and before.turn == entry.turn)
-
-
-def _render_line(entry: Entry, timezone: str, named: bool) -> str:
-    match entry:
-        case None:
-            return "[?] UNKNOWN: (an entry that cannot be read)"
-        case UserEntry():
-            role = f"USER {entry.sender_id}" if named and entry.sender_id else "USER"
-            tools, text = "", entry.content
-        case AssistantEntry():
-            tools = ", ".join(call.name for call in entry.tool_calls)
-            role, text = "ASSISTANT", entry.content or ""
-        case ToolEntry():
-            role, tools, text = "TOOL", entry.name, entry.content
-    used = f" [tools: {tools}]" if tools else ""
-    # Lines of a text are set in, so that nothing in it can pass for a line of somebody else.
-    first, *others = f"[{stamp(entry.at, timezone)}] {role}{used}: {text}".rstrip().splitlines()
-    return "\n    ".join([first, *others])
-
-
-def middle_out(text: str, chars: int) -> str:
-    """Return at most `chars` characters, plus a note in place of a middle that was left out."""
-    if len(text) <= chars:
-        return text
-    half = max(1, chars // 2)
-    return f"{text[:half]}\n[{len(text) - 2 * half:,} characters are left out here]\n{text[-half:]}"

@@ -10,8 +10,8 @@ from importlib.resources import files
 from typing import Final
 
 from shared.messages.subagent import SubagentTask
-from worker.agent.tools.tool import shorten
-from worker.skills.catalogue import Skill
+from worker.agent.tools.text import shorten
+from worker.skills.skill import Skill
 
 MESSAGE_RULE: Final = " Use the `message` tool only to reach a specific chat other than this one."
 DESCRIPTION_CHARS: Final = 500

@@ -11,7 +11,8 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.log import logger
 from worker.prompts.sections import active_section, identity, memory_section, skill_list, system_prompt
-from worker.skills.catalogue import Skill, SkillCatalogue
+from worker.skills.catalogue import SkillCatalogue
+from worker.skills.skill import Skill
 from worker.skills.watched_files import CheckInterval, WatchedFile
 
 BOOTSTRAP: Final = ("AGENTS.md", "SOUL.md", "USER.md", "TOOLS.md", "IDENTITY.md")

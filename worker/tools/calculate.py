@@ -11,7 +11,8 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
-from worker.agent.tools.tool import Safety, ToolContext, shorten
+from worker.agent.tools.text import shorten
+from worker.agent.tools.tool import Safety, ToolContext
 
 DIGITS_LIMIT: Final = 1000
 _BITS_LIMIT: Final = int(DIGITS_LIMIT * math.log2(10))

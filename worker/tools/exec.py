@@ -17,7 +17,8 @@ from shared.ids import folder_name
 from shared.log import logger
 from shared.store.access.audit import NO_TRAIL, Audit
 from shared.terminal_text import clean
-from worker.agent.tools.tool import Safety, ToolContext, cut
+from worker.agent.tools.text import cut
+from worker.agent.tools.tool import Safety, ToolContext
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, SandboxBroken, SandboxCommand

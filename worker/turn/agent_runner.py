@@ -21,11 +21,11 @@ from shared.settings import BudgetSettings, Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import ProviderLimits
 from shared.store.fleet.spending import Spending, Spent
-from worker.agent.hook import CompositeHook
+from worker.agent.composite_hook import CompositeHook
 from worker.agent.loop import run_agent
 from worker.agent.model.compact import compact
 from worker.agent.model.model import TokenUsage
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import ApprovalPolicy
 from worker.hooks.reporting import LoggingHook, MetricsHook

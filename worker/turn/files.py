@@ -12,14 +12,15 @@ from shared.errors import RedisAway, ToolFailed
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText
 from shared.store.turns.queue import Claim
 from worker.agent.model.model import Image
-from worker.agent.tools.tool import FileEntry, valid_text
+from worker.agent.tools.text import valid_text
+from worker.agent.tools.tool import FileEntry
 from worker.documents.images import picture_in
 from worker.documents.kinds import decode_text
 from worker.guards.openat import NoSuchFile
 from worker.guards.paths import split_path
 from worker.guards.workspace import Workspace
 from worker.lease.lease import Lease
-from worker.skills.catalogue import Skill
+from worker.skills.skill import Skill
 
 MEMORY: Final = "MEMORY.md"
 HISTORY: Final = "HISTORY.md"

@@ -25,9 +25,11 @@ from shared.store.sessions.memory import MemoryStore, MemoryText
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import Claim
-from worker.agent.hook import CompositeHook
+from worker.agent.composite_hook import CompositeHook
 from worker.agent.ports import TurnProgress
-from worker.agent.tools.tool import Tool, Toolbox, cut
+from worker.agent.tools.text import cut
+from worker.agent.tools.tool import Tool
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.approval import TurnConsent, build_consent
 from worker.guards.chats import ChatPolicy
@@ -40,7 +42,8 @@ from worker.prompts.sections import subagent_system, subagent_task
 from worker.prompts.system import SystemPrompt
 from worker.sandbox.command import CommandLimits, Sandbox
 from worker.sandbox.parser_confinement import can_confine_parsers
-from worker.skills.catalogue import OWN, Skill, SkillCatalogue
+from worker.skills.catalogue import OWN, SkillCatalogue
+from worker.skills.skill import Skill
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import MessageTool

@@ -27,11 +27,11 @@ from worker.agent.model.compact import (
     SUMMARY_MARK,
     SUMMARY_TOKENS,
     Compacted,
-    Message,
     compact,
     shorten_results,
 )
 from worker.agent.model.model import Image, LLMResponse, ModelRequest, OnDelta, TokenUsage
+from worker.agent.model.record import Message
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 TOO_LONG = ModelError("context_length", "too long", retryable=False)

@@ -13,7 +13,8 @@ from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed
-from worker.agent.tools.tool import Safety, Toolbox
+from worker.agent.tools.tool import Safety
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 

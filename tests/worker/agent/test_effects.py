@@ -11,7 +11,8 @@ from shared.messages.transcript import AssistantEntry, EffectEntry, IntentEntry,
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import AnyArguments, MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 STORED = AssistantEntry(content=None, turn=7, tool_calls=(ToolCall("c1", "tell", "{}"),))

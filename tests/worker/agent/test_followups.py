@@ -18,9 +18,9 @@ from shared.messages.transcript import (
 from tests.helpers.scripted_model import call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import SPEC, Turn
+from worker.agent.history import saved_history
 from worker.agent.model.model import Image
 from worker.agent.ports import FollowupMessage
-from worker.agent.turn import saved_history
 
 
 def followup(text: str, **more: str) -> FollowupMessage:

@@ -10,7 +10,8 @@ import pytest
 
 from shared.settings import AgentSettings
 from tests.helpers.scripted_model import call
-from worker.agent.hook import CALL_LIMIT_S, AgentHook, CompositeHook, Iteration, IterationDone
+from worker.agent.composite_hook import CALL_LIMIT_S, CompositeHook
+from worker.agent.hook import AgentHook, Iteration, IterationDone
 from worker.agent.model.model import TokenUsage, ToolCallRequest
 
 CONTEXT = Iteration("s", 1, 1, [])

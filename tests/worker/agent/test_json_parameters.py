@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from worker.agent.tools.schema import DEPTH, JsonParameters, names_of
+from worker.agent.tools.json_parameters import DEPTH, JsonParameters
+from worker.agent.tools.schema import names_of
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -15,7 +15,8 @@ from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import Broken, ScriptedModel, call, calls
 from tests.helpers.turn_borders import RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC, Turn
-from worker.agent.hook import AgentHook, CompositeHook, Iteration, IterationDone, ToolRun
+from worker.agent.composite_hook import CompositeHook
+from worker.agent.hook import AgentHook, Iteration, IterationDone, ToolRun
 from worker.agent.model.ask import CONTINUE
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest
 from worker.agent.ports import NULL_PORTS

@@ -18,7 +18,8 @@ from worker.agent.loop import run_agent
 from worker.agent.model.compact import Compacted
 from worker.agent.model.model import Image, image_part
 from worker.agent.model.pictures import MARK, REFUSED, TURN_PICTURES
-from worker.agent.tools.tool import Toolbox, ToolContext, ToolResult
+from worker.agent.tools.tool import ToolContext, ToolResult
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult
 
 BLIND = ModelError("bad_request", "no pictures", retryable=False)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
+from worker.agent.history import NO_RESULT
 from worker.agent.model.model import Image
 from worker.agent.model.prompt import build_messages, clean, runtime_context, to_message, window
-from worker.agent.turn import NO_RESULT, AgentRunSpec
+from worker.agent.turn import AgentRunSpec
 from worker.prompts.sections import system_prompt
 
 NOON = 1_795_262_400_000  # Saturday 2026-11-21, 12:00 UTC

@@ -11,7 +11,8 @@ from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import AnyArguments, MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
 from worker.agent.ports import Files, NullPorts
-from worker.agent.tools.tool import Safety, Toolbox, ToolContext
+from worker.agent.tools.tool import Safety, ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 LOST_AT = 1_795_262_400_000  # 2026-11-21 12:00 UTC

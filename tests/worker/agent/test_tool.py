@@ -18,7 +18,9 @@ from tests.helpers.turn_borders import AnyArguments, RecordingTool
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import Files, NullPorts
 from worker.agent.tools.schema import object_schema
-from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome, cut, ignore_report
+from worker.agent.tools.text import cut
+from worker.agent.tools.tool import ToolContext, ToolOutcome, ignore_report
+from worker.agent.tools.toolbox import Toolbox
 
 CONTEXT = ToolContext(session="s", turn=1, call_id="1")
 

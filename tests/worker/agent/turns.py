@@ -11,7 +11,7 @@ from shared.messages.transcript import UserEntry
 from tests.helpers.scripted_model import Replies, ScriptedModel
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress, RecordingTool
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 
 SPEC = AgentRunSpec(session="s", entry=UserEntry(content="question", turn=7), system="be", channel="web", chat_id="a/b")

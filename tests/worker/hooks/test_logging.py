@@ -8,7 +8,7 @@ from shared.messages.transcript import UserEntry
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.hooks.reporting import LoggingHook
 

@@ -15,7 +15,7 @@ from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from tests.worker.agent.turns import SPEC
 from worker.agent.loop import run_agent
 from worker.agent.model.model import LLMResponse, TokenUsage
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.hooks.reporting import MetricsHook
 

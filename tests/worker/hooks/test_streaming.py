@@ -10,9 +10,9 @@ from shared.messages.transcript import UserEntry
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from tests.worker.agent.turns import BUSY, SPEC
-from worker.agent.hook import CompositeHook
+from worker.agent.composite_hook import CompositeHook
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.hooks.streaming import StreamingHook
 
 Deltas = list[tuple[str, int, str | None]]

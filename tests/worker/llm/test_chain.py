@@ -21,7 +21,7 @@ from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.agent.loop import run_agent
 from worker.agent.model.model import Model
 from worker.agent.run import NO_ANSWER
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.llm.registry import Models
 

@@ -12,7 +12,7 @@ from shared.store.subagents.subagents import Subagents
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.agent.loop import run_agent
 from worker.agent.model.model import ModelRequest
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.demo.demo_model import PIECE_S, DemoModel
 from worker.tools.registry import build_tools

@@ -15,7 +15,7 @@ from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, fill, put
 from tests.helpers.turn_borders import MemoryJournal
 from tests.worker.llm.test_demo import Chat
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.demo.demo_model import DemoModel
 from worker.llm.demo.memory import facts, rework_arguments, save_arguments

@@ -25,9 +25,9 @@ from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.helpers.stream_server import stream_server
 from worker.agent.model.model import LLMResponse, ModelRequest, ToolSpec
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.llm.clients.direct_client import DirectModel
-from worker.llm.providers import choose
+from worker.llm.routes import choose
 from worker.tools.registry import build_tools
 
 KEY = "sk-canary"

@@ -12,7 +12,7 @@ from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.wait import eventually
 from worker.agent.model.model import ModelRequest
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.llm.clients.litellm_client import LiteLLMModel
 from worker.tools.registry import build_tools
 

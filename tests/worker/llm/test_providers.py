@@ -8,7 +8,8 @@ import pytest
 
 from shared.errors import SettingsError
 from shared.settings import ModelSettings, Secret
-from worker.llm.providers import PROVIDERS, choose, detect
+from worker.llm.providers import PROVIDERS
+from worker.llm.routes import choose, detect
 
 
 def settings(name: str, key: str = "", base: str | None = None, client: Any = "auto") -> ModelSettings:

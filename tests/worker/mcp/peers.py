@@ -18,7 +18,8 @@ from shared.settings import McpServerSettings
 from tests.helpers.scripted_model import call
 from tests.helpers.wait import eventually
 from worker.agent.ports import NULL_PORTS, Files
-from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome
+from worker.agent.tools.tool import ToolContext, ToolOutcome
+from worker.agent.tools.toolbox import Toolbox
 from worker.mcp.servers import McpServers, Toolboxes
 
 PEER = str(Path(__file__).with_name("peer.py"))

@@ -9,7 +9,8 @@ import pytest
 from shared.errors import ToolFailed
 from tests.worker.mcp.peers import peer, working
 from worker.agent.ports import NullPorts
-from worker.agent.tools.tool import RESULT_LIMIT_BYTES, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import RESULT_LIMIT_BYTES
 from worker.mcp.servers import PARTS, render_result
 from worker.mcp.wire import CallResult, ResultPart
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from shared.messages.codec import encode
 from shared.messages.transcript import AssistantEntry, ToolEntry, TranscriptEntry, UserEntry
 from tests.helpers.remembering import NOON_MS, plain_turn, tool_turn
-from worker.memory.pieces import Entry, cut_point, next_piece, read_entries, stamp, unread_piece
+from worker.memory.lines import Entry, stamp
+from worker.memory.pieces import cut_point, next_piece, read_entries, unread_piece
 
 LINES = 100_000
 

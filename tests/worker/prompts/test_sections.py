@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from worker.prompts.sections import active_section, memory_section, skill_list
-from worker.skills.catalogue import Origin, Skill
+from worker.skills.skill import Skill
+from worker.skills.skill_folder import Origin
 
 ROOT = Path("skills")
 

@@ -21,7 +21,7 @@ from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, ca
 from tests.helpers.turn_borders import MemoryJournal
 from worker.agent.loop import run_agent
 from worker.agent.tools.schema import names_of
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.prompts.system import SystemPrompt
 from worker.skills.catalogue import BUILT_IN, SkillCatalogue

@@ -12,7 +12,8 @@ from structlog.testing import capture_logs
 
 from tests.helpers.clock import HandClock
 from tests.worker.skills.shelves import write_skill
-from worker.skills.catalogue import BUILT_IN, OWN_LIMIT, PROGRAM_KEPT_S, Skill, SkillCatalogue
+from worker.skills.catalogue import BUILT_IN, OWN_LIMIT, PROGRAM_KEPT_S, SkillCatalogue
+from worker.skills.skill import Skill
 
 ALWAYS = "{nanobot: {always: true}}"
 

@@ -21,7 +21,8 @@ from tests.helpers.clock import HandClock
 from tests.helpers.schedules import left
 from tests.helpers.scripted_model import call
 from worker.agent.model.model import TokenUsage
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult
 from worker.tools.cron import CronTool
 from worker.turn.schedules import TurnSchedules, drop_quiet_heartbeat

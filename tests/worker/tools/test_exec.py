@@ -16,7 +16,8 @@ from shared.errors import ToolFailed
 from tests.helpers.wait import eventually
 from tests.worker.sandbox.conftest import bubblewrap, folder
 from worker.agent.model.model import ToolCallRequest
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspaces
 from worker.sandbox.command import CommandLimits, Sandbox

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.helpers.media_files import png, webp
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.documents.images import IMAGE_LIMIT_BYTES
 from worker.tools.files.glob import LISTED
 from worker.tools.files.read_file import PAGE_BYTES

@@ -8,7 +8,8 @@ import pytest
 
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.tools.files.glob import SHOWN, Glob
 
 FILES = TextFiles(dict.fromkeys(["MEMORY.md", "a.txt", "notes/a.md", "notes/b[1].md", "notes/deep/er/a.md"], ""))

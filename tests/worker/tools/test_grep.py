@@ -10,7 +10,8 @@ import pytest
 from tests.helpers.clock import HandClock
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.tools.files.grep import COUNTED, SEARCH_S, SHOWN_CHARS, Grep
 
 ENTRIES = [

@@ -16,7 +16,8 @@ from shared.settings import MediaSettings
 from tests.helpers.media_files import archive
 from tests.helpers.scripted_model import call
 from tests.helpers.text_files import TextFiles
-from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome
+from worker.agent.tools.tool import ToolContext, ToolOutcome
+from worker.agent.tools.toolbox import Toolbox
 from worker.guards.chats import ChatPolicy, ChatTarget
 from worker.tools.message import BUTTONS, TEXT_CHARS, MessageTool
 

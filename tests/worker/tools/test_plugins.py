@@ -22,9 +22,10 @@ from tests.helpers.plugins import EXAMPLE, Site
 from tests.helpers.processes import ROOT
 from tests.helpers.scripted_model import call
 from tests.helpers.wait import eventually
-from worker.agent.hook import CompositeHook
+from worker.agent.composite_hook import CompositeHook
 from worker.agent.tools.schema import convert_arguments
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.tools.registry import TOOLS, plugin_hooks, plugin_tools
 
 __all__ = ["model", "model_server", "spawn"]

@@ -9,7 +9,8 @@ from shared.errors import ToolFailed
 from shared.settings import ToolsSettings
 from tests.helpers.web_server import WebServer, redirect, reply, web_server
 from worker.agent.model.model import ToolCallRequest
-from worker.agent.tools.tool import Tool, Toolbox, ToolContext
+from worker.agent.tools.tool import Tool, ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.tools.web import build_web_tools
 
 CONTEXT = ToolContext(session="s", turn=1, call_id="c")

@@ -34,7 +34,7 @@ from tests.helpers.turn_borders import RecordingTool
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.attempt.run_turn import INTERRUPTED, RunTurn
 from worker.lease.lease_loop import LeaseLoop

@@ -21,10 +21,11 @@ from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.build import say
 from tests.helpers.scripted_model import call
 from tests.helpers.turn_borders import RecordingTool
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
-from worker.skills.catalogue import Skill
+from worker.skills.skill import Skill
 from worker.tools.registry import build_tools
 from worker.turn.files import TEXT_LIMIT_BYTES, MemoryFile, TurnFiles
 

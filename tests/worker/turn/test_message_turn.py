@@ -28,7 +28,8 @@ from tests.helpers.build import say
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
-from worker.agent.tools.tool import Toolbox, ToolContext
+from worker.agent.tools.tool import ToolContext
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.attempt.run_turn import RunTurn
 from worker.guards.chats import ChatPolicy

@@ -27,12 +27,12 @@ from tests.helpers.media_files import png
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress, RecordingTool
-from worker.agent.hook import CompositeHook
+from worker.agent.composite_hook import CompositeHook
 from worker.agent.loop import run_agent
 from worker.agent.model.model import Image, Model
 from worker.agent.model.pictures import MARK
 from worker.agent.ports import NULL_PORTS
-from worker.agent.tools.tool import Toolbox
+from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.documents.images import entry_text
 from worker.guards.workspace import Workspaces

@@ -15,7 +15,7 @@ from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallR
 from worker.agent.model.stream import ReplyStream
 from worker.agent.model.think import strip_think
 from worker.agent.ports import NULL_PORTS, Journal
-from worker.agent.tools.tool import is_json_object, valid_text
+from worker.agent.tools.text import is_json_object, valid_text
 from worker.agent.turn import AgentRunSpec
 
 RESTARTS: Final = 2

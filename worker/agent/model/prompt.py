@@ -9,10 +9,11 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
+from worker.agent.history import pair_calls_with_results
 from worker.agent.model.model import Image, image_part
 from worker.agent.ports import FollowupMessage
-from worker.agent.tools.tool import is_json_object, shorten
-from worker.agent.turn import AgentRunSpec, pair_calls_with_results
+from worker.agent.tools.text import is_json_object, shorten
+from worker.agent.turn import AgentRunSpec
 
 Message = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from worker.agent.hook import AgentHook
 from worker.agent.model.think import ThinkFilter
 from worker.agent.ports import TurnProgress
-from worker.agent.tools.tool import valid_text
+from worker.agent.tools.text import valid_text
 
 
 class ReplyStream:

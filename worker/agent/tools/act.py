@@ -16,8 +16,11 @@ from shared.tracing.spans import EXECUTE_TOOL
 from worker.agent.hook import ToolRun
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed, Files, Journal
-from worker.agent.tools.tool import Toolbox, ToolContext, ToolOutcome, shorten, valid_text
-from worker.agent.turn import AgentRunSpec, ApprovalState, StoredReply
+from worker.agent.stored_reply import ApprovalState, StoredReply
+from worker.agent.tools.text import shorten, valid_text
+from worker.agent.tools.tool import ToolContext, ToolOutcome
+from worker.agent.tools.toolbox import Toolbox
+from worker.agent.turn import AgentRunSpec
 
 HINT_CHARS: Final = 40
 

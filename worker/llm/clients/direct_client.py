@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
@@ -14,46 +13,18 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
+from worker.llm.clients.connections import CONNECTIONS, read_body
 from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
 from worker.llm.clients.replies import read_event_stream, read_whole_answer
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
-from worker.llm.providers import Route, choose
+from worker.llm.routes import Route, choose
 
 Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 ERROR_LIMIT_BYTES: Final = 64 * 1024
-IDLE_S: Final = 30.0  # seconds for which an unused connection is kept
-
-
-class Connections:
-    """HTTP connections, opened on demand and reused."""
-
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def session(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None or self._session.closed or self._loop is not loop:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # CallTimeouts limits
-                trust_env=False,
-            )
-            self._loop = loop
-        return self._session
-
-    async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-
-_CONNECTIONS: Final = Connections()  # one pool a process, whichever models use it
 
 
 class DirectModel:
@@ -80,7 +51,7 @@ class DirectModel:
 
     async def close(self) -> None:
         """Close the connections of this process to all such endpoints."""
-        await _CONNECTIONS.close()
+        await CONNECTIONS.close()
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         with self._faults():
@@ -98,7 +69,7 @@ class DirectModel:
                 response.close()
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
-        session = _CONNECTIONS.session()
+        session = CONNECTIONS.session()
         headers = self._headers | trace_header(self._settings)
         return await session.post(self._url, data=body, headers=headers, allow_redirects=False)
 
@@ -116,13 +87,13 @@ class DirectModel:
         if _is_stream(response, asked=on_delta is not None):
             return await read_event_stream(next_piece, self.name, timeouts, on_delta)
         with self._faults():
-            data = await wait(_read_body(response, ANSWER_LIMIT_BYTES))
+            data = await wait(read_body(response, ANSWER_LIMIT_BYTES))
         return await read_whole_answer(data, self.name, on_delta)
 
     async def _refusal(self, response: aiohttp.ClientResponse, wait: Wait) -> ModelError:
         body = b""
         with contextlib.suppress(aiohttp.ClientError, OSError, ValueError):
-            body = await wait(_read_body(response, ERROR_LIMIT_BYTES))
+            body = await wait(read_body(response, ERROR_LIMIT_BYTES))
         kind = kind_of_refusal(response.status, body.decode("utf-8", "replace"))
         wait_s = retry_after_s(response.headers)
         return model_error(self.name, kind, response.status, retry_after_s=wait_s)
@@ -146,15 +117,3 @@ def _is_stream(response: aiohttp.ClientResponse, *, asked: bool) -> bool:
     """Return whether the answer is a stream. Some never do, some always, some give no type."""
     kind = response.content_type
     return kind == "text/event-stream" or (asked and "json" not in kind and "html" not in kind)
-
-
-async def _read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    """Return the whole body. Raises ValueError if it is over the limit."""
-    pieces: list[bytes] = []
-    size_bytes = 0
-    while piece := await response.content.readany():
-        size_bytes += len(piece)
-        if size_bytes > limit_bytes:
-            raise ValueError("the body is too big")
-        pieces.append(piece)
-    return b"".join(pieces)

@@ -18,12 +18,14 @@ import msgspec
 from shared.errors import ModelError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
+from worker.llm.clients.assembler import ReplyAssembler
 from worker.llm.clients.faults import model_error, retry_after_s
-from worker.llm.clients.replies import ReplyAssembler, parse_whole_reply, read_event_stream, read_whole_answer
+from worker.llm.clients.litellm_providers import SDK_ONLY
+from worker.llm.clients.replies import parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
-from worker.llm.providers import Route, choose
+from worker.llm.routes import Route, choose
 
 _HANDLER: Final = "EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"  # read by LiteLLM in each call
 _ENVIRONMENT: Final = {  # LiteLLM takes these from nowhere else
@@ -172,7 +174,7 @@ def _library(model: str) -> Any:
         os.environ.setdefault(name, value)
     library = import_module("worker.llm.clients.litellm_library")
     library.set_up()
-    if model.partition("/")[0] in library.SDK_ONLY:
+    if model.partition("/")[0] in SDK_ONLY:
         os.environ[_HANDLER] = "False"
     if os.environ[_HANDLER] != "True":
         import_module("openai.resources")  # else LiteLLM loads it in its first call, in the event loop

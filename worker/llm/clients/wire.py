@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from worker.agent.model.model import ModelRequest, ToolSpec
-from worker.llm.providers import Route
+from worker.llm.routes import Route
 
 _KEPT: Final = 64  # encoded prompts and tool lists that are kept: enough for the turns that run now
 _CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}

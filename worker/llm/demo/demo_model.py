@@ -14,6 +14,8 @@ from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUs
 from worker.agent.model.prompt import RUNTIME_MARK
 from worker.llm.demo import memory
 from worker.llm.demo import text as demo_text
+from worker.llm.demo.replies import ABOUT_TO, confirm_fact, describe_report, describe_result, recall_fact
+from worker.llm.demo.wishes import wanted_tools
 
 PIECE_S: Final = 0.025
 
@@ -21,25 +23,6 @@ Messages = Sequence[Mapping[str, Any]]
 Calls = tuple[ToolCallRequest, ...]
 Sleep = Callable[[float], Awaitable[None]]
 
-_EXPRESSION = re.compile(r"(?:\b(?:sqrt|abs|round|floor|ceil|log|sin|cos|tan)\b|[\d\s.()+\-*/%^×÷])+")
-_SUM = re.compile(r"\d[\s)]*(?:[+*/%^×÷]|\*\*|\s-\s|-)[\s(]*[-\d(]|\b(?:sqrt|abs|round|floor|ceil|log|sin|cos|tan)\(")
-_TIME = re.compile(r"\b(?:time is it|the time\b|current time|what time|the date\b|what day|time in)", re.IGNORECASE)
-_ZONES: Final = {
-    "beijing": "Asia/Shanghai",
-    "berlin": "Europe/Berlin",
-    "london": "Europe/London",
-    "new york": "America/New_York",
-    "paris": "Europe/Paris",
-    "san francisco": "America/Los_Angeles",
-    "sydney": "Australia/Sydney",
-    "tokyo": "Asia/Tokyo",
-}
-_SPAWN = re.compile(
-    r"\b(?:in the background|(?:ask|use|start|spawn) (?:a|another) (?:sub-?agent|helper))\b[\s:,]*(?:to\s+|and\s+)?",
-    re.IGNORECASE,
-)
-_DICE = re.compile(r"\b(?:roll|dice|coin)\b", re.IGNORECASE)
-_COUNTS: Final = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _RECALL = re.compile(r"\b(?:what(?:'s| is| are)|remember|know|tell me) my (?P<what>[\w ]{1,40}\w)", re.IGNORECASE)
 
 
@@ -84,20 +67,20 @@ def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, Ca
         return "", (_call("demo_0", memory.TOOL, answer(texts[-1] if texts else "")),)
     now = texts[-1] if texts else ""
     latest = _last(messages, "user")
-    reports = [demo_text.describe_report(_message_text(message)) for message in latest]
+    reports = [describe_report(_message_text(message)) for message in latest]
     if reports and all(reports):
         return "\n\n".join(filter(None, reports)), ()
     results = [(str(one.get("name", "")), str(one.get("content") or "")) for one in _last(messages, "tool")]
     if results:
-        return "\n\n".join(demo_text.describe_result(*result) for result in results), ()
+        return "\n\n".join(describe_result(*result) for result in results), ()
     before = sum(len(message.get("tool_calls") or ()) for message in messages)
     calls = tuple(
         _call(f"demo_{before + at}", name, arguments)
-        for at, (name, arguments) in enumerate(_wanted_tools(now))
+        for at, (name, arguments) in enumerate(wanted_tools(now))
         if name in offered
     )
     if calls:
-        return demo_text.ABOUT_TO, calls
+        return ABOUT_TO, calls
     system = (_message_text(message) for message in messages if message["role"] == "system")
     notes = [note for text in system for note in memory.parse_notes(text)]
     facts = [fact for text in texts[:-1] for fact in memory.facts(text)]
@@ -108,40 +91,13 @@ def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
     return ToolCallRequest(id, name, arguments, msgspec.json.encode(arguments).decode())
 
 
-def _wanted_tools(text: str) -> list[tuple[str, dict[str, Any]]]:
-    wishes: list[tuple[str, dict[str, Any]]] = []
-    if _SPAWN.search(text):
-        task = " ".join(_SPAWN.sub(" ", text).split()).strip(" .,:")
-        return [("spawn", {"task": task or "Tell a long story", "label": task[:30] or "a story"})]
-    if _TIME.search(text):
-        zone = next((zone for city, zone in _ZONES.items() if city in text.lower()), None)
-        named = re.search(r"\b[A-Z]\w+/[A-Z]\w+\b", text)
-        zone = named[0] if named else zone
-        wishes.append(("current_time", {"timezone": zone} if zone else {}))
-    if _DICE.search(text):
-        wishes.append(("roll_dice", _dice(text.lower())))
-    elif not memory.FACT.search(text):
-        sums = [found.strip() for found in _EXPRESSION.findall(text) if _SUM.search(found)]
-        wishes.extend(("calculate", {"expression": found}) for found in sums[:3])
-    return wishes
-
-
-def _dice(text: str) -> dict[str, int]:
-    exact = re.search(r"\b(\d{1,3})\s*d\s*(\d{1,4})\b", text)
-    if exact:
-        return {"count": int(exact[1]), "sides": int(exact[2])}
-    count = re.search(r"\b(\d{1,2}|two|three|four|five|six)\s+(?:dice|coins)\b", text)
-    number = 1 if count is None else _COUNTS.get(count[1]) or int(count[1])
-    return {"count": number, "sides": 2 if "coin" in text else 6}
-
-
 def _answer_text(now: str, known: Sequence[tuple[str, str]]) -> str:
     recall, fact = _RECALL.search(now), next(memory.facts(now), None)
     if recall:
         what = recall["what"].lower()
-        return demo_text.recall_fact(what, dict(known).get(what))
+        return recall_fact(what, dict(known).get(what))
     if fact:
-        return demo_text.confirm_fact(*fact)
+        return confirm_fact(*fact)
     for pattern, text in demo_text.ANSWERS:
         if pattern.search(now):
             return text

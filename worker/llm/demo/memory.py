@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from worker.agent.tools.tool import shorten
+from worker.agent.tools.text import shorten
 
 TOOL: Final = "save_memory"
 

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from shared.errors import ModelClosed, ModelError, RedisAway, Refused
+from shared.errors import ModelError, RedisAway, Refused
 from shared.log import logger
 from shared.metrics import MODEL_THROTTLED
-from shared.settings import ModelSettings
-from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, LimitRules, ProviderLimits
+from shared.store.fleet.provider_limits import CallAllowed, Ending, LimitRules, ProviderLimits
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
-from worker.llm.providers import Route
+from worker.llm.policies.throttle_rules import closed_error
 
 LONGEST_WAIT_S: Final = 2.0  # a waiting turn holds a slot; for a longer wait it is released
 _PROVIDER_FAULTS: Final[tuple[Ending, ...]] = ("rate_limit", "overloaded", "timeout", "connection")
-_WHY: Final = {
-    "rate_limit": "its provider asked for a pause",
-    "overloaded": "its provider failed several times in a row",
-    "requests_per_minute": "model.requests_per_minute is reached",
-}
 
-_RNG: Final = random.Random()
 
 log = logger("models")
 
@@ -99,7 +90,7 @@ class ThrottledModel(ModelWrapper):
                 MODEL_THROTTLED.labels(self.name, answer.reason).inc()
                 counted = True
             if answer.wait_s > left_s:
-                raise self._closed(answer)
+                raise closed_error(self.name, answer)
             left_s -= answer.wait_s
             placed = placed or answer.placed
             await self._sleep(answer.wait_s)
@@ -119,31 +110,7 @@ class ThrottledModel(ModelWrapper):
         elif change == "opened":
             log.info("provider opened", model=self.name, way=way)
 
-    def _closed(self, held: CallHeld) -> ModelClosed:
-        # Jitter, so that all turns that were held back do not return at the same moment.
-        wait_s = held.wait_s + _RNG.uniform(0.0, 1.0 + held.wait_s / 4)
-        kind = "overloaded" if held.reason == "overloaded" else "rate_limit"
-        text = f"the model {self.name!r} was not asked: {_WHY[held.reason]}"
-        return ModelClosed(kind, f"{text}; it may be in {held.wait_s:.1f} s", retry_after_s=wait_s)
-
     def _log_unavailable(self) -> None:
         if not self._redis_unavailable:  # once, not at every call
             self._redis_unavailable = True
             log.warning("redis away", doing="asking models without the fleet's limits")
-
-
-def provider_route(settings: ModelSettings, route: Route) -> str:
-    """Return the key of a rate limit: a provider, and a short hash of its address and API key."""
-    key = settings.api_key.reveal() if settings.api_key is not None else ""
-    digest = hashlib.blake2s(f"{route.api_base or ''}\n{key}".encode(), digest_size=6).hexdigest()
-    return f"{route.provider}:{digest}"
-
-
-def limit_rules(settings: ModelSettings) -> LimitRules:
-    """Return the limits of the settings."""
-    return LimitRules(
-        breaker_after=settings.breaker_after,
-        breaker_s=settings.breaker_s,
-        hang_s=settings.total_s,
-        per_minute=settings.requests_per_minute,
-    )

@@ -7,7 +7,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
-from worker.agent.tools.tool import Safety, ToolContext, shorten
+from worker.agent.tools.text import shorten
+from worker.agent.tools.tool import Safety, ToolContext
 
 
 class WriteFileArguments(Struct, frozen=True, forbid_unknown_fields=True):

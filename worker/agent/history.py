@@ -1,0 +1,81 @@
+"""The part of a turn that history keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from shared.messages.transcript import (
+    AssistantEntry,
+    LedgerEntry,
+    ToolCall,
+    ToolEntry,
+    TranscriptEntry,
+    UserEntry,
+)
+
+SAVED_RESULT_CHARS: Final = 500
+NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
+
+
+def saved_history(
+    entry: UserEntry,
+    steps: Iterable[LedgerEntry | TranscriptEntry],
+    final: AssistantEntry | None = None,
+    *,
+    joined: Iterable[UserEntry] = (),
+    result_chars: int = SAVED_RESULT_CHARS,
+) -> tuple[TranscriptEntry, ...]:
+    """Return the entries that history gains from a turn: the message and those that joined it, its
+    steps, one final text. Also for a turn that was stopped. `steps` is its ledger or its
+    transcript. An answer that was followed by further messages is left out, because the final text
+    contains it. Results are cut to `result_chars`, in their calls' order; none is missing."""
+    calling = (
+        step for step in steps if isinstance(step, ToolEntry) or (isinstance(step, AssistantEntry) and step.tool_calls)
+    )
+    kept = [entry, *joined, *pair_calls_with_results(calling), *([] if final is None else [final])]
+    return tuple(_history_form(item, result_chars) for item in kept)
+
+
+def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
+    """Return the entries with every tool call followed by exactly one result, in the calls' order.
+    Results without a call are dropped, a missing one becomes a note: providers refuse both."""
+    fixed: list[TranscriptEntry] = []
+    open_calls: tuple[ToolCall, ...] = ()
+    results: dict[str, ToolEntry] = {}
+    turn = 0
+    for entry in entries:
+        if isinstance(entry, ToolEntry):
+            results.setdefault(entry.call_id, entry)
+            continue
+        if open_calls:
+            fixed += _results_of(open_calls, results, turn)
+            open_calls = ()
+        if results:
+            results = {}  # a fresh dict: ids may repeat in later rounds of an old history
+        fixed.append(entry)
+        if isinstance(entry, AssistantEntry) and entry.tool_calls:
+            open_calls, turn = entry.tool_calls, entry.turn
+    return fixed + _results_of(open_calls, results, turn)
+
+
+def _results_of(calls: Iterable[ToolCall], results: Mapping[str, ToolEntry], turn: int) -> list[ToolEntry]:
+    return [
+        results.get(call.id) or ToolEntry(call_id=call.id, name=call.name, content=NO_RESULT, turn=turn, ok=False)
+        for call in calls
+    ]
+
+
+def _history_form(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
+    match entry:
+        case ToolEntry():
+            content, mark = entry.content, "\n... (cut)"
+            if len(content) > result_chars:
+                content = content[: max(0, result_chars - len(mark))] + mark
+            return msgspec.structs.replace(entry, images=(), content=content)
+        case AssistantEntry(seen=seen) if seen:
+            return msgspec.structs.replace(entry, seen="")  # of use only to a successor in the same turn
+        case _:
+            return entry
