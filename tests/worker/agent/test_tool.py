@@ -291,7 +291,7 @@ def test_a_shape_that_contains_itself_is_refused() -> None:
 def test_specs_are_the_same_bytes_in_every_process() -> None:
     """A cache of prompts is shared by the whole fleet."""
     script = (
-        "import msgspec; from worker.agent.tools.tool import Toolbox; from worker.tools.registry import build_tools;"
+        "import msgspec; from worker.agent.tools.toolbox import Toolbox; from worker.tools.registry import build_tools;"
         "print(msgspec.json.encode(Toolbox(build_tools()).specs()).decode())"
     )
     outputs = {
