@@ -67,7 +67,7 @@ def test_a_worker_without_servers_does_not_have_the_library() -> None:
     script = (
         "import asyncio, sys\n"
         "import worker.process.worker_process, worker.arq.settings\n"
-        "from worker.agent.tools.tool import Toolbox\n"
+        "from worker.agent.tools.toolbox import Toolbox\n"
         "from worker.mcp.servers import McpServers, Toolboxes\n"
         "async def turn():\n"
         "    servers = McpServers({})\n"
