@@ -16,8 +16,7 @@ class BadInput(ShoalError):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
+        self.code, self.message = code, message
 
 
 class TooBig(BadInput):
@@ -37,8 +36,7 @@ class Refused(ShoalError):
 
     def __init__(self, code: str, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.code = code
-        self.message = message
+        self.code, self.message = code, message
         self.retry_after_s = retry_after_s
 
 

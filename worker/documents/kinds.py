@@ -27,7 +27,6 @@ WALL_S: Final = 30
 # Exit code of a child that refuses a file; the last line of its output is the reason.
 REFUSED_EXIT_CODE: Final = 3
 _HEAD_BYTES: Final = 64 * 1024
-
 _PDF: Final = b"%PDF-"
 _ZIP: Final = b"PK\x03\x04"
 _OLD_OFFICE: Final = bytes.fromhex("d0cf11e0a1b11ae1")

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from shared.settings import McpServerSettings
 from shared.version import VERSION
-from worker.mcp.streams import http_streams, process_streams
+from worker.mcp.http_streams import http_streams
+from worker.mcp.process_streams import process_streams
 from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused, bound_tool
 
 TOOLS_LISTED: Final = 500

@@ -19,11 +19,9 @@ import sys
 import time
 from types import ModuleType
 
-# Time that a server has between the end of its input and SIGKILL.
-GRACE_S = 1.0
+GRACE_S = 1.0  # between the end of a server's input and SIGKILL
 CANNOT_START = 127
 TOO_LONG = 3
-
 _PIECE_BYTES = 64 * 1024
 _POLL_S = 0.05
 
@@ -92,8 +90,7 @@ def _pump_lines(server: subprocess.Popen[bytes], limit_bytes: int) -> int:
 
 
 def _end_all(server: subprocess.Popen[bytes]) -> None:
-    """Kill the server and everything it started, including what left its process group: as the
-    subreaper, this process becomes the parent of every orphan."""
+    """Kill the server and all that it started: every orphan becomes a child of this subreaper."""
     server.kill()
     server.wait()
     if sys.platform == "linux":

@@ -22,12 +22,10 @@ from shared.tracing import current_traceparent
 from worker.agent.turn import AgentResult
 
 HEARTBEAT_FILE: Final = "HEARTBEAT.md"
-
 NOTHING_NEEDED: Final = "HEARTBEAT_OK"
 """The agent's answer to a heartbeat that needs nothing. It is neither sent nor saved."""
 
 log = logger("turns")
-
 T = TypeVar("T")
 
 

@@ -13,49 +13,19 @@ import os
 import resource
 import signal
 import sys
-from pathlib import Path
 from typing import Final, NoReturn
-
-import msgspec
 
 from worker.sandbox import landlock, seccomp
 from worker.sandbox.command import SandboxCommand
 from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, command_environment, shell_argv
 from worker.sandbox.processes import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
+from worker.sandbox.runner.place import DEVICE_PATHS, READ_PATHS, CommandPlace
 
 # Files of a command are open to its user and to the workspace's group, the worker's.
 UMASK: Final = 0o007
-_PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
-_ETC: Final = (
-    *("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic"),
-    *("ld.so.cache", "terminfo", "ssl/certs", "ssl/openssl.cnf", "ca-certificates"),
-)
-_MACHINE: Final = ("/dev/random", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo")
-READ_PATHS: Final = (*_PROGRAMS, *(f"/etc/{name}" for name in _ETC), *_MACHINE)
-DEVICE_PATHS: Final = ("/dev/null", "/dev/zero", "/dev/full")
-
 _NICE: Final = 10  # the supervisor of a fork bomb must still get to run
 _NOT_FOUND: Final = 127
 _NOT_RUN: Final = 126
-
-
-class CommandPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """The surroundings of a command: the handle and the path of its workspace, and a folder for its
-    temporary files (`tmp`) and for files that it may only read (`shown`). `uid_processes` limits all
-    processes of this user, as a last resort: the supervisor counts those of the command."""
-
-    workspace: int
-    path: str
-    folder: Path
-    uid_processes: int
-
-    @property
-    def tmp(self) -> Path:
-        return self.folder / "tmp"
-
-    @property
-    def shown(self) -> Path:
-        return self.folder / "shown"
 
 
 def exec_command(

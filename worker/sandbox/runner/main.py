@@ -17,7 +17,7 @@ from shared.errors import SettingsError
 from shared.settings import load_few
 from worker.sandbox import landlock, seccomp
 from worker.sandbox.command import SandboxBroken
-from worker.sandbox.runner.confined_process import DEVICE_PATHS, READ_PATHS
+from worker.sandbox.runner.place import DEVICE_PATHS, READ_PATHS
 from worker.sandbox.runner.runner import Runner
 
 EXIT_SETTINGS: Final = 2

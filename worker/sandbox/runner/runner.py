@@ -28,7 +28,7 @@ from worker.sandbox.command import SandboxCommand
 from worker.sandbox.processes import DUMPABLE, SUBREAPER, children, descendants, prctl, wake_on_signals
 from worker.sandbox.runner import frames
 from worker.sandbox.runner.acceptor import Acceptor, WorkerConnection
-from worker.sandbox.runner.confined_process import CommandPlace
+from worker.sandbox.runner.place import CommandPlace
 from worker.sandbox.runner.supervisor import FOLDER_MODE, CommandSupervisor
 
 STOP_S: Final = 3.0  # time that a supervisor has after SIGTERM before it is killed itself

@@ -20,7 +20,8 @@ from worker.sandbox import processes
 from worker.sandbox.command import Ending, Finished, SandboxCommand
 from worker.sandbox.layout import hide_files, show_files
 from worker.sandbox.runner import frames, workspace_quota
-from worker.sandbox.runner.confined_process import CommandPlace, exec_command
+from worker.sandbox.runner.confined_process import exec_command
+from worker.sandbox.runner.place import CommandPlace
 
 WATCH_MS: Final = 50
 MEASURE_S: Final = 0.5  # interval at which the workspace is measured
