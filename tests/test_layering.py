@@ -44,7 +44,7 @@ DOORS = {
         "gateway.channels.http",
         "gateway.channels.feishu.api",
         "gateway.channels.feishu.calls",
-        "gateway.channels.feishu.listener",
+        "gateway.channels.feishu.connection",
         "gateway.channels.matrix.http",
         "gateway.channels.slack.api",
         "gateway.channels.slack.calls",

@@ -28,20 +28,17 @@ _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f:]
 class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`user` and `password` open the mailbox at `imap_host`, and send by `smtp_host`, unless
     `smtp_user` and `smtp_password` are set; with `smtp_login = false` sending needs no login.
-    `address` is the address that people write to, if `user` is not one. `tls`: encrypted from the
-    start; `starttls`: upgraded by a command; `off`: only on this machine. `ca_file`: trusted
-    certificates.
+    `address`: where people write to, if `user` is no address. `tls`: encrypted from the start;
+    `starttls`: upgraded by a command; `off`: only on this machine. `ca_file`: trusted certificates.
 
     Any From can be forged. It is trusted if the header `Authentication-Results` written by the mail
     server that calls itself `authserv_id` confirms it; or always, with `believe_from`. `pairing` is
     off: a reply to a stranger may go to a person who never wrote. Mails of strangers stay unread.
 
-    `folder` is watched with IDLE, restarted every `idle_s`; a server without IDLE is polled every
-    `poll_s`. Of a mail larger than `mail_mb` only the beginning is read. `per_s` and `burst` are
-    the mails that the server accepts, over at most `connections` at once per gateway; `slow_down_s`
-    is the wait when it says that it is too much. `timeout_s` limits sending a mail, or a response
-    of the mailbox.
-    """
+    `folder` is watched with IDLE, restarted every `idle_s`, or without IDLE polled every `poll_s`.
+    Of a mail larger than `mail_mb` only the beginning is read. `per_s` and `burst` are the mails
+    that the server accepts, over at most `connections` at once per gateway; `slow_down_s` is the
+    wait when it says it is too much. `timeout_s` limits sending a mail or an answer of the mailbox."""
 
     imap_host: str
     smtp_host: str
@@ -90,17 +87,16 @@ def _find_problems(key: str, settings: EmailSettings) -> Iterator[str]:
     if not ADDRESS.fullmatch(settings.me):
         where = "address" if settings.address else "user"
         yield f"{key}.{where} is {settings.me!r}, which is no mail address; write one into {key}.address"
-    imap = "imap", settings.imap_host, settings.imap_tls
-    smtp = "smtp", settings.smtp_host, settings.smtp_tls
-    for protocol, host, tls in (imap, smtp):
+    imap = "imap", settings.imap_host, settings.imap_tls, settings.imap_port, 993, 143
+    smtp = "smtp", settings.smtp_host, settings.smtp_tls, settings.smtp_port, 465, 587
+    for protocol, host, tls, port, encrypted, usual in (imap, smtp):
         if not _HOST.fullmatch(host):
             yield f"{key}.{protocol}_host is {host!r}; write the name of the server, such as {protocol}.example.org"
         elif tls == "off" and host not in LOOPBACK:
             yield f'{key}.{protocol}_tls is off, and {host!r} is not this machine; write "tls" or "starttls"'
-    if settings.imap_tls == "starttls" and settings.imap_port == 993:
-        yield f'{key}.imap_port 993 is encrypted from the start; with {key}.imap_tls = "starttls" it is usually 143'
-    if settings.smtp_tls == "starttls" and settings.smtp_port == 465:
-        yield f'{key}.smtp_port 465 is encrypted from the start; with {key}.smtp_tls = "starttls" it is usually 587'
+        if tls == "starttls" and port == encrypted:
+            start = f"{key}.{protocol}_port {port} is encrypted from the start"
+            yield f'{start}; with {key}.{protocol}_tls = "starttls" it is usually {usual}'
     if settings.smtp_password is not None and not settings.smtp_user:
         yield f"{key}.smtp_user is missing; {key}.smtp_password is of whom?"
     if settings.smtp_user and settings.smtp_password is None:

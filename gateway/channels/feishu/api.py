@@ -12,7 +12,7 @@ import msgspec
 from gateway.channels.feishu import cards
 from gateway.channels.feishu.calls import FeishuCalls
 from gateway.channels.feishu.cards import MessageContent, post_uuid
-from gateway.channels.feishu.listener import LongConnection, open_connection
+from gateway.channels.feishu.connection import LongConnection, open_connection
 from gateway.channels.feishu.parse import MESSAGE_ID, FeishuIdentity
 from gateway.channels.feishu.refusals import GONE, NO_TOPIC, FeishuError, map_error
 from gateway.platform.protocol import (
