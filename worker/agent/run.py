@@ -15,7 +15,8 @@ from worker.agent.model.model import Model
 from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.steps import TurnSteps
 from worker.agent.stored_reply import StoredReply
-from worker.agent.tools.act import Actor, tool_hint
+from worker.agent.tools.act import Actor
+from worker.agent.tools.hint import tool_hint
 from worker.agent.tools.text import valid_text
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec, TurnOutcome

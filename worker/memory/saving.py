@@ -49,6 +49,15 @@ CONSOLIDATE: Final = ToolSpec(
 REWORK: Final = ToolSpec(TOOL_NAME, "Write MEMORY.md anew.", object_schema(_MemoryUpdate))
 
 
+class SavedMemory(msgspec.Struct, frozen=True):
+    """The model's result. `memory` is None if MEMORY.md stays as it is; `refused` says that the
+    model wanted to change it, and its text was not acceptable."""
+
+    entry: str = ""
+    memory: str | None = None
+    refused: bool = False
+
+
 def fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) -> str:
     """Return what is wrong with a reply, as a sentence for the model; `""` for nothing."""
     if response.finish_reason == "length":

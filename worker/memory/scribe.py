@@ -6,13 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
-
 from shared.errors import ModelError, ShoalError
 from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import clean
-from worker.memory.saving import TOOL_NAME, Messages, fault_of, history_entry, memory_update, sent_back
+from worker.memory.saving import TOOL_NAME, Messages, SavedMemory, fault_of, history_entry, memory_update, sent_back
 
 REPLIES: Final = 3  # without a usable call; then the model is given up for this text
 SHRUNK_FROM_CHARS: Final = 1000
@@ -20,15 +18,6 @@ SHRUNK_TO: Final = 0.25
 TEMPERATURE: Final = 0.3
 
 Count = Callable[[TokenUsage], Awaitable[None]]  # called after each call; raises nothing
-
-
-class SavedMemory(msgspec.Struct, frozen=True):
-    """The model's result. `memory` is None if MEMORY.md stays as it is; `refused` says that the
-    model wanted to change it, and its text was not acceptable."""
-
-    entry: str = ""
-    memory: str | None = None
-    refused: bool = False
 
 
 class UnusableReply(ShoalError):

@@ -9,8 +9,8 @@ import pytest
 from shared.errors import ModelError
 from tests.helpers.scripted_model import Replies, ScriptedModel, call, calls
 from worker.agent.model.model import LLMResponse, ToolCallRequest
-from worker.memory.saving import CONSOLIDATE, ENTRY_CHARS, REWORK
-from worker.memory.scribe import REPLIES, MemoryWriter, SavedMemory, UnusableReply
+from worker.memory.saving import CONSOLIDATE, ENTRY_CHARS, REWORK, SavedMemory
+from worker.memory.scribe import REPLIES, MemoryWriter, UnusableReply
 
 STAMP = "2026-06-21 12:00"
 LIMIT_BYTES = 4096

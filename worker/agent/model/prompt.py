@@ -83,8 +83,7 @@ def _labelled(values: Mapping[str, str]) -> list[str]:
 
 def to_message(entry: TranscriptEntry) -> Message:
     """Return one entry in the form that models accept. It needs no `clean`."""
-    content = entry.content
-    text = content if content and not content.isspace() else None
+    text = None if _blank(entry.content) else entry.content
     match entry:
         case UserEntry():
             return {"role": "user", "content": text or EMPTY}
