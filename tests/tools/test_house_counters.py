@@ -320,14 +320,13 @@ def test_constants_of_leases_are_listed(tmp_path: Path) -> None:
 
 def test_a_row_knows_which_side_of_its_limit_is_right() -> None:
     """Comments are wanted; circles are not. A row without a limit accepts all."""
-    most = Row(title="circles", count=rooms.file_circles, limit=0, until_reached=2)
+    most = Row(title="circles", count=rooms.file_circles, limit=2)
     least = Row(title="comments", count=comments.python_comment_lines, limit=10, at_least=True)
-    assert most.allowed == 2
-    assert most.accepts(2, most.allowed)
-    assert not most.accepts(1, most.limit)
-    assert least.accepts(10, least.limit)
-    assert not least.accepts(9, least.allowed)
-    assert Row(title="floors", count=rooms.floors("gateway")).accepts(99, None)
+    assert most.accepts(2)
+    assert not most.accepts(3)
+    assert least.accepts(10)
+    assert not least.accepts(9)
+    assert Row(title="floors", count=rooms.floors("gateway")).accepts(99)
 
 
 def test_the_table_is_printed_in_three_forms(tmp_path: Path) -> None:

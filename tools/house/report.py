@@ -11,7 +11,7 @@ from tools.house.table import SECTIONS, Row
 
 
 def render_table(house: House) -> str:
-    """Return an aligned table of the counts, with a note where the limit is not reached."""
+    """Return an aligned table of the counts, with a note where a limit is not kept."""
     lines: list[str] = []
     for section, rows in SECTIONS.items():
         lines += ["", f"{section:<46}{'today':>10}{'wanted':>12}"]
@@ -37,15 +37,8 @@ def render_json(house: House) -> str:
 
 def _line(row: Row, house: House) -> str:
     value = row.count(house).value
-    return f"  {row.title:<44}{_number(value, row):>10}{_wanted(row):>12}{_note(row, value)}".rstrip()
-
-
-def _note(row: Row, value: float) -> str:
-    if not row.accepts(value, row.allowed):
-        return "  worse than before" if row.until_reached is not None else "  too many"
-    if not row.accepts(value, row.limit):
-        return "  not yet"
-    return "" if row.until_reached is None else "  reached: delete its until_reached"
+    note = "" if row.accepts(value) else "  not kept"
+    return f"  {row.title:<44}{_number(value, row):>10}{_wanted(row):>12}{note}".rstrip()
 
 
 def _wanted(row: Row) -> str:
@@ -74,5 +67,5 @@ def _object(section: str, row: Row, house: House) -> dict[str, str | float | boo
         "unit": row.unit,
         "limit": row.limit,
         "at_least": row.at_least,
-        "reached": row.accepts(value, row.limit),
+        "reached": row.accepts(value),
     }
