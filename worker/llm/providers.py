@@ -1,6 +1,5 @@
-"""Model providers: recognised by a name, a key or an address, and the route to each. A model's name
-is LiteLLM's (`groq/llama-3.3-70b`). Most providers speak OpenAI's protocol and are reached by the
-direct client; LiteLLM reaches the others. A new provider is an entry of PROVIDERS."""
+"""The table of model providers. Most of them speak OpenAI's protocol and are reached by the direct
+client; LiteLLM reaches the others. A new provider is an entry of PROVIDERS."""
 
 from __future__ import annotations
 

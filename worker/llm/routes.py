@@ -1,4 +1,5 @@
-"""The route to a model, from its name, key and address."""
+"""The route to a model: its provider is recognised by a name, a key or an address. A model's name
+is LiteLLM's (`groq/llama-3.3-70b`)."""
 
 from __future__ import annotations
 
