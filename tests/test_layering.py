@@ -51,7 +51,7 @@ DOORS = {
         "gateway.channels.telegram.api",
         "gateway.channels.whatsapp.channel",
         "worker.guards.request",
-        "worker.llm.clients.connections",
+        "worker.llm.clients.direct_client",
         "worker.llm.clients.direct_client",
     ),
     "yarl": ("gateway.channels.discord.shard", "worker.guards.request"),

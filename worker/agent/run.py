@@ -7,6 +7,7 @@ from typing import Final
 
 from shared.errors import ModelError
 from shared.messages.transcript import ToolEntry, TranscriptEntry
+from worker.agent.history import StoredReply
 from worker.agent.hook import IterationDone
 from worker.agent.limits import Meter
 from worker.agent.model.ask import Asker, ModelReply
@@ -14,9 +15,7 @@ from worker.agent.model.context_window import ContextWindow
 from worker.agent.model.model import Model
 from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.steps import TurnSteps
-from worker.agent.stored_reply import StoredReply
-from worker.agent.tools.act import Actor
-from worker.agent.tools.hint import tool_hint
+from worker.agent.tools.act import Actor, tool_hint
 from worker.agent.tools.text import valid_text
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec, TurnOutcome

@@ -8,10 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from shared.messages.transcript import AssistantEntry, JoinEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
-from worker.agent.history import pair_calls_with_results, saved_history
+from worker.agent.history import StoredReply, pair_calls_with_results, resume_point, saved_history
 from worker.agent.model.ask import ModelReply
 from worker.agent.model.model import ToolCallRequest
-from worker.agent.stored_reply import StoredReply, resume_point
 from worker.agent.tools.text import is_json_object
 from worker.agent.turn import AgentRunSpec
 

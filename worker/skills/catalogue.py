@@ -11,8 +11,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from worker.skills.below import read_below
 from worker.skills.front_matter import Head, parse_skill
 from worker.skills.skill import Skill
-from worker.skills.skill_folder import SKILL, SkillFolder, log, reason_of, skill_folders
-from worker.skills.watched_files import CheckInterval
+from worker.skills.skill_folder import SKILL, CheckInterval, SkillFolder, log, reason_of, skill_folders
 
 OWN: Final = "skills"  # the folder of a workspace in which an agent writes its own skills
 BUILT_IN: Final = Path(__file__).parent

@@ -38,8 +38,7 @@ from worker.guards.openat import Access, NoSuchFile
 from worker.guards.workspace import Workspace, Workspaces
 from worker.hooks.reporting import SubagentProgress
 from worker.mcp.servers import McpServers, Toolboxes
-from worker.prompts.sections import subagent_system, subagent_task
-from worker.prompts.system import SystemPrompt
+from worker.prompts.system import SystemPrompt, subagent_system, subagent_task
 from worker.sandbox.command import CommandLimits, Sandbox
 from worker.sandbox.parser_confinement import can_confine_parsers
 from worker.skills.catalogue import OWN, SkillCatalogue

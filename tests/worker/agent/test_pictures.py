@@ -16,8 +16,8 @@ from tests.worker.agent.turns import SPEC
 from worker.agent.limits import IMAGE_TOKENS, Budget
 from worker.agent.loop import run_agent
 from worker.agent.model.compact import Compacted
+from worker.agent.model.context_window import MARK, REFUSED, TURN_PICTURES
 from worker.agent.model.model import Image, image_part
-from worker.agent.model.pictures import MARK, REFUSED, TURN_PICTURES
 from worker.agent.tools.tool import ToolContext, ToolResult
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult

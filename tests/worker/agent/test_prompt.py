@@ -14,7 +14,7 @@ from worker.agent.history import NO_RESULT
 from worker.agent.model.model import Image
 from worker.agent.model.prompt import build_messages, clean, runtime_context, to_message, window
 from worker.agent.turn import AgentRunSpec
-from worker.prompts.sections import system_prompt
+from worker.prompts.system import system_prompt
 
 NOON = 1_795_262_400_000  # Saturday 2026-11-21, 12:00 UTC
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.agent.model.think import ThinkFilter, strip_think
+from worker.agent.model.stream import ThinkFilter, strip_think
 
 PARTS = st.lists(
     st.sampled_from(["<think>", "</think>", "<THINK>", "<thi", "<", "nk>", "a", "secret ", "\n", "é", "</"])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolCall, ToolEntry, UserEntry
-from worker.agent.history import NO_RESULT, saved_history
-from worker.agent.stored_reply import resume_point
+from worker.agent.history import NO_RESULT, resume_point, saved_history
 
 ASKED = UserEntry(content="go", turn=3)
 CALLED = AssistantEntry(content=None, turn=3, tool_calls=(ToolCall("a", "x", "{}"), ToolCall("b", "y", "{}")))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from worker.agent.within import within
+from worker.agent.composite_hook import within
 
 HANG_S = 5.0
 

@@ -8,7 +8,7 @@ from shared.settings import ModelSettings
 from tests.helpers.scripted_model import ScriptedModel
 from worker.agent.model.model import ModelRequest
 from worker.llm.catalogue import ModelCatalogue
-from worker.llm.lazy_model import LazyModel
+from worker.llm.registry import LazyModel
 
 
 class Making:

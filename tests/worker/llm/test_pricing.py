@@ -9,8 +9,8 @@ import pytest
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage
-from worker.llm.clients.answer_parts import parse_usage
 from worker.llm.clients.litellm_client import LiteLLMModel
+from worker.llm.clients.replies import parse_usage
 from worker.llm.registry import Models
 
 ASK = [{"role": "user", "content": "hi"}]

@@ -15,9 +15,8 @@ from tests.helpers.openai_server import ScriptedOpenAI
 from worker.agent.model.model import ModelRequest
 from worker.llm.demo.demo_model import DemoModel
 from worker.llm.policies.retry import FallbackModel, RetryingModel
-from worker.llm.policies.throttle_rules import provider_route
-from worker.llm.presets import fallback_settings, preset_settings
-from worker.llm.registry import ModelLimits, Models
+from worker.llm.policies.throttle import provider_route
+from worker.llm.registry import ModelLimits, Models, fallback_settings, preset_settings
 from worker.llm.routes import choose
 
 KEY = Secret("sk-x")

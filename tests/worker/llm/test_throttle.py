@@ -19,8 +19,7 @@ from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
 from tests.helpers.wait import eventually
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.policies.throttle import LONGEST_WAIT_S, ThrottledModel
-from worker.llm.policies.throttle_rules import limit_rules, provider_route
+from worker.llm.policies.throttle import LONGEST_WAIT_S, ThrottledModel, limit_rules, provider_route
 from worker.llm.registry import Models
 from worker.llm.routes import choose
 

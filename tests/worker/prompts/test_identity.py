@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from worker.prompts.sections import identity
+from worker.prompts.system import identity
 from worker.tools.registry import TOOLS
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.prompts.sections import active_section, memory_section, skill_list
+from worker.prompts.system import active_section, memory_section, skill_list
 from worker.skills.skill import Skill
 from worker.skills.skill_folder import Origin
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from tests.helpers.clock import HandClock
-from worker.skills.watched_files import LOOK_EVERY_S, CheckInterval, WatchedFile
+from worker.skills.skill_folder import LOOK_EVERY_S, CheckInterval, WatchedFile
 
 
 class Reader:

@@ -29,8 +29,8 @@ from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress, RecordingTool
 from worker.agent.composite_hook import CompositeHook
 from worker.agent.loop import run_agent
+from worker.agent.model.context_window import MARK
 from worker.agent.model.model import Image, Model
-from worker.agent.model.pictures import MARK
 from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec

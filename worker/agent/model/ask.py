@@ -12,8 +12,7 @@ import msgspec
 from shared.errors import ModelError
 from worker.agent.limits import Meter
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallRequest, ToolSpec
-from worker.agent.model.stream import ReplyStream
-from worker.agent.model.think import strip_think
+from worker.agent.model.stream import ReplyStream, strip_think
 from worker.agent.ports import NULL_PORTS, Journal
 from worker.agent.tools.text import is_json_object, valid_text
 from worker.agent.turn import AgentRunSpec

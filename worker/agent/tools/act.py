@@ -5,19 +5,44 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
-from shared.messages.transcript import IntentEntry, ToolEntry
+import msgspec
+
+from shared.messages.effects import Effect
+from shared.messages.transcript import EffectEntry, IntentEntry, ToolEntry
 from shared.tracing import span
 from shared.tracing.spans import EXECUTE_TOOL
+from worker.agent.history import ApprovalState, StoredReply
 from worker.agent.hook import ToolRun
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed, Files, Journal
-from worker.agent.stored_reply import ApprovalState, StoredReply
-from worker.agent.tools.call_effects import CallEffects
-from worker.agent.tools.text import valid_text
+from worker.agent.tools.text import shorten, valid_text
 from worker.agent.tools.tool import ToolContext, ToolOutcome
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
+
+
+class CallEffects:
+    """The effects of one call inside Shoal. `done` are those of an earlier attempt."""
+
+    def __init__(self, spec: AgentRunSpec, journal: Journal, call_id: str, done: Sequence[EffectEntry]) -> None:
+        self._spec = spec
+        self._journal = journal
+        self._call_id = call_id
+        self._done = list(done)
+
+    async def carry_out(self, effect: Effect) -> bool:
+        if self._done:  # counting is enough: each attempt has the same effects in the same order
+            self._done.pop(0)
+            return False
+        at, turn = self._spec.clock.now_ms(), self._spec.turn
+        entry = EffectEntry(call_id=self._call_id, turn=turn, kind=effect.kind, to=effect.to, at=at)
+        await self._journal.append(entry, effect)
+        return True
+
+    async def border(self) -> None:
+        await self._journal.checkpoint()
 
 
 class Actor:
@@ -165,3 +190,24 @@ class Actor:
         if not consent.covers(asked.question, call):
             return "its arguments are not those that the user said yes to."
         return ""
+
+
+HINT_CHARS: Final = 40
+
+
+def tool_hint(calls: Sequence[ToolCallRequest]) -> str:
+    """Return the calls as a line for people: `calculate("2+2"), current_time()`."""
+    return ", ".join(f"{call.name}({_first_argument(call)})" for call in calls)
+
+
+def _first_argument(call: ToolCallRequest) -> str:
+    if call.arguments is None:
+        return "…"
+    for value in call.arguments.values():
+        if isinstance(value, str):
+            return f'"{shorten(value, HINT_CHARS)}"'
+        try:
+            return shorten(msgspec.json.encode(value).decode(), HINT_CHARS)
+        except (TypeError, ValueError, RecursionError):
+            return "…"
+    return ""

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from shared.errors import LeaseLost, ToolFailed, TurnEnded
+from worker.agent.composite_hook import is_cancelled
 from worker.agent.model.model import ToolCallRequest, ToolSpec
 from worker.agent.ports import Safety
-from worker.agent.tools.long_result import fit_result
 from worker.agent.tools.schema import convert_arguments, names_of, schema_of
-from worker.agent.tools.text import cut, shorten, valid_text
+from worker.agent.tools.text import cut, fit_result, shorten, valid_text
 from worker.agent.tools.tool import (
     Outcome,
     Report,
@@ -23,7 +23,6 @@ from worker.agent.tools.tool import (
     ToolResult,
     ignore_report,
 )
-from worker.agent.within import is_cancelled
 
 RESULT_LIMIT_BYTES: Final = 10 * 1024
 

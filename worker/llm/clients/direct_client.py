@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
@@ -13,13 +14,55 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.clients.connections import CONNECTIONS, read_body
 from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
 from worker.llm.clients.replies import read_event_stream, read_whole_answer
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
 from worker.llm.routes import Route, choose
+
+IDLE_S: Final = 30.0  # seconds for which an unused connection is kept
+
+
+class Connections:
+    """HTTP connections, opened on demand and reused."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._session.closed or self._loop is not loop:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # CallTimeouts limits
+                trust_env=False,
+            )
+            self._loop = loop
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+CONNECTIONS: Final = Connections()  # one pool a process, whichever models use it
+
+
+async def read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    """Return the whole body. Raises ValueError if it is over the limit."""
+    pieces: list[bytes] = []
+    size_bytes = 0
+    while piece := await response.content.readany():
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
+            raise ValueError("the body is too big")
+        pieces.append(piece)
+    return b"".join(pieces)
+
 
 Wait = Callable[[Awaitable[Any]], Awaitable[Any]]
 

@@ -18,10 +18,9 @@ import msgspec
 from shared.errors import ModelError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.clients.assembler import ReplyAssembler
 from worker.llm.clients.faults import model_error, retry_after_s
-from worker.llm.clients.litellm_providers import SDK_ONLY
-from worker.llm.clients.replies import parse_whole_reply, read_event_stream, read_whole_answer
+from worker.llm.clients.litellm_library import SDK_ONLY
+from worker.llm.clients.replies import ReplyAssembler, parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header

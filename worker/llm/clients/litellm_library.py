@@ -5,8 +5,10 @@ the event loop, are loaded here."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
+import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -16,6 +18,7 @@ import litellm._service_logger
 import litellm.litellm_core_utils.default_encoding
 import litellm.proxy._types
 from litellm.exceptions import APIConnectionError, ContextWindowExceededError, MidStreamFallbackError, Timeout
+from litellm.litellm_core_utils.litellm_logging import Logging
 from litellm.litellm_core_utils.prompt_templates.factory import THOUGHT_SIGNATURE_SEPARATOR
 from litellm.llms.groq.chat.transformation import GroqChatCompletionStreamingHandler
 from litellm.llms.mistral.chat.transformation import MistralChatResponseIterator
@@ -24,8 +27,77 @@ from litellm.llms.openrouter.chat.transformation import OpenRouterChatCompletion
 
 from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.llm.clients.faults import kind_of_status
-from worker.llm.clients.litellm_providers import PREPARED_AT_ONCE
-from worker.llm.clients.litellm_record import Unlogged
+
+
+class Unlogged(Logging):
+    """LiteLLM's record of a running call, with all work after the call removed. By default LiteLLM
+    prices each call, builds a record of it and hands that to callbacks, which is nearly half of the
+    cost of a call. We set no callbacks, and have our own prices and spans. Its caller must also do
+    the work that LiteLLM does where it makes one: `without_signatures`."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        super().__init__(
+            model=request["model"],
+            messages=request["messages"],
+            stream=request.get("stream", False),
+            call_type="acompletion",
+            start_time=datetime.datetime.now(),  # noqa: DTZ005  LiteLLM has such ones everywhere, and subtracts them
+            litellm_call_id=str(uuid.uuid4()),
+            function_id="",
+        )
+        self.stream_options = request.get("stream_options")
+
+    def response_cost_calculator(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def claim_async_success_log(self) -> bool:
+        return False
+
+    async def dispatch_success_handlers(self, *_: Any, **__: Any) -> None:
+        pass
+
+    async def async_failure_handler(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+SDK_ONLY: Final = frozenset(
+    {
+        "abliteration",
+        "aihubmix",
+        "aiml",
+        "anyscale",
+        "chatgpt",
+        "crusoe",
+        "docker_model_runner",
+        "empiriolabs",
+        "github_copilot",
+        "gmi",
+        "litellm_proxy",
+        "llamagate",
+        "sarvam",
+        "veniceai",
+        "xinference",
+    }
+)
+"""Providers that LiteLLM reaches through the openai SDK only, or differently than through its own
+HTTP handler. All other providers of OpenAI's protocol get the same requests from both."""
+PREPARED_AT_ONCE: Final = frozenset(
+    {
+        "deepseek",
+        "groq",
+        "hosted_vllm",
+        "lm_studio",
+        "mistral",
+        "moonshot",
+        "openai",
+        "openrouter",
+        "together_ai",
+        "xai",
+    }
+)
+"""Providers for which LiteLLM prepares a request without waiting. `acompletion` uses a thread for
+that, because other providers look up a token or a model first; that is a quarter of such a call."""
+
 
 _AS_OPENAI: Final = (
     OpenAIChatCompletionStreamingHandler,
