@@ -219,10 +219,10 @@ class TurnAttempt(Attempt):
         if committed.first and conversation is not None:
             # The wait for each message, joined ones included, unless no person waits for it: from
             # the clock of the gateway that accepted it to ours, as exact as both are, never below 0.
-            now_ms, answer_seconds = rules.clock.now_ms(), metrics.ANSWER_SECONDS.labels(state)
+            now_ms = rules.clock.now_ms()
             for message in conversation.messages:
                 if not is_background(message):
-                    answer_seconds.observe(max(0, now_ms - message.timestamp) / 1000)
+                    metrics.ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)
         if committed.dropped:
             metrics.HISTORY_DROPPED.inc(committed.dropped)
             log.warning("history dropped", entries=committed.dropped)
