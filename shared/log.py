@@ -61,8 +61,8 @@ class bind_work:  # noqa: N801 (it reads as a verb)
 
     __slots__ = ("_token", "_work")
 
-    def __init__(self, **fields: Any) -> None:
-        self._work = Work(**fields)
+    def __init__(self, *values: Any, **fields: Any) -> None:
+        self._work = Work(*values, **fields)
 
     def __enter__(self) -> None:
         outer, work = _work.get(), self._work

@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -37,6 +38,7 @@ _QUICK: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 _LONG: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 900)
 TURN_BUCKETS_S: Final = _LONG  # upper bounds of the turn times in presence records
 COUNTERS: Final[dict[str, Counter]] = {}  # by name without the prefix
+Kind = TypeVar("Kind", Counter, Gauge, Histogram)
 
 
 # A turn makes about 25 calls of metrics. The library's `labels` validates and locks (1.9 us against
@@ -44,32 +46,13 @@ COUNTERS: Final[dict[str, Counter]] = {}  # by name without the prefix
 # label sets are few and never removed, so a series can be kept once it was made.
 
 
-class _KeptSeries:
-    """Mixin that keeps each labelled series after its first use."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self._kept: dict[tuple[str, ...], Any] = {}
-        super().__init__(*args, **options)
-
-    def labels(self, *values: Any, **named: Any) -> Any:
-        """Return the series of these label values."""
-        if named:
-            return super().labels(*values, **named)  # type: ignore[misc]
-        try:
-            return self._kept[values]
-        except KeyError:
-            return self._kept.setdefault(values, super().labels(*values))  # type: ignore[misc]
+def _kept(metric: Kind) -> Kind:
+    """Let a metric keep each labelled series after its first use."""
+    metric.labels = cache(metric.labels)  # type: ignore[method-assign]
+    return metric
 
 
-class _Counter(_KeptSeries, Counter):
-    pass
-
-
-class _Gauge(_KeptSeries, Gauge):
-    pass
-
-
-class _Histogram(_KeptSeries, Histogram):
+class _Histogram(Histogram):
     def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         """Add an observation; the bucket is found by bisection."""
         assert exemplar is None
@@ -78,16 +61,16 @@ class _Histogram(_KeptSeries, Histogram):
 
 
 def _count(name: str, help: str, *labels: str) -> Counter:
-    COUNTERS[name] = _Counter(f"shoal_{name}", help, labels, registry=REGISTRY)
+    COUNTERS[name] = _kept(Counter(f"shoal_{name}", help, labels, registry=REGISTRY))
     return COUNTERS[name]
 
 
 def _gauge(name: str, help: str, *labels: str) -> Gauge:
-    return _Gauge(f"shoal_{name}", help, labels, registry=REGISTRY)
+    return _kept(Gauge(f"shoal_{name}", help, labels, registry=REGISTRY))
 
 
 def _times(name: str, help: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-    return _Histogram(f"shoal_{name}", help, labels, buckets=buckets, registry=REGISTRY)
+    return _kept(_Histogram(f"shoal_{name}", help, labels, buckets=buckets, registry=REGISTRY))
 
 
 MESSAGES_ACCEPTED = _count("messages_accepted", "Messages from outside made durable.", "channel")

@@ -27,6 +27,8 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
     """Return the pictures among the attachments (`data:…;base64,…` URLs of PNG, JPEG, GIF and WebP,
     at most MAX_IMAGES), and a note in brackets for each other one, also for a reference to a stored
     file, which `worker.turn.attachments` loads. Never raises."""
+    if not media:
+        return (), ()
     read = [_read_attachment(attachment) for attachment in media]
     images = [one for one in read if isinstance(one, Image)]
     notes = [one for one in read if isinstance(one, str)]

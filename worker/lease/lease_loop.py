@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -165,13 +165,11 @@ class LeaseLoop:
 
     async def _work(self, lease: Lease) -> None:
         claim = lease.claim
-        work: dict[str, Any] = {"worker": claim.owner[:12]}
-        if (turn := claim.turn) is not None:
-            work |= {"session": claim.session, "turn": turn.n, "attempt": turn.attempt}
-        elif claim.subagent is not None:
-            work["attempt"] = claim.subagent.attempt
+        turn, work = claim.turn, claim.turn or claim.subagent
+        session, n = (claim.session, turn.n) if turn else (None, None)
+        owner, attempt = claim.owner[:12], work.attempt if work else None
         with continued(claim.traceparent) as trace:
-            with bind_work(**work, trace_id=trace.trace_id if trace else None):
+            with bind_work(session, n, owner, attempt, trace.trace_id if trace else None):
                 try:
                     await self._runner(lease)
                 except LeaseLost:

@@ -270,26 +270,13 @@ def _turn_work(row: list[Any]) -> TurnWork:
     # The last part is missing at the first attempt.
     n, record, attempt, history, scope, memory, version, preset, stop, marks, next_due, *more = row
     errors, crashes, away_ms, ledger, joined = more[0] if more else (0, 0, 0, (), ())
-    return TurnWork(
-        n=int(n),
-        record=record,
-        errors=int(errors),
-        crashes=int(crashes),
-        stop=int(stop),
-        attempt=attempt,
-        model_unavailable_ms=away_ms,
-        ledger=tuple(ledger),
-        history=tuple(history),
-        scope=scope.decode(),
-        memory=memory.decode(errors="replace"),
-        memory_version=version.decode(),
-        preset=preset.decode(),
-        joined=tuple((int(number), message) for number, message in pairs(joined)),
-        joins_at_start=b"a" in marks,
-        steers=b"s" in marks,
-        background=b"b" in marks,
-        next_due=next_due.decode(),
-    )
+    counts = int(errors), int(crashes), int(stop), attempt, away_ms
+    texts = scope.decode(), memory.decode(errors="replace"), version.decode(), preset.decode()
+    messages = tuple((int(number), message) for number, message in pairs(joined)) if joined else ()
+    flags = b"a" in marks, b"s" in marks, b"b" in marks
+    # By position: the names of so many fields take longer than all the rest here.
+    work = int(n), record, *counts, tuple(ledger), tuple(history), *texts, messages, *flags
+    return TurnWork(*work, next_due.decode())
 
 
 def _child_work(row: list[Any]) -> SubagentWork:
