@@ -16,9 +16,10 @@ from gateway.platform.webhooks import WebhookServer
 from gateway.upkeep import RedisWatch
 from shared import log
 from shared.errors import SettingsError
+from shared.process.fleet_gauges import FleetGauges, warn_of_restart
 from shared.process.listening import HealthServer
 from shared.process.service import EXIT_SETTINGS, freeze_heap
-from shared.process.stats import Announcer, FleetGauges
+from shared.process.stats import Announcer
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits
@@ -97,7 +98,7 @@ async def _run(
             start = group.create_task
             listening = [start(each.listen(ingress, stop), name=each.name) for each in channels]
             listening.append(group.create_task(hooks.run(), name="hooks"))
-            chores = [group.create_task(watch.run()), group.create_task(announcer.run())]
+            chores = [group.create_task(work) for work in (watch.run(), announcer.run(), warn_of_restart(client))]
             await asyncio.wait(listening)
             for chore in chores:
                 chore.cancel()

@@ -136,6 +136,8 @@ REDIS_LOSS_WINDOW_SECONDS = _gauge(
     "redis_loss_window_seconds", "How much that it confirmed Redis may forget in a crash; NaN is not told."
 )
 REDIS_LOSS_WINDOW_SECONDS.set(math.nan)
+REDIS_RESTART_SAFE = _gauge("redis_restart_safe", "0 when a restart may forget nearly everything; NaN is not told.")
+REDIS_RESTART_SAFE.set(math.nan)
 REDIS_CLOCK_AHEAD_SECONDS = _gauge("redis_clock_ahead_seconds", "How far Redis' clock is ahead of ours.")
 REDIS_COMMAND_SECONDS = _times("redis_command_seconds", "How long Redis took, waiting calls apart.", _QUICK)
 REDIS_RECONNECTS = _count("redis_reconnects", "Times Redis was away and came back.")

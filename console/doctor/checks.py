@@ -96,6 +96,7 @@ def _redis(facts: ServerFacts) -> Iterator[Check]:
     yield check("maxmemory-policy", facts.policy, "evicting")
     yield check("appendonly", "yes" if facts.append_only else None, "not_persistent", "disk")
     yield check("appendfsync", facts.fsync, "fsync")
+    yield check("restart", "keeps everything" if facts.restart_safe else None, "restart_forgets")
     yield check("memory", None if facts.used_bytes is None else f"{size(facts.used_bytes)} in use", "memory")
     yield check("clock", f"{abs(facts.clock_ahead_s) * 1000:.0f} ms from this machine's", "clock")
 

@@ -134,6 +134,9 @@ def server_problems(facts: ServerFacts) -> Iterator[Problem]:
     elif facts.fsync not in (None, "always"):
         text = f"appendfsync is {facts.fsync!r}: a crash of its machine loses the last messages"
         yield Problem("fsync", f"{text}; set appendfsync always")
+    if facts.restart_safe is False:
+        text = "a restart of Redis may forget nearly everything: its users are not those of this release"
+        yield Problem("restart_forgets", f"{text}; install its redis/users.acl and say ACL LOAD before Redis restarts")
     if facts.writes_ok is False:
         text = "Redis' last write to its append-only file failed"
         yield Problem("disk", f"{text}: look at its log and its disk")

@@ -256,6 +256,19 @@ def test_status_lives_with_a_server_that_hides_its_settings(durable: str) -> Non
         command(durable, "ACL", "DELUSER", "guest")
 
 
+def test_status_and_doctor_are_red_when_a_restart_of_redis_would_forget(durable: str) -> None:
+    """Before the restart; what to do is said with it."""
+    appear(durable, one(), one("gateway", name="g1"))
+    rights = command(durable, "ACL", "LIST").split("user default ")[1].splitlines()[0]
+    command(durable, "ACL", "SETUSER", "default", "-xadd")
+    try:
+        assert codes(durable) == ["restart_forgets"]
+        outcome, found = diagnosis(durable)[1]["restart"]
+        assert (outcome, "ACL LOAD before Redis restarts" in found) == ("failed", True)
+    finally:
+        command(durable, "ACL", "SETUSER", "default", *rights.split())
+
+
 def test_status_with_no_process_says_what_to_start(redis_url: str) -> None:
     """An empty table would be a riddle."""
     assert "no gateway is running, so nobody can reach Shoal" in shoal("status", SHOAL_REDIS__URL=redis_url).output
@@ -277,7 +290,7 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Pat
     assert (code, {outcome for outcome, _ in checks.values()}) == (0, {"ok"})
     assert list(checks) == [
         "settings", "data folder", "redis reachable", "redis version", "maxmemory-policy", "appendonly",
-        "appendfsync", "memory", "clock", "gateways", "workers", "channels", "work is taken", "model",
+        "appendfsync", "restart", "memory", "clock", "gateways", "workers", "channels", "work is taken", "model",
     ]  # fmt: skip
     assert checks["channels"] == ("ok", "web")
     assert checks["model"] == ("ok", "m")

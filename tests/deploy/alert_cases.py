@@ -275,6 +275,19 @@ CASES: Final = (
         },
     ),
     Case(
+        "ShoalRedisRestartForgets",
+        1,
+        {
+            'shoal_redis_restart_safe{instance="a"}': "0x3",
+            'shoal_redis_restart_safe{instance="b"}': NOT_REPORTED,
+        },
+        "The next restart of Redis may forget nearly everything.",
+        {
+            'shoal_redis_restart_safe{instance="a"}': "1x3",
+            'shoal_redis_restart_safe{instance="b"}': NOT_REPORTED,
+        },
+    ),
+    Case(
         "ShoalClocksApart",
         4,
         {'shoal_redis_clock_ahead_seconds{instance="w1"}': "-90x9"},

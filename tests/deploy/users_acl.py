@@ -15,19 +15,20 @@ from tests.helpers.valkey import command
 FILE: Final = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
 PACKAGES: Final = {"gateway": "gateway", "worker": "worker", "console": "console"}
 
-DONE_WITHOUT: Final = {"CLIENT", "CONFIG", "SELECT"}
-"""Named in the code, and not allowed: of the first only SETNAME is, `shoal doctor` lives without the second, Shoal has
-database 0."""
+DONE_WITHOUT: Final = {"ACL", "CLIENT", "CONFIG", "SELECT"}
+"""Named in the code, and not allowed: of the first two only DRYRUN and SETNAME are, `shoal doctor` lives without
+CONFIG, Shoal has database 0."""
 
 BESIDE: Final = {
-    "gateway": {"AUTH", "PING", "CLIENT|SETNAME", "SUBSCRIBE", "UNSUBSCRIBE"},
+    "gateway": {"AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN", "SUBSCRIBE", "UNSUBSCRIBE"},
     "worker": {
-        *("AUTH", "PING", "CLIENT|SETNAME", "SUBSCRIBE", "UNSUBSCRIBE"),
+        *("AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN", "SUBSCRIBE", "UNSUBSCRIBE"),
         *("MULTI", "EXEC", "WATCH", "UNWATCH", "PSETEX", "INCRBY"),
     },
-    "console": {"AUTH", "PING", "CLIENT|SETNAME"},
+    "console": {"AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN"},
 }
-"""What a connection says at its begin, redis-py for pub/sub, and arq for a worker."""
+"""What a connection says at its begin, redis-py for pub/sub, arq for a worker, and the question whether a restart
+would lose anything: ACL DRYRUN tells what a user may do, and nothing of its password."""
 
 ARQ: Final = {
     "gateway": {"arq:job:*", "arq:result:*"},
@@ -43,7 +44,12 @@ _HEAD: Final = """\
 # Who may say what to Redis: one user a role, and no more than the code of that role says. None may FLUSH, CONFIG, KEYS,
 # DEBUG or anything else that changes the server. `render-users` makes the server's ACL file of this.
 # Made of the code by `python -m tests.deploy.users_acl`.
-user default off resetchannels -@all
+#
+# The user default is off, so nobody can log in as it, and has every right: Redis replays what scripts and transactions
+# wrote (MULTI ... EXEC in the append-only file) with the rights of this user. A server without the fix of redis#14545
+# or valkey#3984, such as Redis 7.0.15, drops without a word to us what it may not do: a restart forgets nearly
+# everything.
+user default off resetchannels ~* &* +@all
 user health on nopass resetchannels -@all +ping
 """
 

@@ -19,8 +19,8 @@ MODEL: Final = "anthropic/claude"
 
 REDIS: Final = ServerFacts(
     product="valkey", version="9.1.2", speaks="7.2.4", policy="noeviction", append_only=True, fsync="always",
-    writes_ok=True, used_bytes=40 << 20, limit_bytes=1 << 30, clients=42, clients_limit=10_000, commands_per_s=8412,
-    evicted_keys=0, role="master", up_s=86_400, clock_ahead_s=0.0, ping_s=0.0003,
+    writes_ok=True, restart_safe=True, used_bytes=40 << 20, limit_bytes=1 << 30, clients=42, clients_limit=10_000,
+    commands_per_s=8412, evicted_keys=0, role="master", up_s=86_400, clock_ahead_s=0.0, ping_s=0.0003,
 )  # fmt: skip
 
 

@@ -47,6 +47,7 @@ PROCESS: Final = (
     "tests/deploy/test_operations.py",
     "tests/deploy/test_pod_policy.py",
     "tests/deploy/test_readiness.py",
+    "tests/deploy/test_redis_restart.py",
     "tests/deploy/test_rolling_update.py",
     "tests/deploy/test_tracing_docs.py::test_the_example_for_kubernetes",
     "tests/deploy/test_watched_fleet.py",
@@ -183,7 +184,6 @@ SCENERY: Final = (
     "tests/gateway/test_web.py::test_the_page_comes_with_strict_headers_and_is_not_sent_twice",
     "tests/gateway/test_web.py::test_who_says_nothing_is_closed",
     "tests/gateway/test_web.py::test_who_shows_no_valid_token_first_is_sent_away",
-    "tests/shared/test_fleet_gauges.py::test_what_a_server_does_not_tell_is_no_number",
 )
 """Redis is scenery here: fakeredis instead of a real Valkey. It runs no Lua, which nearly all other tests need."""
 

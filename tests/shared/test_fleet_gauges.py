@@ -8,7 +8,7 @@ import pytest
 
 from shared.errors import RedisAway
 from shared.metrics import REGISTRY
-from shared.process.stats import CACHED_S, FSYNC_EVERY_S, FleetGauges
+from shared.process.fleet_gauges import CACHED_S, SETTINGS_EVERY_S, FleetGauges, warn_of_restart
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.fleet.presence import Presence, announce
 from shared.store.turns.inbox import Inbox
@@ -80,7 +80,7 @@ async def test_what_a_crash_of_redis_may_cost_is_exported(
     await readings.refresh()
     await client.command("CONFIG", "SET", setting, value)
     try:
-        clock.at += FSYNC_EVERY_S + CACHED_S
+        clock.at += SETTINGS_EVERY_S + CACHED_S
         await readings.refresh()
         assert gauge("redis_loss_window_seconds") == window_s
     finally:
@@ -104,6 +104,35 @@ async def test_a_role_with_a_user_of_its_own_does_not_ask_for_settings(client: R
         await client.command("CONFIG", "SET", "appendonly", "yes")
         await role.close()
         await client.command("ACL", "DELUSER", "gateway")
+
+
+async def test_a_restart_that_would_forget_is_logged_once_at_the_start(
+    client: RedisClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever reads the log of a new release sees it before the next restart of Redis."""
+    await warn_of_restart(client)
+    assert capsys.readouterr().out == ""
+    await client.command("ACL", "SETUSER", "default", "-xadd")
+    try:
+        await warn_of_restart(client)
+    finally:
+        await client.command("ACL", "SETUSER", "default", "+@all")
+    assert capsys.readouterr().out.count("redis restart forgets") == 1
+
+
+async def test_a_restart_that_would_forget_is_exported(client: RedisClient) -> None:
+    """A user `default` that may not write loses what scripts wrote, at the next start; somebody may change it."""
+    clock = HandClock()
+    readings = FleetGauges(client, clock=clock)
+    await readings.refresh()
+    assert gauge("redis_restart_safe") == 1
+    await client.command("ACL", "SETUSER", "default", "-xadd")
+    try:
+        clock.at += SETTINGS_EVERY_S + CACHED_S
+        await readings.refresh()
+        assert gauge("redis_restart_safe") == 0
+    finally:
+        await client.command("ACL", "SETUSER", "default", "+@all")
 
 
 def secret_of(url: str) -> str:
@@ -149,7 +178,7 @@ async def test_what_a_server_does_not_tell_is_no_number(shut: Shut) -> None:
     shut.secretive = True
     await FleetGauges(shut).refresh()
     assert gauge("redis_up") == 1
-    for name in ("redis_memory_bytes", "redis_memory_limit_bytes", "redis_writes_ok"):
+    for name in ("redis_memory_bytes", "redis_memory_limit_bytes", "redis_writes_ok", "redis_restart_safe"):
         assert math.isnan(gauge(name))
     await shut.close()
 

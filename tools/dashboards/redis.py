@@ -31,6 +31,14 @@ REDIS: Final = Board(
                     warn=0.001,
                     bad=60,
                 ),
+                number(
+                    "Restart is safe",
+                    "short",
+                    "min(shoal_redis_restart_safe)",
+                    "0: the next restart may forget nearly everything; no data: it does not tell.",
+                    warn=1,
+                    bad=0.5,
+                ),
                 Panel(
                     "Memory",
                     "bytes",
@@ -39,7 +47,7 @@ REDIS: Final = Board(
                         Query("max(shoal_redis_memory_limit_bytes)", "limit (0: none)"),
                     ),
                     "At the limit new messages are refused.",
-                    width=12,
+                    width=8,
                 ),
             ),
         ),

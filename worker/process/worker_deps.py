@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import Any, Final
 
 from shared.log import logger
+from shared.process.fleet_gauges import FleetGauges, warn_of_restart
 from shared.process.listening import HealthServer
 from shared.process.service import measure_lag
-from shared.process.stats import Announcer, FleetGauges
+from shared.process.stats import Announcer
 from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
@@ -171,6 +172,7 @@ class WorkerDeps:
         self.start_background("presence", self._keep_announcing())
         self.start_background("model", self._preload())
         self.start_background("event loop lag", measure_lag())
+        self.start_background("redis users", warn_of_restart(self.client))
         self.start_background("ticks", self._ticker.run())
         if self.link is not None:
             self.start_background("guard link", self.link.run(self._orphaned))

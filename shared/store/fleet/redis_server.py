@@ -8,9 +8,13 @@ from typing import Final
 import msgspec
 
 from shared.errors import ShoalError
+from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value, pairs
 
 _SETTINGS: Final = ("maxmemory-policy", "appendonly", "appendfsync")
+ROLES: Final = ("gateway", "worker", "console")
+"""Users in deploy/redis/users.acl."""
+
 _CLOCK_READINGS: Final = 3
 
 
@@ -28,14 +32,16 @@ class ServerHealth(msgspec.Struct, frozen=True):
 
 class ServerFacts(ServerHealth, frozen=True, kw_only=True):
     """Facts about a server; None where it does not answer (hosted ones hide CONFIG). `version` is
-    the product's own, `speaks` the release of Redis that it is compatible with. `ping_s` is the
-    time of its quickest reply. `role` is `master`, or `slave` for a replica."""
+    the product's own, `speaks` the release of Redis that it is compatible with. `restart_safe` is
+    what `read_restart_safe` returns, `ping_s` the time of the quickest reply. `role` is `master`,
+    or `slave` for a replica."""
 
     product: str
     version: str
     speaks: str
     policy: str | None
     fsync: str | None
+    restart_safe: bool | None
     clients: int | None
     clients_limit: int | None
     commands_per_s: int | None
@@ -46,8 +52,8 @@ class ServerFacts(ServerHealth, frozen=True, kw_only=True):
 
 
 async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
-    """Read the facts. Without `config` few servers refuse, but `fsync` is unknown. Raises
-    RedisAway."""
+    """Read the facts; without `config`, which alone knows `fsync`, only by commands that few servers
+    refuse. Raises RedisAway."""
     info = _lines(await _query(client, "INFO"))
     flat = await _query(client, "CONFIG", "GET", *_SETTINGS) if config else None
     ping_s, clock_ahead_s = await _clock(client)
@@ -65,6 +71,7 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
         append_only=None if aof is None else aof == "yes",
         fsync=settings.get("appendfsync"),
         writes_ok=_writes_ok(info),
+        restart_safe=await read_restart_safe(client) if aof == "yes" else None,
         used_bytes=_number(info.get("used_memory")),
         limit_bytes=_number(info.get("maxmemory")),
         clients=_number(info.get("connected_clients")),
@@ -93,6 +100,24 @@ async def read_fsync(client: RedisClient) -> str | None:
     server's log of refusals should show intruders only."""
     reply = await _query(client, "CONFIG", "GET", "appendfsync") if not client.user else None
     return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
+
+
+async def read_restart_safe(client: RedisClient) -> bool | None:
+    """Read whether the server keeps everything when it restarts with an append-only file.
+
+    False when the user `default` may not do what scripts wrote: servers without the fix of
+    redis#14545 or valkey#3984 replay EXEC with the rights of that user and drop what it may not do.
+    None when the server does not tell. Raises RedisAway.
+    """
+    try:
+        answer: object = await client.command(
+            "ACL", "DRYRUN", "default", "XADD", "shoal:restart", "*", "field", "value"
+        )
+    except ReplyError as error:
+        # This release's list of users lets its roles ask. One that does not is older, and has the
+        # user `default` that loses everything. Other users may be of a server that hides its list.
+        return False if client.user in ROLES and str(error).startswith("NOPERM") else None
+    return answer == b"OK"
 
 
 def _writes_ok(info: dict[str, str]) -> bool | None:

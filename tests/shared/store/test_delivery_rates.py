@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from shared.metrics import REGISTRY
-from shared.process.stats import CACHED_S, FleetGauges
+from shared.process.fleet_gauges import CACHED_S, FleetGauges
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import Cleared, DeliveryQueue, LeasedChat, RateKey, Wait

@@ -14,7 +14,7 @@ from shared.errors import Refused
 from shared.ids import nonce
 from shared.messages.outbound import OutboundMessage
 from shared.metrics import REGISTRY
-from shared.process.stats import FleetGauges
+from shared.process.fleet_gauges import FleetGauges
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, read_queue
