@@ -155,7 +155,7 @@ class TurnAttempt(Attempt):
             final = self._assistant_entry(f"[no answer was given: {reason}]")
             history = (*conversation.entries, final)
         if await self._commit("apology", "failed", content, history, dead):
-            messages = len(conversation.ids) if conversation else 1
+            messages = len(conversation.messages) if conversation else 1
             log.error("dead letter", reason=reason, reference=reference, messages=messages)
             metrics.DEAD_LETTERS.labels(reason).inc(messages)
         return "dead"
@@ -196,10 +196,11 @@ class TurnAttempt(Attempt):
             completion, cached = used.completion_tokens, used.cached_tokens
             if prompt or completion:  # otherwise no provider reported any
                 tokens = TokensUsed(prompt=prompt, completion=completion, cached=cached)
+        messages = () if conversation is None else conversation.messages
         line = OutboundMessage(
             content=content,
             turn=work.n,
-            in_reply_to=conversation.ids if conversation else (),
+            in_reply_to=tuple([message.id for message in messages]),
             kind=kind,
             at=rules.clock.now_ms(),
             usage=tokens,
@@ -216,11 +217,11 @@ class TurnAttempt(Attempt):
             retry_for_s=STORE_PATIENCE_S,
         )
         crash_point("after_commit")
-        if committed.first and conversation is not None:
+        if committed.first:
             # The wait for each message, joined ones included, unless no person waits for it: from
             # the clock of the gateway that accepted it to ours, as exact as both are, never below 0.
             now_ms = rules.clock.now_ms()
-            for message in conversation.messages:
+            for message in messages:
                 if not is_background(message):
                     metrics.ANSWER_SECONDS.labels(state).observe(max(0, now_ms - message.timestamp) / 1000)
         if committed.dropped:

@@ -58,17 +58,12 @@ class Conversation(msgspec.Struct, frozen=True):
     def messages(self) -> tuple[InboundMessage, ...]:
         """The messages that the turn answers, without unreadable ones."""
         joined = self.joined.values()
-        return (self.message, *(one.message for one in joined if one.message is not None))
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The ids of the messages that the turn answers."""
-        return tuple(message.id for message in self.messages)
+        return (self.message, *[one.message for one in joined if one.message is not None])
 
     @property
     def entries(self) -> tuple[UserEntry, ...]:
         """The messages that the turn answers, as entries of history."""
-        return (self.entry, *(one.followup.entry for one in self.joined.values()))
+        return (self.entry, *[one.followup.entry for one in self.joined.values()])
 
     @property
     def work(self) -> TurnWork:
