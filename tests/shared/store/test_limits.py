@@ -9,6 +9,7 @@ import pytest
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, LimitRules, ProviderLimits
+from tests.helpers.schedules import server_ms
 from tests.helpers.wait import eventually
 
 WAY = "openai:0123"
@@ -236,11 +237,12 @@ async def test_calls_a_minute_are_counted_for_the_whole_fleet(client: RedisClien
     rules = LimitRules(per_minute=600)
     elsewhere = RedisClient(redis_url)
     both = [ProviderLimits(client), ProviderLimits(elsewhere)]
+    began_ms = await server_ms(client)
     got = [await both[n % 2].enter(WAY, rules) for n in range(40)]
+    let_in_by_time = (await server_ms(client) - began_ms) // 100 + 1
     entered = [one for one in got if isinstance(one, CallAllowed)]
-    assert 10 <= len(entered) <= 13, "the burst, and what time itself lets in while we ask"
-    refused = got[-1]
-    assert isinstance(refused, CallHeld)
+    assert 10 <= len(entered) <= 10 + let_in_by_time
+    refused = next(one for one in got if isinstance(one, CallHeld))
     assert (refused.reason, refused.placed) == ("requests_per_minute", False)
     first, second = [await both[0].enter(WAY, rules, patience_s=2.0) for _ in range(2)]
     assert isinstance(first, CallHeld)
@@ -259,8 +261,10 @@ async def test_an_idle_hour_saves_no_places(client: RedisClient, limits: Provide
     rules = LimitRules(per_minute=600)
     seconds, micros = await client.command("TIME")
     await client.command("HSET", keys.limit(WAY), "tat", (int(seconds) - 3600) * 1_000_000 + int(micros))
+    began_ms = await server_ms(client)
     got = [await limits.enter(WAY, rules) for _ in range(40)]
-    assert 10 <= sum(isinstance(one, CallAllowed) for one in got) <= 13
+    let_in_by_time = (await server_ms(client) - began_ms) // 100 + 1
+    assert 10 <= sum(isinstance(one, CallAllowed) for one in got) <= 10 + let_in_by_time
 
 
 async def test_what_is_remembered_is_forgotten_when_it_is_of_no_use(
