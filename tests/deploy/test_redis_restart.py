@@ -47,7 +47,7 @@ def _kubernetes() -> list[str]:
 
 
 def _systemd() -> list[str]:
-    """What deploy/README.md adds to the server's own settings."""
+    """Return what deploy/README.md adds to the server's own settings."""
     assert "echo 'aclfile /etc/valkey/users.acl' >>/etc/valkey/valkey.conf" in (DEPLOY / "README.md").read_text()
     return ["--dir", "/data", "--aclfile", "/etc/valkey/users.acl"]
 
@@ -142,7 +142,7 @@ def server(request: pytest.FixtureRequest, program: str, tmp_path: Path) -> Iter
 
 
 def sessions(server: Server) -> int:
-    """How many sessions the console finds."""
+    """Count the sessions that the console finds."""
     with contextlib.closing(RespConnection(server.url("console"))) as connection:
         reply = connection.command("SCAN", "0", "MATCH", keys.session("*"), "COUNT", "1000")
     assert isinstance(reply, list)
@@ -169,7 +169,7 @@ async def test_a_restart_with_the_shipped_users_keeps_every_session(server: Serv
 
 
 OLD_USERS: Final = (("~* &* +@all", "-@all"), (" +acl|dryrun", ""))
-"""What makes the list of users of before this release out of today's."""
+"""Replacements that turn today's list of users into that of the release before."""
 
 
 def with_old_users(server: Server) -> None:
@@ -217,7 +217,7 @@ async def test_what_an_old_list_of_users_made_redis_forget_comes_back_with_the_n
 async def test_every_role_sees_a_list_of_users_with_which_a_restart_forgets(
     role: str, place: str, program: str, tmp_path: Path
 ) -> None:
-    """With rights to ask it sees the user default; without them, that the list is older than this release."""
+    """A role with rights to ask sees the user default; one without them, that the list is older than this release."""
     server = Server(program, place, tmp_path)
     server.users.write_text(server.users.read_text() + "user admin on >admin ~* &* +@all\n")
     server.start()
@@ -235,7 +235,7 @@ async def test_every_role_sees_a_list_of_users_with_which_a_restart_forgets(
 
 
 async def restart_safe(server: Server, role: str) -> bool | None:
-    """What a role reads over a connection of its own: ACL LOAD may cut those there are."""
+    """Read it as a role, over a connection of its own: ACL LOAD may cut those there are."""
     redis = RedisClient(server.url(role))
     try:
         return await read_restart_safe(redis)

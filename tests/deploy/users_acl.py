@@ -27,7 +27,7 @@ BESIDE: Final = {
     },
     "console": {"AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN"},
 }
-"""What a connection says at its begin, redis-py for pub/sub, arq for a worker, and the question whether a restart
+"""Commands of a connection's begin, of redis-py for pub/sub, of arq for a worker, and the question whether a restart
 would lose anything: ACL DRYRUN tells what a user may do, and nothing of its password."""
 
 ARQ: Final = {

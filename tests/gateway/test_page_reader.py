@@ -387,7 +387,7 @@ async def test_a_bug_in_showing_a_chat_ends_that_socket() -> None:
 
 
 def waits_for(*lines: LogLine) -> bool:
-    """Whether a chat waits for a reply in which the first of two messages is answered now, after these lines."""
+    """Return whether a chat waits for a reply to two messages, the first being answered now, after these lines."""
     log = LogByHand()
     reader = PageReader(Screen(), NewsEncoder(LineRenderer(MARKDOWN)), S, "a", 0, announce=False)
     for one in (sent(1), sent(2)):

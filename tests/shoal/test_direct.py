@@ -257,10 +257,10 @@ async def test_an_answer_without_an_event_is_found_after_a_silence(
 
 async def test_silence_costs_next_to_nothing(client: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """A caller that waits asks once in a while, not all the time."""
-    monkeypatch.setattr(direct, "LOOK_EVERY_S", 0.5)
+    monkeypatch.setattr(direct, "LOOK_EVERY_S", 0.2)
     before = await _commands(client)
     with pytest.raises(AnswerLate):
-        await process_direct("hello", client=client, timeout_s=2.0)
+        await process_direct("hello", client=client, timeout_s=0.8)
     assert await _commands(client) - before < 50
 
 

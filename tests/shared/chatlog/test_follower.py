@@ -91,7 +91,7 @@ async def test_an_answer_that_did_not_arrive_live_is_read_after_a_silence_or_a_g
 
 
 async def test_a_turn_that_was_stopped_without_an_answer_is_looked_up_at_once(world: World) -> None:
-    """As `/new` ends it."""
+    """Its reader learns that no answer comes, as after `/new`."""
     world.ask()
     world.log.running = None
     await world.hear(TurnEvent(1, "stopped"))
