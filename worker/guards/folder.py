@@ -46,14 +46,18 @@ class SessionFolder:
     def __init__(self, root: Path, name: str, quota: Quota, access: openat.Access = openat.OWNER_ONLY) -> None:
         self._root = root
         self._name = name
-        self.path: Final = root / name  # which may not exist yet
-        self._lock = root / f"{name}.lock"
+        self._lock = f"{root}/{name}.lock"
         self.quota: Final = quota
         self._access = access
 
+    @property
+    def path(self) -> Path:
+        """The folder, which may not exist yet."""
+        return self._root / self._name
+
     def exists(self, name: str) -> bool:
         """Return whether the folder has this name, even as a link; False if it cannot be read."""
-        return os.path.lexists(f"{self.path}/{name}")
+        return os.path.lexists(f"{self._root}/{self._name}/{name}")
 
     def create(self, stop: StopSignal) -> Path:
         """Create the folder and return its path, for a sandbox. Raises OSError."""

@@ -60,11 +60,23 @@ class RedisClient:
 
     async def command(self, *parts: Value) -> Any:
         """Send one command and return its reply, texts as bytes."""
-        return await _timed(self._connection.call(parts))
+        started = time.perf_counter()
+        try:
+            return await self._connection.call(parts)
+        except (OSError, ReplyError) as exc:
+            raise map_error(exc) from exc
+        finally:
+            REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
         """Send independent commands in one round trip. Raises the first error among the replies."""
-        return await _timed(self._connection.calls(commands))
+        started = time.perf_counter()
+        try:
+            return await self._connection.calls(commands)
+        except (OSError, ReplyError) as exc:
+            raise map_error(exc) from exc
+        finally:
+            REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
     async def scan(self, command: str, *key: str, match: str = "*", count: int = 500) -> AsyncIterator[list[bytes]]:
         """Yield the pages of SCAN, or HSCAN or ZSCAN of `key`. Entries may repeat."""
@@ -122,16 +134,6 @@ class BlockingConnection:
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
-
-
-async def _timed(reply: Awaitable[T]) -> T:
-    started = time.perf_counter()
-    try:
-        return await reply
-    except (OSError, ReplyError) as exc:
-        raise map_error(exc) from exc
-    finally:
-        REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
 
 def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:

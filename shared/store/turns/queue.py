@@ -206,8 +206,8 @@ class LeaseQueue:
             job_crashes = int(rest[0])
         elif rest:
             turn = _turn_work(rest)
-        lease = self.owner, token.decode(), int(waited_ms), lost == b"1"
-        return Claim(member, *lease, turn, job_crashes, child)
+        owner_lost = lost == b"1"
+        return Claim(member, self.owner, token.decode(), int(waited_ms), owner_lost, turn, job_crashes, child)
 
     async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
         """Renew the leases. Return for each None (lost) or the turn that must stop (0: none)."""
@@ -270,13 +270,28 @@ def _turn_work(row: list[Any]) -> TurnWork:
     # The last part is missing at the first attempt.
     n, record, attempt, history, scope, memory, version, preset, stop, marks, next_due, *more = row
     errors, crashes, away_ms, ledger, joined = more[0] if more else (0, 0, 0, (), ())
-    counts = int(errors), int(crashes), int(stop), attempt, away_ms
-    texts = scope.decode(), memory.decode(errors="replace"), version.decode(), preset.decode()
     messages = tuple((int(number), message) for number, message in pairs(joined)) if joined else ()
-    flags = b"a" in marks, b"s" in marks, b"b" in marks
     # By position: the names of so many fields take longer than all the rest here.
-    work = int(n), record, *counts, tuple(ledger), tuple(history), *texts, messages, *flags
-    return TurnWork(*work, next_due.decode())
+    return TurnWork(
+        int(n),
+        record,
+        int(errors),
+        int(crashes),
+        int(stop),
+        attempt,
+        away_ms,
+        tuple(ledger),
+        tuple(history),
+        scope.decode(),
+        memory.decode(errors="replace"),
+        version.decode(),
+        preset.decode(),
+        messages,
+        b"a" in marks,
+        b"s" in marks,
+        b"b" in marks,
+        next_due.decode(),
+    )
 
 
 def _child_work(row: list[Any]) -> SubagentWork:

@@ -83,7 +83,9 @@ def _labelled(values: Mapping[str, str]) -> list[str]:
 
 def to_message(entry: TranscriptEntry) -> Message:
     """Return one entry in the form that models accept. It needs no `clean`."""
-    text = None if _blank(entry.content) else entry.content
+    # Spelt out, not `_blank(...)`: this line runs for each entry of the conversation.
+    content = entry.content
+    text = content if content and not content.isspace() else None
     match entry:
         case UserEntry():
             return {"role": "user", "content": text or EMPTY}
