@@ -96,6 +96,9 @@ def test_the_files_of_the_example_are_reported() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PLATFORMS))
-def test_every_platform_has_a_page(name: str) -> None:
-    """How to get a token, its settings, what it cannot do."""
-    assert (ROOT / "docs" / "channels" / f"{name}.md").is_file()
+def test_every_platform_has_the_files_of_the_checklist(name: str) -> None:
+    """Its code, page, manifests, fake and bench, and the tests that the checklist names."""
+    checklist = "".join("".join(row) for row in rows("step"))
+    paths = [path.replace("<name>", name) for path in spans(checklist) if "/" in path]
+    assert f"docs/channels/{name}.md" in paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
