@@ -247,12 +247,7 @@ class DeliveryQueue:
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """Replace the notes that the platform's code keeps about a chat."""
         record = msgspec.msgpack.encode(dict(notes)) if notes else b""
-        await self._run("delivery/save_note", [keys.out(session)], [session, record, KEEP_MS])
-
-    async def reopen(self, session: str) -> bool:
-        """Allow deliveries to a chat again and resume its schedules; return whether it was
-        closed. A message of a person, and a line that arrives, do this by themselves."""
-        return bool(await self._run("delivery/save_note", [keys.out(session)], [session, "", ""]))
+        await self._run("delivery/save_note", [keys.out(session)], [record, KEEP_MS])
 
     async def _release_unknown(self) -> None:
         """Release the leases with our nonce that this process does not know of, and start a

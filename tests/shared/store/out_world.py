@@ -60,9 +60,6 @@ class Chat:
     def is_leased(self) -> bool:
         return self.lease is not None
 
-    def is_closed(self) -> bool:
-        return self.closed
-
     def attend(self) -> None:
         self.queue = self.queue or "due"
 

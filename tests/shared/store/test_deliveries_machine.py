@@ -109,12 +109,6 @@ class Gateways(RuleBasedStateMachine):
         self.run(self.chats[chat].answer(*(f"line {n}" for n in range(lines))))
         now.answer(lines)
 
-    @when(Chat.is_closed)
-    @rule(chat=chats)
-    def the_platform_says_that_a_chat_is_open(self, chat: str) -> None:
-        assert self.run(self.gateways[0].reopen(SESSIONS[chat])) is self.world[chat].closed
-        self.world[chat].closed = False
-
     # --- gateways ---
 
     @when(Chat.is_due)

@@ -25,7 +25,6 @@ from shared.store.access.pairing import (
     shown_code,
 )
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.outbox import Outbox
 from shared.store.schedules.schedules import Schedules
 from tests.helpers.schedules import schedule
@@ -222,7 +221,7 @@ async def test_a_chat_that_was_closed_is_open_for_the_notice(pairings: Pairings,
     """Who was blocked and writes again can be told."""
     await client.command("HSET", keys.out(ADA.session), "closed", "1")
     await ask(pairings)
-    assert not await DeliveryQueue(client, "telegram", lease_s=5).reopen(ADA.session)
+    assert not await client.command("HEXISTS", keys.out(ADA.session), "closed")
 
 
 async def test_a_full_store_refuses_strangers(pairings: Pairings, client: RedisClient) -> None:
