@@ -74,12 +74,16 @@ class FleetGauges:
         metrics.REDIS_RESTART_SAFE.set(_nan_if_unknown(self._restart_safe if pulse.append_only else None))
 
     async def _read_settings(self) -> None:
-        """Read the server's settings again if the last reading is older than a minute."""
-        now = self._clock.monotonic()
-        if now - self._settings_at >= SETTINGS_EVERY_S:
+        """Read the server's settings again if the last reading is older than a minute. One that it
+        refused is not read again: the server's log of refusals should show intruders only."""
+        now, first = self._clock.monotonic(), self._settings_at == -math.inf
+        if now - self._settings_at < SETTINGS_EVERY_S:
+            return
+        if first or self._fsync is not None:
             self._fsync = await read_fsync(self._client)
+        if first or self._restart_safe is not None:
             self._restart_safe = await read_restart_safe(self._client)
-            self._settings_at = now
+        self._settings_at = now
 
 
 async def warn_of_restart(client: RedisClient) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import pytest
 
 from shared.errors import RedisAway
 from shared.metrics import REGISTRY
 from shared.process.fleet_gauges import CACHED_S, SETTINGS_EVERY_S, FleetGauges, warn_of_restart
+from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.fleet.presence import Presence, announce
 from shared.store.turns.inbox import Inbox
@@ -17,15 +19,21 @@ from tests.helpers.clock import HandClock
 
 
 class Shut(RedisClient):
-    """A client of a server that can go away, or keep to itself what it is asked about itself."""
+    """A client of a server that can go away, or refuse some commands."""
 
-    away = secretive = False
+    away = False
+    hidden: Collection[Value] = ()
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.refused: list[Value] = []
 
     async def command(self, *parts: Value) -> object:
         if self.away:
             raise RedisAway("away")
-        if self.secretive and parts[0] == "INFO":
-            raise RuntimeError("unknown command 'INFO'")
+        if parts[0] in self.hidden:
+            self.refused.append(parts[0])
+            raise ReplyError(f"ERR unknown command '{parts[0]!r}'")
         return await super().command(*parts)
 
 
@@ -175,11 +183,24 @@ async def test_while_redis_is_unavailable_the_last_reading_stays_and_redis_is_do
 
 async def test_what_a_server_does_not_tell_is_no_number(shut: Shut) -> None:
     """A hosted one may hide INFO: then no rule fires, rather than one that takes nothing for zero bytes."""
-    shut.secretive = True
+    shut.hidden = ("INFO",)
     await FleetGauges(shut).refresh()
     assert gauge("redis_up") == 1
     for name in ("redis_memory_bytes", "redis_memory_limit_bytes", "redis_writes_ok", "redis_restart_safe"):
         assert math.isnan(gauge(name))
+    await shut.close()
+
+
+async def test_a_setting_that_the_server_refused_is_not_read_again(shut: Shut) -> None:
+    """Each try would be a line in the server's log of refusals, from every process, every minute."""
+    shut.hidden = ("CONFIG", "ACL")
+    clock = HandClock()
+    readings = FleetGauges(shut, clock=clock)
+    for _ in range(3):
+        await readings.refresh()
+        clock.at += SETTINGS_EVERY_S + CACHED_S
+    assert shut.refused == ["CONFIG", "ACL"]
+    assert math.isnan(gauge("redis_loss_window_seconds"))
     await shut.close()
 
 
