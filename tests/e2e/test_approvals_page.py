@@ -8,7 +8,8 @@ from pathlib import Path
 from playwright.async_api import Locator, Page, expect
 
 from shared.store.client.redis_client import RedisClient
-from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at, start_gateway
+from tests.e2e.test_page import PATIENCE_MS, ask, page_at, start_gateway
+from tests.gateway.harness import free_port
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 

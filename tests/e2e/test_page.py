@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,7 @@ from playwright.async_api import Page, expect
 
 from gateway.commands.registry import OWN
 from shared.store.client.redis_client import RedisClient
+from tests.gateway.harness import free_port
 from tests.helpers.chromium import chromium
 from tests.helpers.fleet import holder, replies, workers
 from tests.helpers.fleet_fixtures import Spawn
@@ -22,12 +22,6 @@ TOKEN = "sesame-open-the-door"
 STORY = "Once upon a time " + " ".join(f"word{i}" for i in range(80)) + " the end."
 CODE = "Here you are:\n\n```python\nprint('hi')\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n<script>alert(1)</script>"
 PATIENCE_MS = 30_000
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start_gateway(spawn: Spawn, port: int) -> Process:

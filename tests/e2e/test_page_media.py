@@ -10,7 +10,8 @@ from playwright.async_api import FilePayload, Page, expect
 from shared.errors import Refused
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
-from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at, sessions
+from tests.e2e.test_page import PATIENCE_MS, ask, page_at, sessions
+from tests.gateway.harness import free_port
 from tests.helpers.build import message
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.media_files import archive, png

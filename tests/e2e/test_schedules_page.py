@@ -8,7 +8,8 @@ from playwright.async_api import expect
 from shared.messages.schedule import AtPlan, Schedule
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
-from tests.e2e.test_page import PATIENCE_MS, ask, free_port, page_at, sessions, start_gateway
+from tests.e2e.test_page import PATIENCE_MS, ask, page_at, sessions, start_gateway
+from tests.gateway.harness import free_port
 from tests.helpers.fleet import warm
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
+from tests.gateway.harness import free_port
 from tests.helpers.wait import eventually
 
 ROOT: Final = Path(__file__).parents[2]
@@ -22,13 +22,6 @@ RULES: Final = tuple(sorted((PROMETHEUS / "rules").glob("*.yaml")))
 EVERY: Final = "1s"
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def fetch(url: str) -> str:

@@ -1,17 +1,19 @@
-"""Debian's Redis as a cluster would have it: TLS alone, and a user for each role. The embedded server has no TLS."""
+"""Servers with the users that we ship; and Debian's Redis as a cluster would have it: TLS alone, and a user for each
+role. The embedded server has no TLS."""
 
 from __future__ import annotations
 
-import socket
+import contextlib
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from shared.process.resp import RespConnection
+from shared.process.resp import RespConnection, RespError
+from tests.gateway.harness import free_port
 from tests.helpers.certificates import authority
 
 ROOT: Final = Path(__file__).parents[2]
@@ -55,48 +57,53 @@ class RedisServer:
             connection.close()
 
 
-@contextmanager
-def redis_server(folder: Path) -> Iterator[RedisServer]:
-    """One with deploy/valkey.conf and deploy/redis/users.acl, for 127.0.0.1."""
-    ca_file = authority(folder / "tls")
+def write_users(folder: Path, password: str = "{role}") -> Path:
+    """Write each role's password to `secrets`, and deploy/redis/users.acl with them and with ADMIN; return its file."""
     (folder / "secrets").mkdir()
     for role in ROLES:
-        (folder / "secrets" / role).write_text(f"{role}'s word: 50%/@\n")
-    users = subprocess.run(
+        (folder / "secrets" / role).write_text(password.format(role=role))
+    rendered = subprocess.run(
         [ROOT / "deploy/redis/render-users", ROOT / "deploy/redis/users.acl", folder / "secrets"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    (folder / "users.acl").write_text(f"{users}user {ADMIN} on >{ADMIN} ~* &* +@all\n")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    users = folder / "users.acl"
+    users.write_text(f"{rendered}user {ADMIN} on >{ADMIN} ~* &* +@all\n")
+    return users
+
+
+def started(command: Sequence[str | Path], folder: Path, url: str) -> subprocess.Popen[bytes]:
+    """Start a server and wait until it answers; its log is `redis.log`."""
+    log = folder / "redis.log"
+    with log.open("ab") as file:
+        process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=file)
+    deadline = time.monotonic() + 30
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError, RespError), contextlib.closing(RespConnection(url)) as connection:
+            connection.command("PING")
+            return process
+        time.sleep(0.02)
+    process.kill()
+    process.wait(20)
+    raise AssertionError(log.read_text(errors="replace"))
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[RedisServer]:
+    """One with deploy/valkey.conf and deploy/redis/users.acl, for 127.0.0.1."""
+    ca_file = authority(folder / "tls")
+    users = write_users(folder, "{role}'s word: 50%/@\n")
+    server = RedisServer(free_port(), folder, ca_file)
     tls = {"cert-file": "server.crt", "key-file": "server.key", "ca-cert-file": "ca.crt"}
     command = ["redis-server", str(ROOT / "deploy/valkey.conf"), "--bind", "127.0.0.1", "--port", "0"]
-    command += ["--tls-port", str(port), "--tls-auth-clients", "no", "--aclfile", str(folder / "users.acl")]
+    command += ["--tls-port", str(server.port), "--tls-auth-clients", "no", "--aclfile", str(users)]
     command += ["--enable-debug-command", "yes"]  # so that it is the user who is refused
     for name, file in tls.items():
         command += [f"--tls-{name}", str(folder / "tls" / file)]
-    with (folder / "redis.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
-    server = RedisServer(port, folder, ca_file)
+    process = started(command, folder, server.url(ADMIN))
     try:
-        _wait(server, process)
         yield server
     finally:
         process.terminate()
         process.wait(20)
-
-
-def _wait(server: RedisServer, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            with server.admin() as connection:
-                connection.command("PING")
-                return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError((server.folder / "redis.log").read_text()) from None
-            time.sleep(0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from shared.tracing import continued, fresh, is_on, process, span
 from shared.tracing.export import BATCH_SPANS, QUEUE_SPANS, TEXT_CHARS, Exporter, endpoint_of
 from shared.tracing.spans import CHAT, FIRST, RECEIVE, TURN
 from shared.tracing.tracer import install
+from tests.gateway.harness import free_port
 from tests.helpers.certificates import authority
 from tests.helpers.otlp_server import Collector, collector, undeclared
 from tests.helpers.wait import eventually, eventually_sync
@@ -49,12 +49,6 @@ def spans(many: int) -> None:
     for _ in range(many):
         with span(TURN):
             pass
-
-
-def free_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        return int(made.getsockname()[1])
 
 
 async def test_a_collector_gets_what_was_reported(there: Collector) -> None:
