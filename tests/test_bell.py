@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import durations, kinds, starts
 from tests.helpers.left_open import LeftOpen
-from tests.helpers.own_time import OwnTime
+from tests.helpers.own_time import OwnTime, delays_of
 
 ROOT = Path(__file__).parents[1]
 ENTRIES = sorted({*kinds.PROCESS, *kinds.SLOW, *kinds.AGAINST_THE_CLOCK, *kinds.SCENERY})
@@ -136,6 +136,25 @@ def test_the_test_that_loads_a_library_pays_for_none_of_it(monkeypatch: pytest.M
     for number in range(50):
         monkeypatch.setitem(sys.modules, f"a_module_of_ours_{number}", sys)
     assert time.seconds() == 0
+
+
+def test_every_thread_of_a_process_is_asked_how_long_it_waited_for_a_processor() -> None:
+    """A test also waits for those that it has started."""
+    if not Path("/proc/self/task").exists():
+        pytest.skip("only Linux says how long a thread waited for a processor")
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    before = len(dict(delays_of("self")))
+    thread.start()
+    assert len(dict(delays_of("self"))) == before + 1
+    stop.set()
+    thread.join()
+
+
+def test_a_fast_test_is_repeated_only_to_measure_it_again(request: pytest.FixtureRequest) -> None:
+    """It may have been the machine's; a failure is final."""
+    marker = request.node.get_closest_marker("flaky")
+    assert marker.kwargs == {"reruns": 2, "only_rerun": ["a fast test took"]}
 
 
 def test_a_duration_that_is_about_right_stays() -> None:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from structlog.testing import capture_logs
 
 from gateway.channels.web.http.auth import Principals
-from gateway.channels.web.http.media import AT_ONCE_EACH, PIECE_BYTES, MediaRouter
+from gateway.channels.web.http.media import AT_ONCE_EACH, LINGER_BYTES, PIECE_BYTES, MediaRouter
 from shared.ids import folder_name
 from shared.media.store import MediaStore
 from shared.messages.codec import encode
@@ -158,7 +158,7 @@ async def test_a_file_is_refused_with_its_reason(
 
 
 async def test_a_body_that_does_not_say_its_size_is_cut_at_the_limit(gw: Gateway, media: MediaSettings) -> None:
-    """Chunk by chunk, 10 MB against a limit of 1: refused before the end, and nothing is kept."""
+    """Chunk by chunk, 10 MB against a limit of 1: refused, and nothing is kept."""
     host, _, port = gw.address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(
@@ -173,11 +173,29 @@ async def test_a_body_that_does_not_say_its_size_is_cut_at_the_limit(gw: Gateway
                 break
             writer.write(chunk)
             await writer.drain()
+        writer.write(b"0\r\n\r\n")  # else the server waits for more, lest the client miss its answer
     except ConnectionError:
         pass
     async with asyncio.timeout(20):
         assert b"413" in await answered
     writer.close()
+    assert [path for path in media.dir.rglob("*") if path.is_file()] == []
+
+
+async def test_a_body_that_does_not_end_is_refused_before_its_end(media: MediaSettings) -> None:
+    """After the limit it is read on for a while and thrown away; then comes the answer."""
+    pieces = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal pieces
+        pieces += 1
+        return {"type": "http.request", "body": b"x" * 0x10000, "more_body": True}
+
+    headers = [(b"authorization", f"Bearer {TOKENS['owner']}".encode())]
+    scope = {"type": "http", "method": "POST", "headers": headers, "path_params": {"chat": "a"}}
+    answer = await MediaRouter(MediaStore(media), Principals(TOKENS)).upload(Request(scope, receive))
+    assert answer.status_code == 413
+    assert pieces * 0x10000 < media.file_mb * 2**20 + LINGER_BYTES + PIECE_BYTES + 0x20000
     assert [path for path in media.dir.rglob("*") if path.is_file()] == []
 
 

@@ -8,10 +8,11 @@ import time
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.delivery.line_posts import LONG_CHARS
-from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Piece, Post, PostTarget, Rate, Throttled
+from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Piece, Post, PostTarget, Rate
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import BACKGROUND
@@ -63,10 +64,10 @@ async def test_what_waited_too_long_is_a_dead_letter(redis_url: str, tmp_path: P
 
 async def test_a_late_reply_says_so(redis_url: str, tmp_path: Path) -> None:
     """And the one after it, which is not late, does not."""
-    async with run_delivery(redis_url, tmp_path, width=100, late_after_s=1.0) as d:
-        d.platform.fault("send", Throttled(1.5))
+    async with run_delivery(redis_url, tmp_path, width=100, late_after_s=0.0) as d:
         await d.say("one")
         await d.receives("<*This answer is a minute late.*\n\necho: one>")
+        d.platform.abilities = msgspec.structs.replace(d.platform.abilities, late_after_s=600.0)
         await d.say("two")
         await d.until(lambda: len(d.platform.posts) == 2, "the second reply")
         assert d.platform.texts[1] == "<echo: two>"
