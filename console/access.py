@@ -15,7 +15,7 @@ from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput
 from shared.store.access.audit import CONSOLE, LINES, Audit
 from shared.store.access.pairing import PairedPerson, Pairings, let_in_line
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, server_ms
 from shared.terminal_text import clean_line, duration
 
 
@@ -33,7 +33,7 @@ def pair() -> None:
 async def list_(client: RedisClient, as_json: bool) -> None:
     """List approved people and open codes."""
     people, waiting = await Pairings(client).people(), await Pairings(client).waiting()
-    now_ms = SYSTEM_CLOCK.now_ms()
+    now_ms = server_ms(await client.command("TIME"))  # codes expire by this clock
     if as_json:
         print_json({"people": list(map(_facts, people)), "waiting": list(map(_facts, waiting))})
         return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -11,7 +13,7 @@ import pytest
 
 from shared.crash_points import VARIABLE
 from shared.messages.outbound import OutboundMessage
-from shared.messages.schedule import EveryPlan
+from shared.messages.schedule import EveryPlan, ScheduleStatus
 from shared.messages.transcript import AssistantEntry
 from shared.settings import CronSettings
 from shared.store import keys
@@ -23,12 +25,19 @@ from tests.helpers.build import say
 from tests.helpers.fleet import history, replies, warm, workers
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
-from tests.helpers.processes import Process
+from tests.helpers.processes import ROOT, Process
 from tests.helpers.schedules import left, schedule, server_ms
 from tests.helpers.wait import eventually
 
 SESSION = "web:owner/a"
 SETTINGS = CronSettings(min_every_s=0.5)
+WRONG_CLOCK = """
+import time
+
+real_ns, real = time.time_ns, time.time
+time.time_ns = lambda: real_ns() + {ahead_s} * 10**9
+time.time = lambda: real() + {ahead_s}
+"""
 
 
 def start(spawn: Spawn, env: dict[str, str] | None = None, **settings: str) -> Process:
@@ -72,6 +81,35 @@ async def test_what_a_person_asked_for_is_planned_and_runs_until_they_end_it(
     await Schedules(client).remove(SESSION, standing.schedule.id)
     await eventually(lambda: _idle(client), within_s=20)
     assert await left(client) == []
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+async def test_plans_follow_the_clock_of_the_server_whatever_the_worker_believes(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path, ahead_s: int
+) -> None:
+    """The clock of the worker's machine is an hour off: what is planned for in a minute, in half an hour and at each
+    heartbeat comes then, and the model is told the right time."""
+    (tmp_path / "sitecustomize.py").write_text(WRONG_CLOCK.format(ahead_s=ahead_s))
+    now_s = await server_ms(client) // 1000
+    at = f"{datetime.fromtimestamp(now_s + 1800, UTC):%Y-%m-%d %H:%M:%S}"
+    plans = [{"action": "add", "message": "once", "at": at}, {"action": "add", "message": "often", "every_seconds": 60}]
+    calls = [Call("cron", msgspec.json.encode(plan).decode()) for plan in plans]
+    model.script(
+        Answer(match="plan it", role="user", calls=[*calls, *write("- water the plants")], times=0),
+        Answer(match="plan it", role="tool", text="planned", times=0),
+    )
+    worker = start(spawn, {"PYTHONPATH": f"{tmp_path}:{ROOT}"}, HEARTBEAT__EVERY_MIN="30")
+    await warm(worker)
+    await say(Inbox(client), "plan it")
+    await eventually(lambda: _many(client, 1), within_s=30)
+    standing = await eventually(lambda: _planned(client, 3), within_s=10)
+    passed_s = await server_ms(client) // 1000 - now_s
+    first_s = {one.schedule.text: one.next_ms / 1000 - now_s for one in standing}
+    assert first_s["once"] == 1800
+    assert 60 <= first_s["often"] <= 61 + passed_s
+    assert 1800 <= first_s["(HEARTBEAT.md)"] <= 1801 + passed_s
+    shown = {f"{datetime.fromtimestamp(now_s + s, UTC):Current time: %Y-%m-%d %H:%M}" for s in (0, passed_s)}
+    assert any(text in str(model.requests()[0].body) for text in shown)
 
 
 @pytest.mark.parametrize("point", ["before_fire", "after_fire"])
@@ -156,6 +194,12 @@ async def _gone(client: RedisClient) -> bool:
 
 async def _many(client: RedisClient, wanted: int) -> bool:
     return len(await replies(client, SESSION)) >= wanted
+
+
+async def _planned(client: RedisClient, many: int) -> Sequence[ScheduleStatus]:
+    """The schedules of the chat, once there are as many as that."""
+    standing = await Schedules(client).of_session(SESSION)
+    return standing if len(standing) == many else ()
 
 
 async def _answered(client: RedisClient, wanted: int) -> bool:

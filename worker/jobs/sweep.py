@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.clock import SYSTEM_CLOCK
 from shared.errors import RedisAway, Refused, ToolFailed, TryLater
 from shared.ids import folder_name
 from shared.log import logger
@@ -85,7 +85,7 @@ class EphemeralSweep:
         agenda, gone = self._ephemeral.agenda, 0
         async for due in _due_entries(agenda, EPHEMERAL_BATCHES):
             await self._ephemeral.erase(due.member)
-            folder, before_s = folder_name(due.member), SYSTEM_CLOCK.now_ms() / 1000
+            folder, before_s = folder_name(due.member), time.time()  # as the disk has it
             try:
                 await asyncio.to_thread(self._media.forget, folder, before_s=before_s)
                 await self._workspaces.erase_session(folder, before_s=before_s)

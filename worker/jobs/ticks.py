@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple
 
+from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway, Refused, ToolFailed
 from shared.ids import log_id
 from shared.log import logger
@@ -76,7 +77,8 @@ def plan_tick(plan: Plan, misfire: Misfire, tick: int, now: int, settings: CronS
 
 @dataclass(eq=False)
 class Ticker:
-    """Runs due ticks. `heartbeat_s` is the period of heartbeats; 0: they end at their next tick."""
+    """Runs due ticks. `heartbeat_s` is the period of heartbeats; 0: they end at their next tick.
+    Each poll sets `clock` by the server's time, which comes with what is due."""
 
     schedules: Schedules
     settings: CronSettings
@@ -84,6 +86,7 @@ class Ticker:
     heartbeat_s: float = 0.0
     read_heartbeat: ReadHeartbeat | None = None
     rng: random.Random = field(default_factory=random.Random)
+    clock: Clock = SYSTEM_CLOCK
 
     async def run(self) -> None:
         """Poll until cancelled. Outages of Redis do not end it; the lease loops log them."""
@@ -103,6 +106,8 @@ class Ticker:
         """Run what is due, by the server's clock or `now_ms`. Return the seconds until the next
         poll. Raises RedisAway, and Refused when the store is full: due ticks stay due."""
         look = await self.schedules.due(now_ms=now_ms)
+        if now_ms is None:
+            self.clock.follow(look.now_ms)
         due = list(look.due)
         self.rng.shuffle(due)  # workers that come at the same time share the work
         for at in range(0, len(due), CONCURRENCY):

@@ -10,13 +10,15 @@ from collections.abc import Coroutine, Sequence
 from importlib import import_module
 from typing import Any, Final
 
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import RedisAway
 from shared.log import logger
 from shared.process.fleet_gauges import FleetGauges, warn_of_restart
 from shared.process.listening import HealthServer
 from shared.process.service import measure_lag
 from shared.process.stats import Announcer
 from shared.settings import Settings, redis_url
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.redis_client import RedisClient, server_ms
 from shared.store.fleet.spending import Spending
 from shared.store.jobs.jobs import Jobs, MemoryJobs
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
@@ -131,6 +133,7 @@ class WorkerDeps:
 
         async def run(lease: Lease) -> None:
             claim = lease.claim
+            await self._know_time()
             if claim.turn is None and claim.subagent is None:
                 await run_job(lease)
             else:
@@ -242,6 +245,13 @@ class WorkerDeps:
         await self._turn_agent.preload()
         if self._settings.tools.web:
             await asyncio.to_thread(import_module, "worker.guards.request")
+
+    async def _know_time(self) -> None:
+        """Set our clock by the server's before the first piece of work: what it plans must not
+        depend on the clock of this machine. Afterwards each poll for schedules sets it."""
+        if not SYSTEM_CLOCK.follows:
+            with contextlib.suppress(RedisAway):
+                SYSTEM_CLOCK.follow(server_ms(await self.client.command("TIME")))
 
     async def _until_sandbox_checked(self) -> None:
         if not self._sandbox.first_try_done.is_set():
