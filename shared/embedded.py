@@ -171,6 +171,9 @@ save ""
 maxmemory-policy noeviction
 stream-node-max-bytes 1024
 hash-max-listpack-entries 32
+lazyfree-lazy-expire yes
+lazyfree-lazy-server-del yes
+lazyfree-lazy-user-del yes
 """
 
     def _spawn(self, lock: int) -> subprocess.Popen[bytes]:

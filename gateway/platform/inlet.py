@@ -60,7 +60,7 @@ class PlatformInlet:
         self._sink = sink
         self._notes = notes
         self._strangers = StrangerReplies(self._channel, Pairings(client), clock)
-        self._seen = SeenMessages(client, clock)
+        self._seen = SeenMessages(client)
         media = settings.media
         self._files = ReceivedFiles(platform, MediaStore(media), per_message=media.per_message)
         self._clock = clock

@@ -30,6 +30,8 @@ def test_a_server_starts_with_the_configuration_and_keeps_its_promises(tmp_path:
         url = f"redis://127.0.0.1:{port}/0"
         eventually_sync(lambda: _answers(url))
         wanted = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+        # Valkey's own defaults; Redis' are "no".
+        wanted |= dict.fromkeys(("lazyfree-lazy-expire", "lazyfree-lazy-server-del", "lazyfree-lazy-user-del"), "yes")
         for name, value in wanted.items():
             assert command(url, "CONFIG", "GET", name).splitlines() == [name, value]
     finally:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ids import session_id
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
+from shared.store.turns.inbox import TURNS, InboxLimits
 
 WithdrawalOutcome = Literal["withdrawn", "unknown", "answering", "over"]
 """Outcomes: the message gets no turn (also when it was withdrawn before); it is not known here;
@@ -23,18 +22,14 @@ _REFUSALS: Final[dict[int, WithdrawalOutcome]] = {0: "unknown", -1: "answering",
 class SeenMessages:
     """Reads the ids that ingest stores, which are kept for some days. Methods raise RedisAway."""
 
-    def __init__(self, client: RedisClient, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._clock = clock
         self._days = InboxLimits().seen_days
 
     async def knows(self, message: InboundMessage) -> bool:
         """Tell whether a message was seen before. False may be wrong: ingest decides."""
-        today = self._clock.now_ms() // DAY_MS
-        prefix, id = keys.seen(message.channel), f"{message.chat_id}/{message.id}"
-        days = range(today - self._days, today + 2)  # the server's day may be the next one already
-        found = await self._client.pipeline([("HGET", f"{prefix}{day}", id) for day in days])
-        return any(found)
+        stored = keys.seen(message.channel), self._days, f"{message.chat_id}/{message.id}"
+        return bool(await self._client.run("sessions/knows", [], stored))
 
     async def new_form(self, message: InboundMessage, of: str) -> str:
         """Record a new form of the message `of`; return the id before this one, also to a repeated
