@@ -149,7 +149,8 @@ class LeaseQueue:
         """Lease up to `count` due members, at most `subagents` of them subagents; subagents beyond
         that stay due. For turns up to `most`, while seven times as many stay for other workers.
         With `grace`, entries whose owner may still live are skipped. Fewer than `count` are
-        returned only when no more could be leased. An entry whose keys are broken (of another type,
+        returned when no more could be leased, or when these hold 2 MB: then the next worker that
+        waits, perhaps this one, is woken for the others. An entry whose keys are broken (of another type,
         say) is logged and tried again after a minute."""
         call = self._call(count, most, grace, subagents)
         return self._claims(await self._client.run(ACQUIRE, self._keys, call))

@@ -50,6 +50,21 @@ local function write_leases()
   end
 end
 
+-- A call hands over what is stored for at most 2 MB, but always one member: the server answers
+-- nothing else while it copies. Once a member does not fit any more, the call is `full` and ends.
+local CALL_BYTES = 2097152
+local call_bytes, full = 0, false
+-- Whether a member fits for which this many bytes are stored; called before anything of it is read.
+local function fits(...)
+  local bytes = 0
+  for _, size in ipairs({...}) do
+    bytes = bytes + (tonumber(size) or 0)
+  end
+  full = full or #claimed > 0 and call_bytes + bytes > CALL_BYTES
+  call_bytes = call_bytes + bytes
+  return not full
+end
+
 -- Returns what earlier attempts at turn n left, and since when the turn waits: one that was given
 -- back has its old place as score and waits only since it was given back.
 local function earlier_attempts(name, session, n, due)
@@ -97,14 +112,16 @@ local function claim_turn(member, due, old_lease, from)
     redis.call('ZADD', from, now + 1000, member)
     return
   end
+  local tries, before, stop, cut, scope, preset, busy, history_bytes, ledger_bytes =
+    -- tries counts attempts; token is the last fencing token; stop names a turn to be ended; cut
+    -- ends every turn before that message; scope, preset and busy are choices of the chat.
+    unpack(redis.call('HMGET', session, 'tries', 'token', 'stop', 'cut', 'scope', 'preset', 'busy',
+      'history', 'ledger'))
+  if not fits(history_bytes, ledger_bytes) then return end
   -- An entry in the hash of leases whose deadline has passed: its owner died.
   if old_lease then
     count_crash(session, old_lease)
   end
-  local tries, before, stop, cut, scope, preset, busy =
-    -- tries counts attempts; token is the last fencing token; stop names a turn to be ended; cut
-    -- ends every turn before that message; scope, preset and busy are choices of the chat.
-    unpack(redis.call('HMGET', session, 'tries', 'token', 'stop', 'cut', 'scope', 'preset', 'busy'))
   tries, before = (tonumber(tries) or 0) + 1, tonumber(before) or 0
   -- The token grows even when the counter or the clock lost its latest writes; a new owner nonce
   -- covers the case that both did.
@@ -143,6 +160,7 @@ local function claim_turn(member, due, old_lease, from)
   -- The memory of the chat itself unless a message named another scope.
   scope = scope or 'chat:' .. name
   local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
+  call_bytes = call_bytes + #head[2][4] + #(memory[1] or '')
   -- A cut by a newer message counts as a stop of this turn.
   claimed[#claimed + 1] = {
     member, token, now - due, old_lease and '1' or '0',
@@ -163,7 +181,7 @@ local passed_over = 0
 local function claim_subagent(member, due, old_lease)
   local id = string.sub(member, 5)
   local child = key('child', id)
-  local fields = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'away')
+  local fields = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'away', 'ledger')
   local name, state = fields[1], fields[2]
   -- It ended, or its record has expired.
   if state ~= 'queued' and state ~= 'running' then
@@ -177,6 +195,7 @@ local function claim_subagent(member, due, old_lease)
     redis.call('ZADD', queue, now + 1000, member)
     return
   end
+  if not fits(fields[8]) then return end
   -- Only the first attempt takes a slot; a retry has one already.
   if state == 'queued' then
     local children, own, all = key('children', name), tonumber(ARGV[7] or 0), tonumber(ARGV[8] or 0)
@@ -267,7 +286,7 @@ local function claim_members(found)
   -- One call for all: which of them still have a lease entry.
   local owners = #names > 0 and redis.call('HMGET', leases, unpack(names))
   for i, member in ipairs(names) do
-    if #claimed == wanted then break end
+    if #claimed == wanted or full then break end
     local due, old_lease = tonumber(found[2 * i]), owners[i]
     if is_subagent(member) and subagent_slots < 1 then
       left = left + 1
@@ -286,7 +305,7 @@ local function claim_in_order()
     passed_over = 0
     local found = redis.call('ZRANGEBYSCORE', queue, '-inf', now, 'WITHSCORES', 'LIMIT', from, scan)
     local left = claim_members(found)
-    if #claimed == wanted or passed_over + left == 0 or #found < 2 * scan then return end
+    if #claimed == wanted or full or passed_over + left == 0 or #found < 2 * scan then return end
     -- What was claimed or put off has left this range; what was skipped is still in front.
     from = from + left
   end
@@ -303,6 +322,7 @@ local function claim_background(row)
       row.started('background')
       return true
     end
+    if full then return false end
   end
   return false
 end
@@ -316,6 +336,7 @@ local function claim_from_row(row)
       row.started(fair_key)
       return true
     end
+    if full then return false end
   end
 end
 
