@@ -9,12 +9,14 @@ import sys
 from typing import Any
 
 from shared.errors import SettingsError
+from shared.process.stderr import unbuffer_stderr, write_stderr
 from shared.settings import load, redis_url
 from worker.process.worker_handle import guardian_config, queue_name
 
 
 def main() -> int:
     """Run one worker under a guardian: `--guard FD,OWNER --slot N [--tell] [queue ...]`."""
+    unbuffer_stderr()
     parser = argparse.ArgumentParser(prog="python -m worker.main")
     parser.add_argument("queues", nargs="*", type=queue_name)
     parser.add_argument("--guard", required=True, help="file descriptor of the link to the guardian, and our nonce")
@@ -36,7 +38,7 @@ def main() -> int:
 
         worker_process.run(settings, queues=arguments.queues, owner=owner, link=link, slot=arguments.slot)
     except SettingsError as exc:
-        sys.stderr.write(f"{exc}\n")
+        write_stderr(str(exc))
         return 2
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ _COLOURS: Final = ("\x1b[36m", "\x1b[35m", "\x1b[32m", "\x1b[33m", "\x1b[34m")
 _PLAIN: Final = "\x1b[0m"
 _BOLD: Final = "\x1b[1m"
 _VALKEY_LOOK_S: Final = 0.2
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Terminal:
@@ -35,7 +37,7 @@ class Terminal:
         self._seen: dict[str, str] = {}
 
     def say(self, name: str, line: str) -> None:
-        """Print one line. A reader that went away counts as a wish to stop."""
+        """Print one line. A reader that went away counts as a wish to stop; a full disk does not."""
         colour = self._seen.setdefault(name, _COLOURS[len(self._seen) % len(_COLOURS)])
         prefix = f"{name:<7} |"
         self._write(f"{colour}{prefix}{_PLAIN} {line}" if self._colours else f"{prefix} {line}")
@@ -48,8 +50,9 @@ class Terminal:
         try:
             self._out.write(f"{line}\n")
             self._out.flush()
-        except (OSError, ValueError):
-            self._closed()
+        except (OSError, ValueError) as exc:
+            if not (isinstance(exc, OSError) and exc.errno in _NO_ROOM):
+                self._closed()
 
 
 class Reaper:
@@ -264,7 +267,8 @@ class Supervisor:
             await asyncio.sleep(wait_s)
             try:
                 await asyncio.to_thread(valkey.start)
-            except EmbeddedFailed as exc:
+            # OSError: its files cannot be written. A full disk is what ended it, so it tries again.
+            except (EmbeddedFailed, OSError) as exc:
                 for line in str(exc).splitlines():
                     self.terminal.say("valkey", line)
             pid, started = valkey.pid, loop.time()

@@ -6,12 +6,12 @@ import asyncio
 import gc
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from shared.errors import SettingsError
 from shared.metrics import EVENT_LOOP_LAG_SECONDS
+from shared.process.stderr import unbuffer_stderr, write_stderr
 
 EXIT_SETTINGS: Final = 2
 _LAG_EVERY_S: Final = 0.25
@@ -24,11 +24,12 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     SIGINT sets the event that `main` gets: it then drains and returns. A second one ends the
     process at once with 128 + its number; other processes take over what was running. A
     SettingsError is printed, one line a problem, and gives code 2."""
+    unbuffer_stderr()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(_served(main))
     except SettingsError as exc:
-        sys.stderr.write("".join(f"{line}\n" for line in str(exc).splitlines()))
+        write_stderr("\n".join(str(exc).splitlines()))
         return EXIT_SETTINGS
 
 

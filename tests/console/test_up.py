@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from console.up.supervisor import RestartBackoff
+from console.up.supervisor import RestartBackoff, Terminal
 from tests.helpers.valkey import command
 from tests.helpers.wait import eventually_sync
 
@@ -235,6 +236,39 @@ def test_a_valkey_that_dies_comes_back_with_its_address_and_its_data(start: Star
     assert file.read_text().strip() == url
     assert up.end() == 0
     assert gone(before, up.valkey_pid())
+
+
+def test_a_valkey_that_cannot_start_now_is_tried_until_it_can(start: Start) -> None:
+    """A full disk ends the server, and its files cannot be written until there is room again."""
+    up = start()
+    up.line("Shoal is ready")
+    url = (up.folder / ".shoal/valkey.url").read_text().strip()
+    assert command(url, "SET", "a", "1") == "OK"
+    # Every write of that file fails, as on a full disk.
+    obstacle = up.folder / ".shoal/valkey.conf.new"
+    obstacle.mkdir()
+    before = up.valkey_pid()
+    os.kill(before, signal.SIGKILL)
+    up.line(r"^valkey +\| .*valkey\.conf\.new", count=2)
+    obstacle.rmdir()
+    eventually_sync(lambda: up.valkey_pid() != before, within_s=20)
+    eventually_sync(lambda: _answer(url, "GET", "a") == "1", within_s=20)
+    assert up.end() == 0
+
+
+def _answer(url: str, *words: str) -> str:
+    with contextlib.suppress(OSError):
+        return command(url, *words)
+    return ""
+
+
+def test_a_full_disk_under_the_output_is_no_wish_to_stop() -> None:
+    """Unlike a reader that went away: `make up` into a file goes on."""
+    stops: list[str] = []
+    with open("/dev/full", "w") as full, open(os.devnull, "w") as null:
+        Terminal(full, colours=False, closed=lambda: stops.append("closed")).say("shoal", "starting")
+        os.dup2(null.fileno(), full.fileno())  # or closing it would fail, too
+    assert stops == []
 
 
 def test_nothing_is_left_when_the_supervisor_itself_is_killed(start: Start) -> None:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from shared.process.stderr import unbuffer_stderr
 from worker.process.worker_handle import RETURN_EVERY_S, GuardianConfig, WorkerHandle
 
 RESTART_FIRST_S: Final = 0.1
@@ -54,6 +55,7 @@ class Guardian:
         """Guard until a signal (SIGTERM, SIGINT, SIGHUP) and return the worst exit code of the
         workers. A first worker that ends before it has sent its settings has printed the reason:
         then the guardian ends as well."""
+        unbuffer_stderr()
         self._wakeup.setblocking(False)
         self._signals.setblocking(False)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
@@ -174,6 +176,7 @@ class Guardian:
 def main() -> int:
     """Guard a worker that is not our child (arq's own command started it) until it ends: `python -m
     worker.process.guardian <owner> <link fd> <pid>`."""
+    unbuffer_stderr()
     owner, fd, pid = sys.argv[1:4]
     link = socket.socket(fileno=int(fd))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shared.lease.timing import renewal_period_s
 from shared.process.resp import RespConnection, RespError
+from shared.process.stderr import write_stderr
 from shared.store import keys
 from shared.store.client.scripts import AWAY_REPLIES, load
 
@@ -53,7 +54,7 @@ class GuardianConfig(NamedTuple):
             now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             head = {"timestamp": now, "level": "info", "process": "guardian", "event": event}
             line = json.dumps({**head, **values})
-        sys.stderr.write(f"{line}\n")
+        write_stderr(line)
 
     def send(self, link: socket.socket) -> None:
         """Send this over the link: its password must not be an argument of a process."""

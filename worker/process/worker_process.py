@@ -13,6 +13,7 @@ from typing import Any
 
 from shared import log as shared_log
 from shared.process.service import freeze_heap, loop_factory
+from shared.process.stderr import unbuffer_stderr
 from shared.settings import Settings, secrets_of
 from shared.tracing import process as tracing
 from worker.lease.lease import GuardianLink, Lease
@@ -96,6 +97,7 @@ async def _serve(deps: WorkerDeps, loop_group: LoopGroup) -> None:
 def configure_process(settings: Settings) -> Settings:
     """Set up log and traces of this process, and keep the secrets of the settings out of both.
     Return the settings. Raises SettingsError."""
+    unbuffer_stderr()
     shared_log.configure(settings.log, process="worker", for_good=True)
     for secret in secrets_of(settings):
         shared_log.redact(secret)

@@ -14,6 +14,7 @@ import msgspec
 
 from shared import log
 from shared.errors import SettingsError
+from shared.process.stderr import unbuffer_stderr
 from shared.settings import load_few
 from worker.sandbox import landlock, seccomp
 from worker.sandbox.command import SandboxBroken
@@ -41,6 +42,7 @@ def main(words: Sequence[str]) -> int:
         if os.geteuid() == 0:
             why = "a runner must not be root: its commands would be too; start it as a user of its own"
             raise SettingsError(why)
+        unbuffer_stderr()
         log.configure(settings.log, process="runner")
         if (missing := _find_obstacle()) is not None:
             sys.stderr.write(f"no commands can be run here: {missing}\n")
