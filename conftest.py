@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from functools import cache
@@ -90,6 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Ctrl-C works in what tests start, also when they run in the background of a script, where it is ignored."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    platform.processor()  # starts `uname`, once in a process: OpenAI's client asks for it, in whichever test is first
     left_open.watch()
     starts.watch()
 

@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -105,19 +106,41 @@ def modules(package: str) -> Iterator[tuple[str, Path]]:
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
+class Uses(NamedTuple):
+    """The modules that a file imports, anywhere in it, and whether it looks at the environment."""
+
+    imports: set[str]
+    environment: bool
+
+
 @functools.cache
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports, anywhere in it."""
-    found: set[str] = set()
+def uses(path: Path) -> Uses:
+    """Read a file once for all tests."""
+    imports, environment = set[str](), False
     for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Import(names=names):
-                found |= {one.name for one in names}
+                imports |= {one.name for one in names}
             case ast.ImportFrom(module=str(module), level=0):
-                found.add(module)
+                imports.add(module)
             case ast.ImportFrom():
                 raise AssertionError(f"{path.relative_to(ROOT)}: write whole module names, not relative ones")
-    return found
+            case ast.Attribute(attr="environ" | "environb" | "getenv" | "putenv"):
+                environment = True
+    return Uses(imports, environment)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_files() -> None:
+    """Reading takes a second, which no test has to pay."""
+    for package in PRODUCT:
+        for _, path in modules(package):
+            uses(path)
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, anywhere in it."""
+    return uses(path).imports
 
 
 def loaded_by(module: str) -> set[str]:
@@ -185,13 +208,7 @@ def test_who_outlives_the_others_needs_only_the_standard_library(module: str) ->
 
 def test_settings_alone_look_at_the_environment() -> None:
     """What a process reads from outside is in one table, with one way of complaining."""
-    readers = [
-        module
-        for package in PRODUCT
-        for module, path in modules(package)
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv", "putenv")
-    ]
+    readers = [module for package in PRODUCT for module, path in modules(package) if uses(path).environment]
     litellm = "worker.llm.clients.litellm_client"  # litellm takes some settings from nowhere else: it writes them there
     crashes = "shared.crash_points"  # armed by tests alone, and no setting of an installation
     keeper = "worker.mcp.process_supervisor"  # a process of its own: it hands a part of its environment on to a server

@@ -32,6 +32,8 @@ from worker.tools.registry import TOOLS
 from worker.turn.turn_agent import NOT_FOR_SUBAGENTS, TurnAgent, subagent_tools
 
 HARMLESS = sorted(name for name, (safety, _) in GOOD.items() if safety != "unsafe")
+SCALAR = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40)
+ANY_JSON = st.recursive(SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner))
 JUNK: list[Any] = [None, True, -1, 10**30, 1.5, "", "x" * 10_000, "\x00", [], [[]], {}, {"a": {}}]
 _PARAM = TypeAdapter[Any](ChatCompletionFunctionToolParam)
 
@@ -125,14 +127,12 @@ async def test_wrong_kinds_never_raise(offered: Offered) -> None:
 
 
 @pytest.mark.parametrize("offered", QUICK, indirect=True)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_no_arguments_at_all_make_it_raise(offered: Offered, data: st.DataObject) -> None:
     """Any JSON in any parameter, in any combination."""
-    scalar = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40)
-    value = st.recursive(scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner))
     names = sorted(names_of(offered.tool.parameters))
-    arguments = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names, value)))
+    arguments = data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(names, ANY_JSON)))
     check(await called(offered, {**(offered.good if data.draw(st.booleans()) else {}), **arguments}))
 
 

@@ -132,8 +132,11 @@ async def test_every_replica_has_a_socket_where_the_platform_says_no_number(list
 
 
 @pytest.mark.parametrize("fault", [NotAccepted("cut"), RedisAway("away"), KeyError("a bug")])
-async def test_a_listener_that_breaks_off_is_called_again(listeners: Listeners, fault: Exception) -> None:
+async def test_a_listener_that_breaks_off_is_called_again(
+    listeners: Listeners, fault: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a moment, and as often as it takes."""
+    monkeypatch.setattr("gateway.platform.listening.AGAIN_FIRST_S", 0.05)
     platform = FakePlatform()
     platform.fault("listen", fault, fault)
     listeners.add(platform)
@@ -165,8 +168,9 @@ async def test_how_far_was_read_is_known_to_whoever_listens_next(listeners: List
     assert second.cursor.read() == b"17"
 
 
-async def test_a_listener_that_does_not_end_is_cut(listeners: Listeners) -> None:
+async def test_a_listener_that_does_not_end_is_cut(listeners: Listeners, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of the process, after a moment."""
+    monkeypatch.setattr("gateway.platform.listening.FINISH_S", 0.2)
 
     async def for_ever() -> None:
         with contextlib.suppress(TimeoutError):

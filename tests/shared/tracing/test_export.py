@@ -97,8 +97,9 @@ async def test_a_collector_gets_what_was_reported(there: Collector) -> None:
     assert CANARY.encode() not in b"".join(there.bodies)
 
 
-async def test_it_comes_without_an_end_of_the_process(there: Collector) -> None:
+async def test_it_comes_without_an_end_of_the_process(there: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within about a second; a full batch at once."""
+    monkeypatch.setattr("shared.tracing.export.EVERY_S", 0.2)
     process.start(TracingSettings(endpoint=there.address), process="worker")
     spans(1)
     await eventually(lambda: len(there.spans) == 1, within_s=20)

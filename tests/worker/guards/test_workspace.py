@@ -321,8 +321,9 @@ async def test_what_a_lost_worker_left_half_written_is_swept(workspace: Workspac
     assert [path.exists() for path in left] == [False, True]
 
 
-async def test_a_dead_volume_harms_only_those_who_ask_it() -> None:
+async def test_a_dead_volume_harms_only_those_who_ask_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The call is over in its time, the event loop turns meanwhile, and a stuck thread keeps no file from changing."""
+    monkeypatch.setattr("worker.guards.threads.GRACE_S", 0.1)
     release = threading.Event()
     threads = FileThreads(1, limit_s=0.05)
     beats = 0

@@ -158,7 +158,7 @@ async def test_a_renewed_lease_outlives_its_length(client: RedisClient, fleet: F
     await eventually(lambda: holder.running == 1)
     other = fleet.start(committer(client, done), lease_s=lease_s)
     begun = await _server_ms(client)
-    await eventually(lambda: _passed(client, begun, 1500), within_s=5)
+    await eventually(lambda: _passed(client, begun, 800), within_s=5)
     assert (holder.running, other.running) == (1, 0)
     gate.set()
     await eventually(lambda: done)

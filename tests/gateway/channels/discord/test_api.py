@@ -24,6 +24,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord
+from tests.helpers.wait import call_s
 
 ALONE, CHANNEL, THREAD = "400000000000000001", "500000000000000001", "500000000000000002"
 PLACE = PostTarget(session=f"discord:{ALONE}", chat_id=ALONE)
@@ -41,13 +42,13 @@ async def fake() -> AsyncIterator[FakeDiscord]:
         yield server
 
 
-def made(fake: FakeDiscord, token: str = TOKEN) -> DiscordApi:
-    return DiscordApi("discord", token, f"{fake.address}/api/v10/", files_from=[fake.address], timeout_s=1.0)
+def made(fake: FakeDiscord, token: str = TOKEN, timeout_s: float = 10.0) -> DiscordApi:
+    return DiscordApi("discord", token, f"{fake.address}/api/v10/", files_from=[fake.address], timeout_s=timeout_s)
 
 
 @pytest.fixture
-async def api(fake: FakeDiscord) -> AsyncIterator[DiscordApi]:
-    api = made(fake)
+async def api(fake: FakeDiscord, request: pytest.FixtureRequest) -> AsyncIterator[DiscordApi]:
+    api = made(fake, timeout_s=call_s(request))
     yield api
     await api.close()
 

@@ -148,9 +148,10 @@ async def test_a_session_that_is_over_begins_anew_and_history_covers_the_gap(
 
 
 async def test_who_dies_while_it_catches_up_leaves_it_to_the_next(
-    server: FakeDiscord, inlet: Ledger, cursor: Memory
+    server: FakeDiscord, inlet: Ledger, cursor: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The session that it began is not taken up: what was before that would be lost."""
+    monkeypatch.setattr("gateway.channels.discord.event_queue.FIRST_S", 0.05)
     async with listening(server, inlet, cursor):
         await say(server, ALONE, "one")
         await inlet.hears("one")

@@ -28,7 +28,7 @@ from gateway.platform.protocol import (
 )
 from tests.fakes.feishu import APP_ID, BOT, SECRET, FakeFeishu
 from tests.fakes.feishu_parts import no
-from tests.helpers.wait import eventually
+from tests.helpers.wait import call_s, eventually
 
 CHAT = "oc_1"
 ASKED = "om_asked"
@@ -45,8 +45,8 @@ async def fake() -> AsyncIterator[FakeFeishu]:
 
 
 @pytest.fixture
-async def api(fake: FakeFeishu) -> AsyncIterator[FeishuApi]:
-    api = FeishuApi(APP_ID, SECRET, fake.address, timeout_s=1.0)
+async def api(fake: FakeFeishu, request: pytest.FixtureRequest) -> AsyncIterator[FeishuApi]:
+    api = FeishuApi(APP_ID, SECRET, fake.address, timeout_s=call_s(request))
     await api.open()
     yield api
     await api.close()

@@ -22,6 +22,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.matrix import BOT, PASSWORD, TOKEN, FakeMatrix
+from tests.helpers.wait import call_s
 
 ROOM = "!pond/+:pond.example"
 PLACE = PostTarget(session="matrix:r", chat_id=ROOM)
@@ -33,13 +34,15 @@ async def fake() -> AsyncIterator[FakeMatrix]:
         yield server
 
 
-def connected(address: str, *, token: str = TOKEN, user: str = "", password: str = "") -> MatrixApi:
-    return MatrixApi(MatrixHttp(address, token=token, user=user, password=password, timeout_s=1.0))
+def connected(
+    address: str, *, token: str = TOKEN, user: str = "", password: str = "", timeout_s: float = 10.0
+) -> MatrixApi:
+    return MatrixApi(MatrixHttp(address, token=token, user=user, password=password, timeout_s=timeout_s))
 
 
 @pytest.fixture
-async def api(fake: FakeMatrix) -> AsyncIterator[MatrixApi]:
-    api = connected(fake.address)
+async def api(fake: FakeMatrix, request: pytest.FixtureRequest) -> AsyncIterator[MatrixApi]:
+    api = connected(fake.address, timeout_s=call_s(request))
     yield api
     await api.close()
 

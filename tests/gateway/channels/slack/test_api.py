@@ -26,6 +26,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.slack import BOT_TOKEN, FakeSlack
+from tests.helpers.wait import call_s
 
 PLACE = PostTarget(session="slack:D7", chat_id="D7")
 THREAD = PostTarget(session="slack:C7%231695223200.000100", chat_id="C7", thread="1695223200.000100")
@@ -38,8 +39,8 @@ async def fake() -> AsyncIterator[FakeSlack]:
 
 
 @pytest.fixture
-async def api(fake: FakeSlack) -> AsyncIterator[SlackApi]:
-    made = SlackApi(BOT_TOKEN, fake.api, timeout_s=1.0)
+async def api(fake: FakeSlack, request: pytest.FixtureRequest) -> AsyncIterator[SlackApi]:
+    made = SlackApi(BOT_TOKEN, fake.api, timeout_s=call_s(request))
     await made.open()
     yield made
     await made.close()

@@ -23,6 +23,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.helpers.wait import call_s
 
 PLACE = PostTarget(session="telegram:7", chat_id="7")
 
@@ -34,8 +35,8 @@ async def fake() -> AsyncIterator[FakeTelegram]:
 
 
 @pytest.fixture
-async def api(fake: FakeTelegram) -> AsyncIterator[TelegramApi]:
-    api = TelegramApi(TOKEN, fake.address, timeout_s=1.0)
+async def api(fake: FakeTelegram, request: pytest.FixtureRequest) -> AsyncIterator[TelegramApi]:
+    api = TelegramApi(TOKEN, fake.address, timeout_s=call_s(request))
     yield api
     await api.close()
 

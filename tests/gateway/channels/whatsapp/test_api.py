@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
 from gateway.channels.whatsapp.channel import WhatsAppChannel
@@ -25,6 +26,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.whatsapp import NUMBER, TOKEN, FakeWhatsApp
+from tests.helpers.wait import call_s
 
 ANNA = "491701234567"
 PLACE = PostTarget(session=f"whatsapp:{ANNA}", chat_id=ANNA)
@@ -36,14 +38,15 @@ async def fake() -> AsyncIterator[FakeWhatsApp]:
         yield server
 
 
-def connected(address: str, *, token: str = TOKEN, number: str = NUMBER) -> WhatsAppChannel:
+def connected(address: str, *, token: str = TOKEN, number: str = NUMBER, timeout_s: float = 10.0) -> WhatsAppChannel:
     table = {"access_token": token, "app_secret": "0" * 32, "verify_token": "verify me", "phone_number_id": number}
-    return WhatsAppChannel("whatsapp", read_whatsapp("whatsapp", {**table, "api": address, "timeout_s": 1}))
+    settings = read_whatsapp("whatsapp", {**table, "api": address})
+    return WhatsAppChannel("whatsapp", msgspec.structs.replace(settings, timeout_s=timeout_s))
 
 
 @pytest.fixture
-async def api(fake: FakeWhatsApp) -> AsyncIterator[WhatsAppChannel]:
-    api = connected(fake.address)
+async def api(fake: FakeWhatsApp, request: pytest.FixtureRequest) -> AsyncIterator[WhatsAppChannel]:
+    api = connected(fake.address, timeout_s=call_s(request))
     yield api
     await api.close()
 
