@@ -108,8 +108,11 @@ async def test_a_rotated_token_is_refused_on_the_next_frame_of_an_open_socket(re
             assert (await new.say("a", "hi"))["turn"] == 1
 
 
-async def test_a_rotated_token_ends_a_socket_that_only_listens(redis_url: str, tmp_path: Path) -> None:
+async def test_a_rotated_token_ends_a_socket_that_only_listens(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody who lost the right to read must not go on reading."""
+    monkeypatch.setattr("gateway.channels.web.channel.TOKENS_EVERY_S", 0.1)
     file = tmp_path / "token"
     file.write_text("first")
     async with gateway(redis_url, principals=Principals({}, {"owner": file})) as gw:

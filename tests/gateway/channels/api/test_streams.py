@@ -147,8 +147,11 @@ async def inbox_size(client: RedisClient, session: str, size: int) -> bool:
     return bool(await client.command("XLEN", keys.inbox(session)) == size)
 
 
-async def test_a_silent_stream_says_that_it_lives(redis_url: str, client: RedisClient) -> None:
+async def test_a_silent_stream_says_that_it_lives(
+    redis_url: str, client: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A comment of the protocol, so that no proxy takes the connection for dead; clients pass over it."""
+    monkeypatch.setattr("gateway.channels.web.api.completion.TICK_S", 0.1)
     limits = ApiLimits(alive_s=0.2)
     async with gateway(redis_url, api_limits=limits) as at:
         async with stream_of(at.address, STREAM) as reader, turn_by_hand(client) as turn:
@@ -311,7 +314,7 @@ async def test_one_stream_that_nobody_reads_holds_nobody_up(redis_url: str, clie
     """What comes meanwhile is kept as one text, not as a queue of pieces."""
     async with gateway(redis_url) as at, stream_of(at.address, STREAM | {"user": "a"}), turn_by_hand(client) as turn:
         await turn.show("x" * 60_000)
-        for _ in range(200):
+        for _ in range(100):
             await turn.show("y" * 60_000)
         async with hearing(at.address, user="b") as received, turn_by_hand(client) as other:
             await other.end("quick")

@@ -152,6 +152,7 @@ async def test_who_dies_while_it_catches_up_leaves_it_to_the_next(
 ) -> None:
     """The session that it began is not taken up: what was before that would be lost."""
     monkeypatch.setattr("gateway.channels.discord.event_queue.FIRST_S", 0.05)
+    monkeypatch.setattr("gateway.channels.discord.channel.SAVE_EVERY_S", 0.1)
     async with listening(server, inlet, cursor):
         await say(server, ALONE, "one")
         await inlet.hears("one")
@@ -212,9 +213,10 @@ async def test_an_event_that_cannot_be_accepted_waits_and_no_other_chat(
 
 
 async def test_who_ends_with_something_untaken_leaves_it_to_the_next(
-    server: FakeDiscord, inlet: Ledger, cursor: Memory
+    server: FakeDiscord, inlet: Ledger, cursor: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Within a second or two, and what was taken is known."""
+    """After a moment, and what was taken is known."""
+    monkeypatch.setattr("gateway.channels.discord.channel.FINISH_S", 0.2)
     inlet.closed[ALONE] = asyncio.Event()
     async with listening(server, inlet, cursor) as bot:
         await say(server, OTHER, "before")
