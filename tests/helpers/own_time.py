@@ -25,16 +25,16 @@ class OwnTime:
         self._processes = ("self", *(str(pid) for pid in servers if pid is not None))
         self._modules = len(sys.modules)
         self._delays_s, self._stolen_s = self._delays(), _stolen_s()
-        self._began = time.perf_counter()
+        self._began, self._computed_s = time.perf_counter(), time.process_time()
 
     def seconds(self) -> float:
         """The seconds so far. 0 for the test that loads a library, because it pays for all that follow."""
         if len(sys.modules) - self._modules > _FEW_MODULES:
             return 0.0
-        took = time.perf_counter() - self._began
+        took, computed = time.perf_counter() - self._began, time.process_time() - self._computed_s
         delayed = sum(max(0.0, delay - self._delays_s.get(thread, 0.0)) for thread, delay in self._delays().items())
-        # What waited for a delayed thread has waited as well, hence twice.
-        return max(0.0, took - 2 * delayed - (_stolen_s() - self._stolen_s))
+        # What waited for a delayed thread has waited as well, hence twice; what it computed it took in any case.
+        return max(0.0, max(computed, took - 2 * delayed) - (_stolen_s() - self._stolen_s))
 
     def _delays(self) -> dict[Path, float]:
         """How long each thread was ready to run and had no processor; nothing where Linux does not say."""

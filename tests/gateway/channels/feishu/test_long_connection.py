@@ -55,10 +55,9 @@ def tell(fake: FakeFeishu, id: str, body: bytes, *, is_press: bool = False) -> N
 
 
 async def test_an_event_that_was_not_confirmed_when_a_connection_was_cut_is_repeated(
-    fake: FakeFeishu, channel: FeishuChannel, monkeypatch: pytest.MonkeyPatch
+    fake: FakeFeishu, channel: FeishuChannel
 ) -> None:
     """Over the next one. A connection that is lost is said at once."""
-    monkeypatch.setattr("gateway.channels.feishu.connection.CLOSE_S", 0.2)
     inlet, until = SlowInlet(), asyncio.Event()
     listening = asyncio.create_task(channel.listen(inlet, until))
     tell(fake, "e1", message(chat_id=CHAT))
