@@ -3,7 +3,7 @@ number of connections. No I/O.
 
 The rules are those of docs/web.md: a message is kept until it was accepted, and sent again with its
 id; lines are resumed after the highest number that was shown; deltas count for the highest attempt
-only, in order, and a full one heals a gap.
+only, in order, a full one heals a gap, and text that was shown stays until there is more of it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ReplyEvent(msgspec.Struct, frozen=True):
 
 
 class GrowingReply(msgspec.Struct, frozen=True):
-    """All text so far of a running answer."""
+    """The text of a running answer; it never gets shorter."""
 
     turn: int
     text: str
@@ -159,7 +159,7 @@ class ClientState:
             case web.DeltaFrame(turn=turn, attempt=attempt, seq=seq) if turn > self._answered:
                 if (turn, attempt, seq) > self._newest_delta and self._live.add(frame):
                     self._newest_delta = (turn, attempt, seq)
-                    yield GrowingReply(turn, self._live.text)
+                    yield GrowingReply(turn, self._live.shown)
             case web.ProgressFrame(turn=turn) if turn > self._answered:
                 yield frame
             case web.ResumedFrame():

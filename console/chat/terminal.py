@@ -91,7 +91,9 @@ class TerminalScreen(Screen):
         self._console.print(Text(f"· {clean_line(text)}", style="dim"))
 
     def reply(self, reply: ReplyFrame) -> None:
-        self.rest()
+        # A remark in the middle of a turn stands above the text that goes on growing.
+        if reply.kind != "notice" and (reply.kind != "command" or reply.turn):
+            self.rest()
         if reply.kind == "apology":
             self._console.print(Text(clean(reply.text), style="yellow"))
         else:

@@ -40,7 +40,7 @@ class ChatDelivery:
         self._lease = lease
         self._context = context
         self._platform, self._deliveries = context.platform, context.deliveries
-        self._turn_text = TurnText(progress=context.progress)
+        self._turn_text = TurnText(progress=context.progress, streamed=lease.chat.shown)
         self._streamed = StreamedMessage(context, lease)
         # Without lines the state is read again first: one may have come after the chat was claimed
         # and before its news is followed.

@@ -42,14 +42,16 @@ PROGRESS_CHARS: Final = 80
 
 
 class TurnText:
-    """The newest turn of which an event came. A new attempt counts as soon as it has text."""
+    """The newest turn of which an event came. A new attempt is shown once it has more text than the
+    one before it. `streamed` is a turn, and the length of its text that another gateway showed."""
 
-    def __init__(self, *, progress: bool) -> None:
+    def __init__(self, *, progress: bool, streamed: tuple[int, int] = (0, 0)) -> None:
         self.turn = 0
         self.ended = False
         self.version = 0  # changes whenever `preview` may change
         self._with_progress = progress
         self._progress = ""
+        self._streamed = streamed
         self.live = LiveText()
 
     def apply(self, event: LiveEvent) -> None:
@@ -57,7 +59,9 @@ class TurnText:
         if event.turn < self.turn:
             return
         if event.turn > self.turn:
-            self.turn, self.ended, self._progress, self.live = event.turn, False, "", LiveText()
+            turn, floor = self._streamed
+            self.turn, self.ended, self._progress = event.turn, False, ""
+            self.live = LiveText(event.turn, floor if turn == event.turn else 0)
         self.version += 1
         match event:
             case TurnEvent(state=state):
@@ -73,10 +77,10 @@ class TurnText:
     def preview(self, render: Render) -> Piece | None:
         """Return what one message shows now; None = nothing yet. Of a longer text it is the first
         piece, which does not change any more: the others come with the reply."""
-        if text := self.live.text.strip():
+        if text := self.live.shown.strip():
             pieces = render(text + MORE)
             return pieces[0] if len(pieces) == 1 else render(text)[0]
-        if self._progress:
+        if self._progress and not self.live.floor:
             progress = self._progress.replace("`", "'")
             fits = len(progress) <= PROGRESS_CHARS
             short = progress if fits else progress[: PROGRESS_CHARS - 1] + "…"
@@ -120,14 +124,14 @@ class StreamedMessage:
     async def update(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
         """Show the turn's text so far. Raises RedisAway, and LeaseLost when it is in doubt."""
         turn, version = turn_text.turn, turn_text.version
-        piece = await render_off_loop(turn_text.live.text, lambda: turn_text.preview(self._platform.render))
+        piece = await render_off_loop(turn_text.live.shown, lambda: turn_text.preview(self._platform.render))
         if turn_text.turn != turn:
             return  # a new turn began while a thread rendered this one
         if piece is None or (piece == self._shown and self._turn == turn):
             self._version = version
             return
         post = self._build_post(target, piece, turn)
-        wait_s = await self._wait_for_rates(turn, post, rates)
+        wait_s = await self._wait_for_rates(turn, post, rates, (turn, turn_text.live.floor))
         self._next_at = self._clock.monotonic() + (wait_s or self._platform.abilities.edit_every_s)
         if wait_s > 0:
             return
@@ -147,13 +151,14 @@ class StreamedMessage:
         else:
             self._shown, self._version = piece, version
 
-    async def _wait_for_rates(self, turn: int, post: Post, rates: Rates) -> float:
+    async def _wait_for_rates(self, turn: int, post: Post, rates: Rates, shown: tuple[int, int]) -> float:
         """Return the seconds until the call may be made, 0 = now. A new message is begun only if
         the budget lasts for an edit too, and its key is recorded first."""
+        chat, reserve = self._lease.chat, self._deliveries.reserve_call
         if self._exists_for(turn):
-            return await self._deliveries.reserve_call(self._lease.chat, spare(rates.edits))
+            return await reserve(chat, spare(rates.edits), shown=shown)
         both, new = spare([*rates.posts, *rates.edits]), (turn, post.key)
-        return await self._deliveries.reserve_call(self._lease.chat, both, pending_stream=new)
+        return await reserve(chat, both, pending_stream=new, shown=shown)
 
     def _exists_for(self, turn: int) -> bool:
         return self._turn == turn and bool(self._id)
@@ -252,7 +257,8 @@ class StreamedMessage:
             return
         if line.turn < self._turn:
             return
-        text = turn_text.live.text.strip() if turn_text.turn == self._turn else ""
+        live = turn_text.live
+        text = (live.shown or live.text).strip() if turn_text.turn == self._turn else ""
         pieces = await render_off_loop(text, lambda: self._platform.render(f"{text}\n\n{STOPPED}".strip()))
         post = self._build_post(target, pieces[0], self._turn)
         with contextlib.suppress(NotDelivered):

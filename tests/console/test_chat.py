@@ -131,7 +131,7 @@ def test_frames_of_other_chats_are_not_for_us() -> None:
 
 
 def test_text_grows_by_the_deltas_of_the_highest_attempt_in_their_order() -> None:
-    """A gap keeps what is shown until a full one; a new attempt replaces it; an old one is too late."""
+    """A gap keeps what is shown until a full one, a new attempt until it has more; an old one is too late."""
     state = opened()
 
     def shown(attempt: int, seq: int, text: str, *, full: bool = False, turn: int = 1) -> str | None:
@@ -147,10 +147,11 @@ def test_text_grows_by_the_deltas_of_the_highest_attempt_in_their_order() -> Non
     assert shown(1, 10, "abcdef", full=True) == "abcdef"
     assert shown(1, 11, "g") == "abcdefg"
     assert shown(2, 3, "z") is None
-    assert shown(2, 4, "new", full=True) == "new"
+    assert shown(2, 4, "new", full=True) == "abcdefg"
     assert shown(1, 12, "h") is None
+    assert shown(2, 5, "words") == "newwords"
     take(state, reply(1, 1))
-    assert shown(2, 5, "late", full=True) is None
+    assert shown(2, 6, "late", full=True) is None
     assert shown(1, 0, "next", full=True, turn=2) == "next"
 
 
@@ -612,6 +613,18 @@ def test_a_terminal_shows_the_end_of_a_long_answer_and_then_all_of_it() -> None:
     assert "paragraph 2 " not in out.getvalue()
     screen.reply(reply(1, 1, text=text))
     assert "paragraph 2 " in out.getvalue()
+
+
+def test_a_remark_in_the_middle_of_a_turn_leaves_its_text_on_the_terminal() -> None:
+    """A notice, or the answer of a command, stands above the text, which goes with its own reply only."""
+    out = io.StringIO()
+    screen = TerminalScreen(Console(file=out, force_terminal=True, color_system=None, width=40, height=10))
+    screen.running("Once upon")
+    for number, kind in enumerate(("notice", "command"), 1):
+        screen.reply(reply(number, 0, kind=kind, text=f"remark {number}"))
+        assert "Once upon" in out.getvalue().rpartition(f"remark {number}")[2]
+    screen.reply(reply(3, 1, text="The end."))
+    assert "Once upon" not in out.getvalue().rpartition("The end.")[2]
 
 
 def test_a_pipe_gets_the_answer_as_it_grows_and_each_word_once(capsys: pytest.CaptureFixture[str]) -> None:

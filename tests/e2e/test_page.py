@@ -20,8 +20,15 @@ from tests.helpers.wait import eventually
 
 TOKEN = "sesame-open-the-door"
 STORY = "Once upon a time " + " ".join(f"word{i}" for i in range(80)) + " the end."
+RETOLD = "There was a king " + " ".join(f"deed{i}" for i in range(120)) + " The end."
 CODE = "Here you are:\n\n```python\nprint('hi')\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n<script>alert(1)</script>"
 PATIENCE_MS = 30_000
+RECORD = """() => {
+  window.recorded = [];
+  const text = () => document.querySelector(".card.reply[data-state=streaming] .body")?.textContent;
+  setInterval(() => text() && recorded.push(text()), 50);
+}"""
+"""What a person reads in the answer that is being written, every 50 ms."""
 
 
 def start_gateway(spawn: Spawn, port: int) -> Process:
@@ -93,23 +100,28 @@ async def test_a_question_typed_into_the_page_is_answered_by_a_model_over_http(
 async def test_a_worker_killed_in_the_middle_leaves_one_card_with_one_answer(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
-    """The person sees the text go on in place; there is one reply, not two."""
-    model.script(Answer(text=STORY, delta_s=0.04, times=0))
+    """The text goes on in place, and no letter that was seen goes before the answer is whole; there is one reply."""
+    model.script(Answer(text=STORY, delta_s=0.04), Answer(text=RETOLD, delta_s=0.02))
     port = free_port()
     start_gateway(spawn, port)
     for _ in range(2):
         spawn("worker", WORKER__LEASE_S="15")
     await workers(client, 2)
     async with page_at(port) as page:
+        await page.evaluate(RECORD)
         await ask(page, "a story")
-        await expect(page.locator(".card.reply")).to_contain_text("word5", timeout=PATIENCE_MS)
+        await expect(page.locator(".card.reply")).to_contain_text("word9", timeout=PATIENCE_MS)
         [session] = await sessions(client)
         (await holder(client, session)).kill()
         done = page.locator('.card.reply[data-state="done"]')
-        await expect(done).to_contain_text("the end.", timeout=PATIENCE_MS)
+        await expect(done).to_contain_text("The end.", timeout=PATIENCE_MS)
         await expect(page.locator(".card.reply")).to_have_count(1)
         await expect(page.locator(".own")).to_have_count(1)
-    assert await replies(client, session) == [STORY]
+        frames: list[str] = await page.evaluate("recorded")
+    assert any(text.startswith("Once") for text in frames)
+    assert any(text.startswith("There was a king") for text in frames), "the second attempt is streamed, too"
+    assert [len(text) for text in frames] == sorted(len(text) for text in frames)
+    assert await replies(client, session) == [RETOLD]
 
 
 async def test_the_page_comes_back_by_itself_when_its_gateway_was_killed(

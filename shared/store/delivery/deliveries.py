@@ -215,17 +215,24 @@ class DeliveryQueue:
         return bool(await self._run("delivery/stream_message", names, args) == 1)
 
     async def reserve_call(
-        self, held: LeasedChat, rates: Sequence[RateKey] = (), *, pending_stream: tuple[int, str] | None = None
+        self,
+        held: LeasedChat,
+        rates: Sequence[RateKey] = (),
+        *,
+        pending_stream: tuple[int, str] | None = None,
+        shown: tuple[int, int] | None = None,
     ) -> float:
         """Charge the rates for a call that is not a post of a line, such as an edit. Return 0
         when it may be made, else the seconds to wait; `lease_s` when the lease is lost.
         `pending_stream` names the turn and the key of the call that creates its streamed
-        message; both are stored until the message's id is known."""
+        message; both are stored until the message's id is known. `shown` is that turn, and how
+        many characters of its text the call shows."""
         stream = "{} {}".format(*pending_stream) if pending_stream else ""
+        chars = "{} {}".format(*shown) if shown else ""
         wait = await self._run(
             "delivery/edit",
             [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
-            [*self._fence(held), stream, KEEP_MS, *rate_args(rates)],
+            [*self._fence(held), stream, KEEP_MS, chars, *rate_args(rates)],
         )
         return self.lease_s if wait < 0 else wait / 1000
 

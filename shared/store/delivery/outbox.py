@@ -146,13 +146,15 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """State of a chat's delivery. `pending` are the oldest waiting lines; the platform has `part`
     posts of the first. `unclear`: another lease was about to send the next post, and may have.
     `streamed_message` is a turn and the message it is streamed into; `pending_stream` the turn and
-    key of one that was about to be sent. `running` is the turn that runs or comes next."""
+    key of one that was about to be sent; `shown` a turn and the length of its text that was streamed.
+    `running` is the turn that runs or comes next."""
 
     pending: tuple[PendingLine, ...]
     part: int = 0
     unclear: bool = False
     streamed_message: tuple[int, str] | None = None
     pending_stream: tuple[int, str] | None = None
+    shown: tuple[int, int] = (0, 0)
     closed: bool = False
     notes: Mapping[str, str] = {}
     running: int | None = None
@@ -183,7 +185,8 @@ class Wait(msgspec.Struct, frozen=True):
 
 def parse_state(row: list[Any]) -> dict[str, Any]:
     """Parse the state that the scripts return into the fields of DeliveryState."""
-    entries, part, unclear, streamed, closed, notes, tries, running, background, pending = row
+    entries, part, unclear, streamed, closed, notes, tries, running, background, pending, shown = row
+    shown_turn, _, shown_chars = shown.partition(b" ")
     lines = (PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries)
     return {
         "pending": tuple(lines),
@@ -191,6 +194,7 @@ def parse_state(row: list[Any]) -> dict[str, Any]:
         "unclear": unclear == 1,
         "streamed_message": _parse_turn_value(streamed),
         "pending_stream": _parse_turn_value(pending),
+        "shown": (int(shown_turn or 0), int(shown_chars or 0)),
         "closed": closed == 1,
         "notes": _decode_notes(notes) if notes else {},
         "tries": int(tries),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from tests.contracts.channels.bench import Fault
+from tests.contracts.channels.echo import Turn
 from tests.contracts.channels.live import Live
 from tests.contracts.channels.stage import Stage
 
@@ -53,17 +54,37 @@ async def test_edits_come_no_faster_than_the_platform_takes_them(played: Stage, 
     assert all(after - before >= 0.9 * every_s for before, after in pairwise(streamed))
 
 
-async def test_a_new_attempt_replaces_the_text_of_the_last_one(played: Stage, live: Live) -> None:
-    """A worker died: the person sees one message that changes."""
+async def test_text_that_was_seen_stays_until_a_new_attempt_has_more(played: Stage, live: Live) -> None:
+    """A worker died, and then the gateway: the person sees one message that only grows."""
     turn = await live.begin()
     await turn.stream("I think it is blue")
     await live.sees("blue")
     await turn.begin(attempt=2)
-    await turn.stream("It is green")
-    await live.sees("green")
-    assert "blue" not in played.texts(live.chat)[-1]
+    await _stands(played, live, turn, "I think it is blue")
+    await turn.stream(" green, as everybody knows")
+    await live.sees("It is green, as everybody knows")
+    await turn.begin(attempt=3)
+    await played.replicas[0].crash()
+    await played.gateway()
+    await played.attended(live.chat)
+    await _stands(played, live, turn, "It is green, as everybody knows")
+    await turn.stream(" green, which everybody knows by now")
+    await live.sees("It is green, which everybody knows by now")
     live.end("It is green.")
     await played.sees(live.chat, "It is green.")
+
+
+async def _stands(played: Stage, live: Live, turn: Turn, text: str) -> None:
+    """Stream a shorter text many times; the one that stands there is not touched."""
+    times, seen = count(1), set()
+
+    async def many_times() -> bool:
+        await turn.stream("It is", full=True)
+        seen.update(played.texts(live.chat)[-1:])
+        return next(times) == 20
+
+    await played.until(many_times, "a shorter text")
+    assert [one for one in seen if text not in one] == []
 
 
 async def test_a_text_longer_than_a_message_goes_on_with_the_reply(played: Stage, live: Live) -> None:

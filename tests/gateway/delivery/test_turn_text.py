@@ -42,13 +42,27 @@ def test_a_gap_is_healed_by_the_next_full_text() -> None:
     assert shown(made) == "One two three …"
 
 
-def test_a_new_attempt_replaces_the_text_when_it_says_something() -> None:
+def test_a_new_attempt_replaces_the_text_when_it_has_more() -> None:
     """Until then what stands there stays; late words of the old one are dropped."""
     made = stream(delta("Blue", 0, full=True), TurnEvent(1, "started", 2))
     assert shown(made) == "Blue …"
-    made.apply(delta("Green", 0, attempt=2, full=True))
+    made.apply(delta("Gr", 0, attempt=2, full=True))
+    assert shown(made) == "Blue …"
+    made.apply(delta("een", 1, attempt=2))
     made.apply(delta(" sky", 1, attempt=1))
     assert shown(made) == "Green …"
+
+
+def test_another_gateways_longer_text_is_left_alone() -> None:
+    """Neither a shorter text nor a line of progress takes its place."""
+    made = TurnText(progress=True, streamed=(1, 5))
+    for event in (TurnEvent(1, "started", 2), ProgressEvent(1, "grep"), delta("Gre", 0, attempt=2, full=True)):
+        made.apply(event)
+        assert shown(made) == ""
+    made.apply(delta("en sky", 1, attempt=2))
+    assert shown(made) == "Green sky …"
+    made.apply(ProgressEvent(2, "grep"))
+    assert shown(made) == "*`grep`* …"
 
 
 def test_an_older_turn_changes_nothing_any_more() -> None:
@@ -57,16 +71,16 @@ def test_an_older_turn_changes_nothing_any_more() -> None:
     assert (made.turn, shown(made)) == (2, "New …")
 
 
-def test_progress_is_shown_until_words_come_and_again_when_they_are_withdrawn() -> None:
-    """In a short line, as code, whatever is in it."""
+def test_progress_is_shown_until_words_come() -> None:
+    """In a short line, as code, whatever is in it. Words that were seen stay, also when they are withdrawn."""
     made = stream(ProgressEvent(1, 'exec("`x`\n' + "y" * 200 + '")'))
     assert shown(made) == "*`exec(\"'x' yyyyyyyyy"[:20]
     made.apply(delta("Well", 0, full=True))
     assert shown(made) == "Well …"
     made.apply(delta("", 1, full=True))
-    assert shown(made) == ""
     made.apply(ProgressEvent(1, "grep"))
-    assert shown(made) == "*`grep`* …"
+    assert shown(made) == "Well …"
+    assert shown(stream(ProgressEvent(1, "grep"))) == "*`grep`* …"
     assert shown(stream(ProgressEvent(1, "grep"), progress=False)) == ""
 
 

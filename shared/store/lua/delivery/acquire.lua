@@ -7,7 +7,7 @@
 -- returns {ms until another one may be taken (-1 = there is none), then of each {session, token, '1' if its owner was
 --         lost, lines given up because too many waited, {{line, ms it waits, record} ...}, posts of the first that are
 --         there, 1 = the next may be there, bubble, 1 = closed, notes, tries, turn at the head of the inbox,
---         1 = nobody waits for it, meant},
+--         1 = nobody waits for it, meant, shown},
 --         and of broken ones {session, '', error}}
 local queue, leases, waits = KEYS[1], KEYS[2], KEYS[3]
 local lease_ms, wanted = tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -22,7 +22,7 @@ if ARGV[7] ~= '' then
   reopen_chat(name)
   -- The streamed message has become a post of the reply: nothing streams into it any more.
   if string.match(redis.call('HGET', state, 'bubble') or '', '^%d+ (.*)$') == ARGV[7] then
-    redis.call('HDEL', state, 'bubble')  -- it is a post of the reply now
+    redis.call('HDEL', state, 'bubble', 'shown')  -- it is a post of the reply now
   end
 end
 -- More posts of this line follow.

@@ -6,6 +6,7 @@
 --   tries    how often the chat was put off since something of it arrived
 --   bubble   '<turn> <id>' of the message into which a turn is streamed
 --   meant    '<turn> <key>' of such a message that was about to be sent; its id is not known
+--   shown    '<turn> <characters>' of the text that was streamed into it
 --   closed   since when nothing may be sent there, in ms
 --   notes    what the platform's code stored about the chat, msgpack
 --   full     lines given up since a gateway last leased the chat, because too many waited
@@ -50,7 +51,7 @@ end
 -- Returns everything a gateway must know to go on with a chat. A mark of another lease means that
 -- nobody knows whether that post arrived.
 local function chat_row(state, box, inbox, lease, many, now)
-  local fields = redis.call('HMGET', state, 'bubble', 'closed', 'notes', 'tries', 'meant')
+  local fields = redis.call('HMGET', state, 'bubble', 'closed', 'notes', 'tries', 'meant', 'shown')
   local entries = {}
   -- Number, age in ms, record; a line without a time counts as new.
   for i, entry in ipairs(redis.call('XRANGE', box, '-', '+', 'COUNT', many)) do
@@ -65,6 +66,7 @@ local function chat_row(state, box, inbox, lease, many, now)
     entries, done, mark and mark ~= lease and 1 or 0, fields[1] or '', fields[2] and 1 or 0,
     fields[3] or '', fields[4] or '0',
     head and entry_number(head) or '', head and field(head, 'p') == 'background' and 1 or 0, fields[5] or '',
+    fields[6] or '',
   }
 end
 
@@ -106,7 +108,7 @@ local function remove_from_outqueue(queue, leases, state, waits, name, running)
   if not running then
     -- While a turn runs its streamed message is still needed, by the gateway that leases the chat
     -- next.
-    redis.call('HDEL', state, 'bubble', 'meant')
+    redis.call('HDEL', state, 'bubble', 'meant', 'shown')
   end
 end
 

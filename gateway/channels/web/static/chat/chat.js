@@ -186,7 +186,9 @@ export class Chat {
     if (!entry || attempt < entry.attempt) return;
     const known = attempt > entry.attempt ? -1 : entry.deltaSeq;
     if (full ? seq <= known : seq !== known + 1) return;
-    entry.text = full || known < 0 ? text : entry.text + text;
+    entry.draft = full || known < 0 ? text : entry.draft + text;
+    // Another worker, or the next step, begins again: text that a person has seen stays until there is more of it.
+    if (entry.draft.length > entry.text.length) entry.text = entry.draft;
     Object.assign(entry, { attempt, deltaSeq: seq, atWork: false, waiting: false });
     this.#changed(entry);
   }

@@ -12,7 +12,8 @@ export function ownEntry(id, text, at, media = []) {
 }
 
 /**
- * `text` is what was streamed (up to `deltaSeq` of `attempt`), then the final text, with its `html`.
+ * `draft` is what was streamed (up to `deltaSeq` of `attempt`); `text` is the longest draft, then the final text, with
+ * its `html`.
  * `tools` are the steps so far, `atWork` says that the last one is the latest news. `ended` means that the turn is
  * over, `done` that the reply is here; `kind` is reply, stopped, apology, notice or command. `said` marks a notice that
  * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`. `about` is what the
@@ -21,7 +22,7 @@ export function ownEntry(id, text, at, media = []) {
  */
 export function replyEntry(turn) {
   return {
-    own: false, turn, seq: 0, text: "", html: "", kind: "reply", at: 0, inReplyTo: [],
+    own: false, turn, seq: 0, text: "", draft: "", html: "", kind: "reply", at: 0, inReplyTo: [],
     media: [], buttons: [], said: false, about: "", hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
   };
 }
