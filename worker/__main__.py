@@ -21,8 +21,9 @@ def main() -> int:
         return run_runner(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run agent turns and jobs from the queues.")
     parser.add_argument("queues", nargs="*", type=queue_name, metavar="turns|jobs|runner", help="(default: turns jobs)")
+    parser.add_argument("--spare", action="store_true", help="keep a started process to replace a worker that dies")
     arguments = parser.parse_args()
-    return Guardian((sys.executable, "-m", "worker.main", *arguments.queues)).run()
+    return Guardian((sys.executable, "-m", "worker.main", *arguments.queues), spare=arguments.spare).run()
 
 
 if __name__ == "__main__":

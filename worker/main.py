@@ -15,13 +15,14 @@ from worker.process.worker_handle import guardian_config, queue_name
 
 
 def main() -> int:
-    """Run one worker under a guardian: `--guard FD,OWNER --slot N [--tell] [queue ...]`."""
+    """Run one worker under a guardian: `--guard FD,OWNER --slot N [--tell] [--spare] [queue ...]`."""
     unbuffer_stderr()
     parser = argparse.ArgumentParser(prog="python -m worker.main")
     parser.add_argument("queues", nargs="*", type=queue_name)
     parser.add_argument("--guard", required=True, help="file descriptor of the link to the guardian, and our nonce")
     parser.add_argument("--slot", type=int, default=0)
     parser.add_argument("--tell", action="store_true", help="send the guardian its part of the settings")
+    parser.add_argument("--spare", action="store_true", help="begin when the guardian names the slot to fill")
     arguments = parser.parse_args()
     # Ctrl-C in a terminal reaches the whole process group; the guardian decides what happens.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -36,7 +37,8 @@ def main() -> int:
         # workers wait for them.
         from worker.process import worker_process
 
-        worker_process.run(settings, queues=arguments.queues, owner=owner, link=link, slot=arguments.slot)
+        slot = None if arguments.spare else arguments.slot
+        worker_process.run(settings, queues=arguments.queues, owner=owner, link=link, slot=slot)
     except SettingsError as exc:
         write_stderr(str(exc))
         return 2

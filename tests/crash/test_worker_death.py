@@ -41,6 +41,25 @@ async def test_a_worker_killed_while_it_streams_is_replaced_within_a_second(
     assert [type(entry) for entry in await history(client, SESSION)] == [UserEntry, AssistantEntry]
 
 
+async def test_the_only_worker_is_replaced_by_its_spare_before_a_person_looks_up(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """No process has to start: the next letter is there as soon as the model says it."""
+    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    fleet = spawn("worker", "--spare", WORKER__LEASE_S="15", MODEL__CLIENT="direct")
+    await eventually(lambda: fleet.log.count("model ready") == 2, within_s=60, every_s=0.05)
+    async with watching(client, SESSION) as seen:
+        await say(Inbox(client), "tell me")
+        await eventually(lambda: len(seen.deltas()) > 5, within_s=20)
+        worker = await holder(client, SESSION)
+        killed = time.monotonic()
+        worker.kill()
+        text = await eventually(lambda: seen.text_at(2), within_s=5)
+        assert text - killed < 0.5 + 0.05  # the model takes as long for its first word
+        await eventually(lambda: replies(client, SESSION), within_s=20)
+    assert await replies(client, SESSION) == [WORDS]
+
+
 async def test_a_killed_process_group_is_replaced_within_the_lease_and_a_second(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:

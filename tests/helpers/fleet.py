@@ -34,6 +34,10 @@ class Seen:
     def deltas(self, attempt: int | None = None) -> list[DeltaEvent]:
         return [n for _, n in self.news if isinstance(n, DeltaEvent) and attempt in (None, n.attempt)]
 
+    def text_at(self, attempt: int) -> float:
+        """When the first text of an attempt came; 0 if none did."""
+        return next((at for at, n in self.news if isinstance(n, DeltaEvent) and n.attempt == attempt), 0.0)
+
     def started_at(self, attempt: int) -> float:
         """When an attempt was announced; 0 if it was not."""
         for at, news in self.news:

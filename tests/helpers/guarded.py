@@ -1,7 +1,8 @@
 """A stand-in for a worker under the guardian: leases what is due, says so, and then behaves as it is told.
 
-`python -m tests.helpers.guarded <config as JSON> <behaviour> --guard FD,OWNER --slot N [--tell]` with a behaviour of
-`tick` (live on), `freeze` (the process lives, its event loop does not) or `end` (a clean end, with leases left behind).
+`python -m tests.helpers.guarded <config as JSON> <behaviour> --guard FD,OWNER --slot N [--tell] [--spare]` with a
+behaviour of `tick` (live on), `freeze` (the process lives, its event loop does not) or `end` (a clean end, with leases
+left behind).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from worker.process.worker_handle import GuardianConfig
 async def main(config: GuardianConfig, behaviour: str, link: socket.socket, owner: str) -> None:
     client = RedisClient(config.redis_url)
     guard = GuardianLink(link, lease_s=config.lease_s)
+    if "--spare" in sys.argv and await guard.slot_to_fill() is None:
+        return
     queue = LeaseQueue(client, "turns", owner=owner, lease_s=config.lease_s)
     claims = await queue.acquire(10)
     await client.command("RPUSH", "test:said", f"{len(claims)}")

@@ -2,10 +2,12 @@
 it. It starts the workers, forwards signals and restarts a worker that died. It also looks after
 their leases. While a worker cannot renew (something holds its interpreter for seconds), the
 guardian renews in its place. When a worker dies, the guardian releases its leases at once: other
-workers resume the sessions within a moment instead of after the lease."""
+workers resume the sessions within a moment instead of after the lease. With `--spare` it keeps one
+more process that has imported everything and takes a dead worker's place."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -39,8 +41,11 @@ class Guardian:
 
     _config: GuardianConfig
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, spare: bool = False) -> None:
         self._command = command
+        self._keeps_spare = spare
+        self._spare: SpawnedWorker | None = None
+        self._spare_at = 0.0  # when the next spare may be started
         self._workers: dict[SpawnedWorker, WorkerHandle] = {}
         self._returning: list[WorkerHandle] = []  # dead workers whose leases are not all given back
         self._restart_at: dict[int, float] = {}
@@ -99,6 +104,8 @@ class Guardian:
             self._kill_at = time.monotonic() + self._config.drain_s + 5
         for started in self._workers:
             started.child.send_signal(signal.SIGKILL if received > 1 else signal.SIGTERM)
+        if self._spare is not None:
+            self._spare.child.kill()  # it holds nothing yet
 
     def _run_once(self) -> None:
         alive = [worker for worker in self._workers.values() if not worker.dead]
@@ -125,6 +132,29 @@ class Guardian:
             if now >= at:
                 del self._restart_at[slot]
                 self._adopt(self._spawn(slot))
+        if self._keeps_spare and not stopping:
+            self._keep_spare(now)
+
+    def _keep_spare(self, now: float) -> None:
+        """Start a spare when there is none. Not yet while a worker starts: its imports come first."""
+        if self._spare is not None:
+            if self._spare.child.poll() is not None:
+                self._spare.link.close()
+                self._spare, self._spare_at = None, now + RESTART_CAP_S
+            return
+        youngest = max((worker.started_at for worker in self._workers.values()), default=now)
+        if not self._restart_at and now > max(self._spare_at, youngest + HEALTHY_S):
+            self._spare = self._spawn(0, "--spare")
+
+    def _use_spare(self, slot: int) -> bool:
+        """Let the spare take the place of a worker that died; return False if there is none."""
+        spare, self._spare = self._spare, None
+        if spare is None or spare.child.poll() is not None:
+            return False
+        with contextlib.suppress(OSError):  # it dies just now: found like the death of any worker
+            spare.link.send(b"slot %d\n" % slot)
+        self._adopt(spare._replace(slot=slot))
+        return True
 
     def _select_timeout_s(self) -> float:
         pauses = [at - time.monotonic() for at in self._restart_at.values()]
@@ -153,10 +183,14 @@ class Guardian:
                 continue
             # Back-off is for a worker that cannot start. One that ran and was killed is replaced at
             # once.
-            ran = code < 0 or time.monotonic() - worker.started_at > HEALTHY_S
-            wait_s = RESTART_FIRST_S if ran and worker.ticked else self._waits[slot]
-            self._waits[slot] = min(wait_s * 2, RESTART_CAP_S)
-            self._restart_at[slot] = time.monotonic() + wait_s
+            now = time.monotonic()
+            if worker.ticked and (code < 0 or now - worker.started_at > HEALTHY_S):
+                self._waits[slot] = RESTART_FIRST_S
+                if not self._use_spare(slot):
+                    self._restart_at[slot] = now
+            else:
+                self._restart_at[slot] = now + self._waits[slot]
+                self._waits[slot] = min(self._waits[slot] * 2, RESTART_CAP_S)
 
     def _spawn(self, slot: int, *more: str) -> SpawnedWorker:
         mine, theirs = socket.socketpair()

@@ -61,7 +61,6 @@ class WorkerDeps:
         queues: Sequence[str],
         owner: str,
         link: GuardianLink | None,
-        slot: int = 0,
         isolated: bool = False,
     ) -> None:
         self.owner = owner
@@ -69,7 +68,7 @@ class WorkerDeps:
         self.redis_url = redis_url(settings)
         self.client = RedisClient(self.redis_url, name="shoal-worker")
         self.queues: Final = tuple(queues or QUEUES)
-        self.started = False
+        self.started = self._warm = False
         self._settings = settings
         self._loops: list[LeaseLoop] = []
         self._loops_made = asyncio.Event()
@@ -105,10 +104,9 @@ class WorkerDeps:
             quarantine=None if isolated else Quarantine(),
         )
         self.consolidator: Consolidator  # set once the worker has started
-        port = settings.metrics.port_of("worker")
         self._health = HealthServer(
             settings.metrics.host,
-            port + slot if port else 0,
+            settings.metrics.port_of("worker"),
             self._not_ready,
             refresh=FleetGauges(self.client).refresh,
             spare=settings.metrics.port is None,
@@ -155,8 +153,16 @@ class WorkerDeps:
         self._loops_made.set()
         return self._loops
 
-    async def start(self) -> None:
-        """Open the health port and start the chores. Raises SettingsError if it is in use."""
+    async def warm_up(self) -> None:
+        """Do what takes long in a start and needs neither a port nor Redis."""
+        await self._sandbox.find()
+        await self._preload()
+        self._warm = True
+
+    async def start(self, slot: int = 0) -> None:
+        """Open the health port of this slot and start the chores. Raises SettingsError if it is in
+        use."""
+        self._health.port += slot if self._health.port else 0
         await self._health.start()
         limits = await self._models.limits_of()
         self.consolidator = Consolidator(
@@ -173,7 +179,7 @@ class WorkerDeps:
             self._turn_agent.mcp.start()
         self.start_background("sandbox", self._sandbox.keep_trying())
         self.start_background("presence", self._keep_announcing())
-        self.start_background("model", self._preload())
+        self.start_background("model", self._preload_late())
         self.start_background("event loop lag", measure_lag())
         self.start_background("redis users", warn_of_restart(self.client))
         self.start_background("ticks", self._ticker.run())
@@ -239,9 +245,13 @@ class WorkerDeps:
         log.error("guardian lost", doing="draining")
         os.kill(os.getpid(), signal.SIGTERM)
 
+    async def _preload_late(self) -> None:
+        if not self._warm:
+            await self.until_connected()
+            await self._preload()
+
     async def _preload(self) -> None:
         """Load models and slow imports, late: importing takes time from the event loop."""
-        await self.until_connected()
         await self._turn_agent.preload()
         if self._settings.tools.web:
             await asyncio.to_thread(import_module, "worker.guards.request")

@@ -59,20 +59,21 @@ class LateJobs:
             await self._worker.result().close()
 
 
-def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int) -> None:
-    """Serve these queues (() is all) until a SIGTERM drained them. Raises SettingsError."""
+def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int | None) -> None:
+    """Serve these queues (() is all) until a SIGTERM drained them. Without a slot this is a spare:
+    it starts as far as it can, and waits for the slot. Raises SettingsError."""
     loop = event_loop()
     asyncio.set_event_loop(loop)
     configure_process(settings)
     guardian = GuardianLink(link, lease_s=settings.worker.lease_s)
-    deps = WorkerDeps(settings, queues=queues, owner=owner, link=guardian, slot=slot)
+    deps = WorkerDeps(settings, queues=queues, owner=owner, link=guardian)
     drain_s = settings.worker.drain_s
     loop_group = LoopGroup(drain_s=lambda: drain_s, give_up=lambda: working.cancel())
     loop.add_signal_handler(signal.SIGTERM, loop_group.on_signal, signal.SIGTERM)
     # Ctrl-C in a terminal reaches the whole process group; the guardian decides what happens. The
     # signal has a handler and is not ignored: every process started here would inherit the latter.
     loop.add_signal_handler(signal.SIGINT, lambda: None)
-    working = loop.create_task(_serve(deps, loop_group))
+    working = loop.create_task(_serve(deps, loop_group, guardian, slot))
     try:
         loop.run_until_complete(working)
     except asyncio.CancelledError:
@@ -82,8 +83,16 @@ def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.s
             loop.run_until_complete(deps.close())
 
 
-async def _serve(deps: WorkerDeps, loop_group: LoopGroup) -> None:
-    await deps.start()
+async def _serve(deps: WorkerDeps, loop_group: LoopGroup, guardian: GuardianLink, slot: int | None) -> None:
+    if slot is None:
+        if "jobs" in deps.queues:
+            await asyncio.to_thread(import_module, "worker.arq.settings")
+        await deps.warm_up()
+        slot = await guardian.slot_to_fill()
+        if slot is None:
+            await deps.close()
+            return
+    await deps.start(slot)
     jobs = LateJobs(deps)
     loops = deps.make_loops(jobs)
     if "jobs" in deps.queues:  # a worker for turns alone would never run what it queues

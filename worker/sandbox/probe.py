@@ -75,7 +75,8 @@ class SandboxFinder:
 
     async def keep_trying(self) -> None:
         """Try all tiers, every RETRY_S until there is a sandbox if a runner is configured."""
-        await self.find()
+        if self._sandbox is None:  # a spare has looked before it became a worker
+            await self.find()
         tools = self._settings.tools
         while tools.exec and tools.exec_runner and isinstance(self._sandbox, SandboxOff):
             await asyncio.sleep(RETRY_S)

@@ -35,11 +35,12 @@ def start(redis_url: str) -> Iterator[Start]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start_one(
-        behaviour: str, *, lease_s: float = 2.0, stuck_s: float = 60.0, processes: int = 1
+        behaviour: str, *, lease_s: float = 2.0, stuck_s: float = 60.0, processes: int = 1, spare: bool = False
     ) -> subprocess.Popen[bytes]:
         config = json.dumps(GuardianConfig(redis_url, lease_s, 5.0, processes, stuck_s)._asdict())
         command = (sys.executable, "-m", "tests.helpers.guarded", config, behaviour)
-        script = f"import sys; from worker.process.guardian import Guardian; sys.exit(Guardian({command!r}).run())"
+        running = f"sys.exit(Guardian({command!r}, spare={spare}).run())"
+        script = f"import sys; from worker.process.guardian import Guardian; {running}"
         guardian = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.DEVNULL)
         started.append(guardian)
         return guardian
@@ -110,6 +111,37 @@ async def test_a_worker_that_ran_is_missed_at_once_however_often_it_dies(client:
         [worker] = await eventually(lambda: children(guardian))
         worker.kill()
         await asyncio.to_thread(worker.wait, 5)
+
+
+async def test_a_spare_takes_the_place_of_a_dead_worker_at_once(client: RedisClient, start: Start) -> None:
+    """It was started before, and took nothing until then. It ends with its guardian, in its place and out of it."""
+    await fill(client)
+    guardian = start("tick", lease_s=2, spare=True)
+    await eventually(lambda: leased(client), within_s=10)
+    owners = await owners_of(client)
+    worker, spare = await eventually(lambda: _by_age(guardian, 2), within_s=20)
+    worker.kill()
+    await eventually(lambda: _others_than(client, owners), within_s=1, every_s=0.002)
+    assert [child.pid for child in children(guardian)] == [spare.pid]
+    _, other = await eventually(lambda: _by_age(guardian, 2), within_s=20)
+    guardian.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(guardian.wait, 10) == signal.SIGTERM
+    assert not spare.is_running()
+    assert not other.is_running()
+
+
+async def test_a_spare_ends_with_its_guardian(client: RedisClient, start: Start) -> None:
+    """Nobody would ever name its slot."""
+    guardian = start("tick", lease_s=2, spare=True)
+    _, spare = await eventually(lambda: _by_age(guardian, 2), within_s=20)
+    guardian.kill()
+    guardian.wait()
+    await eventually(lambda: not spare.is_running() or spare.status() == psutil.STATUS_ZOMBIE, within_s=5)
+
+
+def _by_age(guardian: subprocess.Popen[bytes], many: int) -> list[psutil.Process]:
+    found = sorted(children(guardian), key=lambda child: child.create_time())
+    return found if len(found) == many else []
 
 
 async def _others_than(client: RedisClient, before: set[bytes]) -> bool:
