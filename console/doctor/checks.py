@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from console.doctor.open_calls import describe_open_calls, find_open_calls
 from console.redis_call import with_redis
 from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
 from console.top.problems import server_problems, serves, unserved
@@ -53,6 +54,12 @@ def checks_of(*, probe: bool) -> list[Check]:
         found = await take_snapshot(client)
         answers = _ok("redis reachable", f"{found.redis.product} {found.redis.version} answers")
         seen = [answers, *_redis(found.redis), *_fleet(found), *_provider_routes(found)]
+        if not found.of("worker"):  # where workers run, calls are always open
+            open_calls = await find_open_calls(client)
+            none = "no call is without a result"
+            seen.append(
+                _failed("open calls", describe_open_calls(open_calls)) if open_calls else _ok("open calls", none)
+            )
         return [*seen, await _probe(client, found)] if probe else seen
 
     try:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -20,6 +21,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from console.main import _COMMANDS, cli
+from shared.messages.codec import encode
+from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolCall, ToolEntry
+from shared.process.resp import RespConnection
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, announce
@@ -313,12 +317,33 @@ def test_doctor_says_what_to_do_about_each_thing(durable: str, tmp_path: Path) -
     assert list(failed) == [
         "data folder", "maxmemory-policy", "appendfsync", "gateways", "workers", "work is taken", "probe",
     ]  # fmt: skip
+    assert checks["open calls"][0] == "ok"
     assert f"chmod 700 {tmp_path}" in failed["data folder"]
     assert f"chmod 600 {tmp_path / 'web.token'}" in failed["data folder"]
     assert "set maxmemory-policy noeviction" in failed["maxmemory-policy"]
     assert "set appendfsync always" in failed["appendfsync"]
     assert "start `python -m gateway`" in failed["gateways"]
     assert "start `python -m worker`" in failed["probe"]
+
+
+def test_doctor_lists_calls_without_a_result_before_workers_start(durable: str) -> None:
+    """After a restore: what an operator has to look at, by chat, tool and time."""
+    call = ToolCall(id="c1", name="pay", arguments="{}")
+    done = msgspec.structs.replace(call, id="c2", name="look")
+    steps: list[LedgerEntry] = [
+        AssistantEntry(content="", turn=1, tool_calls=(call, done)),
+        IntentEntry(call_id="c1", turn=1, at=1_782_043_200_000),
+        IntentEntry(call_id="c2", turn=1, at=1),
+        ToolEntry(call_id="c2", name="look", content="seen", turn=1),
+    ]
+    with contextlib.closing(RespConnection(durable)) as connection:
+        for n, step in enumerate(steps, start=1):
+            connection.command("XADD", keys.ledger("web:owner/a"), f"{n}-0", "m", encode(step))
+    outcome, found = diagnosis(durable)[1]["open calls"]
+    assert outcome == "failed"
+    assert found.startswith("pay of web:owner/a at 2026-06-21 12:00:00 UTC: begun, and without a result.")
+    appear(durable, one())
+    assert "open calls" not in diagnosis(durable)[1]
 
 
 def test_doctor_stops_where_it_cannot_go_on() -> None:
