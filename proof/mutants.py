@@ -70,7 +70,7 @@ HARMLESS: Final = {
     # Not a guard: only spares the server work, or only limits what is kept.
     ("turns/acquire", "if #claimed == wanted then break end"),
     ("turns/acquire", "if #claimed == wanted or passed_over + left == 0 or #found < 2 * scan then return end"),
-    ("lib/fair", "if now - tonumber(redis.call('ZSCORE', LAST_SERVED, what) or 0) < ms then return true end"),
+    ("lib/fair", "if now - tonumber(guarded('ZSCORE', LAST_SERVED, what) or 0) < ms then return true end"),
     ("lib/fair", "if not best_over and best_at <= due then break end"),
     ("lib/core", "if not string.find(one, ':') then"),
     ("turns/ingest", "if ARGV[20] == '' then return false end"),

@@ -52,6 +52,11 @@ class RedisAway(ShoalError):
     """Redis did not answer in time. The command may have happened: scripts can be called again."""
 
 
+class ReplyError(RedisAway):
+    """Redis answered with an error; its text begins with the kind of error. A key of the fleet is
+    broken, or a right is missing. Loops go on as without Redis: they wait, and try again."""
+
+
 class LeaseLost(ShoalError):
     """Another worker owns the session now. Stop at once: every further write would be refused."""
 

@@ -136,6 +136,7 @@ REDIS_LOSS_WINDOW_SECONDS = _gauge(
     "redis_loss_window_seconds", "How much that it confirmed Redis may forget in a crash; NaN is not told."
 )
 REDIS_LOSS_WINDOW_SECONDS.set(math.nan)
+REDIS_KEYS_BROKEN = _gauge("redis_keys_broken", "Keys of the whole fleet that are of another type.")
 REDIS_RESTART_SAFE = _gauge("redis_restart_safe", "0 when a restart may forget nearly everything; NaN is not told.")
 REDIS_RESTART_SAFE.set(math.nan)
 REDIS_CLOCK_AHEAD_SECONDS = _gauge("redis_clock_ahead_seconds", "How far Redis' clock is ahead of ours.")

@@ -21,7 +21,7 @@ from shared.settings import Settings, load
 from shared.settings.sections.redis_access import EMBEDDED_URL_FILE
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import WHY_OFF, Presence, channel_state, channel_why
-from shared.store.fleet.redis_server import ServerFacts
+from shared.store.fleet.redis_server import ServerFacts, read_broken_keys
 from shared.store.jobs.jobs import QUEUE, Jobs
 from shared.terminal_text import size
 
@@ -51,6 +51,9 @@ def checks_of(*, probe: bool) -> list[Check]:
     checks = [_ok("settings", "every key is known and fits"), _data_folder(settings)]
 
     async def look(client: RedisClient) -> list[Check]:
+        if broken := await read_broken_keys(client):
+            advice = "are of another type than Shoal's; the runbook's ShoalKeyBroken says what each one holds"
+            return [_failed("keys", f"{', '.join(broken)} {advice}")]
         found = await take_snapshot(client)
         answers = _ok("redis reachable", f"{found.redis.product} {found.redis.version} answers")
         seen = [answers, *_redis(found.redis), *_fleet(found), *_provider_routes(found)]

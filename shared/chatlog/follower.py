@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import RedisAway
+from shared.errors import RedisAway, Refused, ReplyError
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.live import LiveEvent
@@ -24,6 +24,7 @@ PAGE: Final = 100
 SILENCE_S: Final = 2.0
 TICK_S: Final = 0.5
 RETRY_S: Final = 1.0
+BROKEN_AGAIN_S: Final = 10.0  # until a chat that cannot be read is tried again
 READS_AT_ONCE: Final = 6  # fewer than the connections of the pool, so that messages still pass
 OnGap = Callable[[], Awaitable[None]]
 
@@ -82,7 +83,7 @@ class LogReader(Protocol):
         """Take in that the log cannot be read now; it is tried again."""
 
     def fail(self) -> None:
-        """End after an internal error."""
+        """Take in that this chat is broken, or its reader; the log is read again after a while."""
 
 
 class FollowedChat:
@@ -93,6 +94,7 @@ class FollowedChat:
         self.readers: dict[LogReader, None] = {}
         self.subscribed = subscribed
         self.last_event_at = now
+        self.broken_until = now
 
 
 class ChatFollower:
@@ -167,7 +169,7 @@ class ChatFollower:
             elif silent and any(reader.waiting for reader in chat.readers):
                 chat.last_event_at = now
                 self._recheck_chat(chat)
-            elif now >= self._retry_at:
+            elif now >= max(self._retry_at, chat.broken_until):
                 for reader in chat.readers:
                     self._catch_up(chat, reader)
 
@@ -189,7 +191,7 @@ class ChatFollower:
                 self._catch_up(chat, reader)
             except Exception:
                 log.exception("event not shown", session=log_id(session))
-                reader.fail()
+                self._on_fault(chat, reader)
 
     def _recheck_chat(self, chat: FollowedChat) -> None:
         for reader in chat.readers:
@@ -207,14 +209,23 @@ class ChatFollower:
                 # Reset first: a line that comes while the log is read sets it again.
                 reader.stale = False
                 await self._read_log(chat.session, reader)
+        except (ReplyError, Refused) as exc:
+            log.error("chat broken", session=log_id(chat.session), error=str(exc)[:200])
+            self._on_fault(chat, reader)
         except RedisAway:
             reader.stale = True
             reader.on_away()
         except Exception:
             log.exception("chat not shown", session=log_id(chat.session))
-            reader.fail()
+            self._on_fault(chat, reader)
         finally:
             reader.reading = None
+
+    def _on_fault(self, chat: FollowedChat, reader: LogReader) -> None:
+        """Put off a chat that cannot be shown. The other chats of its readers go on."""
+        chat.broken_until = self._clock.monotonic() + BROKEN_AGAIN_S
+        reader.stale = True
+        reader.fail()
 
     async def _read_log(self, session: str, reader: LogReader) -> None:
         had = reader.seq
@@ -243,6 +254,7 @@ class ChatFollower:
                 raise RedisAway("Redis was away a moment ago")
             try:
                 yield
-            except RedisAway:
-                self._retry_at = self._clock.monotonic() + RETRY_S
+            except RedisAway as exc:
+                if not isinstance(exc, ReplyError):  # which may be the fault of this chat alone
+                    self._retry_at = self._clock.monotonic() + RETRY_S
                 raise

@@ -9,13 +9,13 @@ from typing import Final
 
 from shared import metrics
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import RedisAway
+from shared.errors import RedisAway, ReplyError
 from shared.log import logger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import read_outboxes
 from shared.store.fleet.presence import list_processes, read_queue
-from shared.store.fleet.redis_server import read_fsync, read_health, read_restart_safe
+from shared.store.fleet.redis_server import read_broken_keys, read_fsync, read_health, read_restart_safe
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
 KINDS: Final = ("gateway", "worker")
@@ -36,33 +36,50 @@ class FleetGauges:
         self._clock = clock
         self._read_at = self._settings_at = -math.inf
         self._fsync: str | None = None
+        self._broken: list[str] = []
         self._restart_safe: bool | None = None
 
     async def refresh(self) -> None:
         """Read again if the last reading is older than a second. While Redis is unavailable the
-        last reading stays, and `shoal_redis_up` is 0."""
+        last reading stays, and `shoal_redis_up` is 0. So does what stands on a broken key."""
         now = self._clock.monotonic()
         if now - self._read_at < CACHED_S:
             return
         self._read_at = now
         try:
-            await self._fill_gauges()
+            for fill in (self._fill_broken, self._fill_queues, self._fill_outboxes, self._fill_processes):
+                with contextlib.suppress(ReplyError):
+                    await fill()
+            await self._fill_server()
             metrics.REDIS_UP.set(1)
         except RedisAway:
             metrics.REDIS_UP.set(0)
 
-    async def _fill_gauges(self) -> None:
+    async def _fill_broken(self) -> None:
+        broken = await read_broken_keys(self._client)
+        if broken and broken != self._broken:
+            log.error("keys broken", keys=", ".join(broken), fix="the runbook's ShoalKeyBroken")
+        self._broken = broken
+        metrics.REDIS_KEYS_BROKEN.set(len(broken))
+
+    async def _fill_queues(self) -> None:
         for name in QUEUES:
             reading = await read_queue(self._client, name)
             metrics.QUEUE_DUE.labels(name).set(reading.due)
             metrics.QUEUE_RUNNING.labels(name).set(reading.running)
             metrics.QUEUE_OLDEST_DUE_SECONDS.labels(name).set(reading.oldest_due_s)
+
+    async def _fill_outboxes(self) -> None:
         for outbox in await read_outboxes(self._client):
             metrics.OUTBOX_WAITING.labels(outbox.channel).set(outbox.waiting)
             metrics.OUTBOX_OLDEST_SECONDS.labels(outbox.channel).set(outbox.oldest_s)
+
+    async def _fill_processes(self) -> None:
         alive = [one.kind for one in await list_processes(self._client)]
         for kind in KINDS:
             metrics.PROCESSES.labels(kind).set(alive.count(kind))
+
+    async def _fill_server(self) -> None:
         pulse = await read_health(self._client)
         metrics.REDIS_MEMORY_BYTES.set(_nan_if_unknown(pulse.used_bytes))
         metrics.REDIS_MEMORY_LIMIT_BYTES.set(_nan_if_unknown(pulse.limit_bytes))

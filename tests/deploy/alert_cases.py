@@ -275,6 +275,13 @@ CASES: Final = (
         },
     ),
     Case(
+        "ShoalKeyBroken",
+        1,
+        {'shoal_redis_keys_broken{instance="a"}': "2x3", 'shoal_redis_keys_broken{instance="b"}': "0x3"},
+        "2 keys of the whole fleet are not of the type that Shoal gives them.",
+        {'shoal_redis_keys_broken{instance="a"}': "0x3"},
+    ),
+    Case(
         "ShoalRedisRestartForgets",
         1,
         {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.channels.web.markdown import MarkdownRenderer
 from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader
-from shared.chatlog.follower import PAGE, ChatFollower
+from shared.chatlog.follower import BROKEN_AGAIN_S, PAGE, ChatFollower
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, UserLine
 from shared.store.delivery.outbox import LogPosition, NumberedLine
@@ -40,7 +40,6 @@ class Screen:
         self.frames: list[dict[str, Any]] = []
         self.has_room = asyncio.Event()
         self.has_room.set()
-        self.is_broken = False
 
     def send(self, frame: bytes) -> None:
         self.frames.append(json.loads(frame))
@@ -50,9 +49,6 @@ class Screen:
 
     async def drain(self) -> None:
         await self.has_room.wait()
-
-    def fail(self) -> None:
-        self.is_broken = True
 
     def seqs(self) -> list[int]:
         return [frame["seq"] for frame in self.frames if frame["type"] in ("message", "reply")]
@@ -375,15 +371,24 @@ async def test_a_chat_that_nobody_shows_is_forgotten() -> None:
         assert not w.news.listeners
 
 
-async def test_a_bug_in_showing_a_chat_ends_that_socket() -> None:
-    """A bug is visible; it does not leave a socket that shows nothing for ever."""
+async def test_a_bug_in_showing_a_chat_is_an_error_of_that_chat_and_it_is_tried_again() -> None:
+    """It is visible, the socket's other chats go on, and nothing is shown nothing for ever."""
     async with world(by_hand=True) as w:
+        w.log.append(sent(1))
         screen = Screen()
         w.follow(screen, S, "a", 0, announce=True)
         await w.settle()
         w.log.questions[0].answer.set_exception(KeyError("bug"))
         await w.settle()
-        assert screen.is_broken
+        assert [(frame["code"], frame["chat"]) for frame in screen.of("error")] == [("broken", "a")]
+        w.log.by_hand = False
+        await w.follower.tick()
+        await w.settle()
+        assert screen.seqs() == []
+        w.clock.at += BROKEN_AGAIN_S
+        await w.follower.tick()
+        await w.settle()
+        assert screen.seqs() == [1]
 
 
 def waits_for(*lines: LogLine) -> bool:

@@ -20,7 +20,7 @@ from shared.store.client.scripts import load, script_names
 ROOT: Final = Path(__file__).parents[2]
 _SCRIPTS: Final = frozenset(script_names())
 _PREFIXES: Final = {"SEEN_PREFIX"}
-_CALL = re.compile(r"""redis\.p?call\(\s*['"](\w+)['"]""")
+_CALL = re.compile(r"""(?:redis\.p?call|guarded)\(\s*['"](\w+)['"]""")
 _FUNCTION = re.compile(r"^(local function (\w+)\(.*?^end$)", re.MULTILINE | re.DOTALL)
 _CONSTANTS = re.compile(r"^(local ([A-Z][A-Z_, ]*) = .*)$", re.MULTILINE)
 _KEY = re.compile(r"""\bkey\(\s*['"](\w+)['"]|['"](shoal:[a-z:]+)['"]""")
@@ -102,7 +102,7 @@ def _commands(message: list[ast.expr]) -> set[str]:
 def _pattern(attr: str) -> str:
     """The key that `keys.<attr>` makes; `""` for what is none by itself."""
     made = getattr(keys, attr, "")  # a local may have the name of the module, too
-    if isinstance(made, type):
+    if isinstance(made, type) or made is keys.family or not (callable(made) or isinstance(made, str)):
         return ""
     if isinstance(made, str) and not isinstance(made, keys.Keys):
         return made if made.startswith("shoal:") and attr not in _PREFIXES else ""

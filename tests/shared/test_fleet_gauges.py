@@ -7,10 +7,9 @@ from collections.abc import Collection
 
 import pytest
 
-from shared.errors import RedisAway
+from shared.errors import RedisAway, ReplyError
 from shared.metrics import REGISTRY
 from shared.process.fleet_gauges import CACHED_S, SETTINGS_EVERY_S, FleetGauges, warn_of_restart
-from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.fleet.presence import Presence, announce
 from shared.store.turns.inbox import Inbox

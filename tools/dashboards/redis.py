@@ -32,6 +32,14 @@ REDIS: Final = Board(
                     bad=60,
                 ),
                 number(
+                    "Broken keys",
+                    "short",
+                    "max(shoal_redis_keys_broken)",
+                    "Keys of the whole fleet of another type; `shoal doctor` names them.",
+                    warn=1,
+                    bad=1,
+                ),
+                number(
                     "Restart is safe",
                     "short",
                     "min(shoal_redis_restart_safe)",

@@ -136,9 +136,9 @@ class Attempt(ABC):
             if (outcome := await self.after_loss()) is None:
                 raise
             return outcome
-        except errors.RedisAway:
-            raise  # nothing of this work can be written any more
-        except Exception:
+        except Exception as exc:
+            if isinstance(exc, errors.RedisAway) and not isinstance(exc, errors.ReplyError):
+                raise  # nothing of this work can be written any more
             self.log.exception(self.failed_event, errors=work.errors + 1)
             if work.errors >= len(ERROR_WAITS_S):
                 return await self.give_up("error")

@@ -12,7 +12,7 @@ from typing import Final
 
 from shared.backoff import Backoff
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import LeaseLost, RedisAway, TurnReleased, TurnStopped
+from shared.errors import LeaseLost, RedisAway, Refused, ReplyError, TurnReleased, TurnStopped
 from shared.lease.keeper import keep_renewing
 from shared.log import bind_work, logger
 from shared.metrics import REDIS_RECONNECTS, STALE_WRITES_REFUSED, TURN_TAKEOVERS
@@ -21,6 +21,8 @@ from shared.tasks import cancel_all
 from shared.tracing import continued
 from worker.lease.lease import GuardianLink, Lease
 
+BROKEN_AGAIN_S: Final = 60.0  # until work is tried again that stood on broken keys
+FAILED_AGAIN_S: Final = 5.0
 YIELDS_BEFORE_WAIT: Final = 3
 """Rounds of the event loop before the next wait is sent: work that was just claimed begins first,
 and work that ends at once sends its commit first."""
@@ -175,12 +177,15 @@ class LeaseLoop:
                 except LeaseLost:
                     STALE_WRITES_REFUSED.inc()
                     log.warning("lease lost")
-                except RedisAway:
-                    log.warning("redis away", doing="ending a piece of work")
+                except RedisAway as exc:
+                    if isinstance(exc, ReplyError):
+                        log.error("entry broken", error=str(exc)[:200])
+                        await self._release(claim, BROKEN_AGAIN_S)
+                    else:
+                        log.warning("redis away", doing="ending a piece of work")
                 except Exception:
                     log.exception("runner failed")
-                    with contextlib.suppress(LeaseLost, RedisAway):
-                        await self.queue.release(claim, delay_s=5, count="errors")
+                    await self._release(claim, FAILED_AGAIN_S)
                 finally:
                     self._leases.discard(lease)
                     if not self._leases:
@@ -191,9 +196,13 @@ class LeaseLoop:
                         # again.
                         self._end_wait()
 
+    async def _release(self, claim: Claim, delay_s: float) -> None:
+        with contextlib.suppress(LeaseLost, RedisAway, Refused):
+            await self.queue.release(claim, delay_s=delay_s, count="errors")
+
     async def _claim_until_drained(self) -> None:
         backoff = Backoff()
-        away, may_be_more = False, True
+        away, may_be_more, broken = False, True, False
         while not self.draining:
             try:
                 if away:
@@ -211,6 +220,16 @@ class LeaseLoop:
                     for _ in range(YIELDS_BEFORE_WAIT):
                         await asyncio.sleep(0)
                     may_be_more = await self._claim_next()
+                if broken:
+                    log.info("queue mended", queue=self.queue.name)
+                    broken = False
+                    backoff.reset()
+            except ReplyError as exc:
+                # The queue or its leases are of another type, say: an operator must mend them.
+                if not broken:
+                    log.error("queue broken", queue=self.queue.name, error=str(exc)[:200])
+                broken = True
+                await backoff.sleep()
             except RedisAway as exc:
                 if not away:
                     log.warning("redis away", queue=self.queue.name, error=str(exc))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from shared.errors import TurnStopped
+from shared.errors import ReplyError, TurnStopped
 from shared.log import logger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -94,4 +95,5 @@ class StopListener:
     async def _renew_now(self) -> None:
         """Renew every lease: the answers carry the stops that we missed while not subscribed."""
         for loop in self._loops:
-            await loop.renew_once()
+            with contextlib.suppress(ReplyError):  # a broken queue is no gap in the subscription
+                await loop.renew_once()

@@ -13,13 +13,10 @@ from typing import Any, Final, cast
 
 import hiredis
 
+from shared.errors import ReplyError as ReplyError
 from shared.store.client.address import Address
 
 Value = str | bytes | int | float
-
-
-class ReplyError(Exception):
-    """An error reply of the server; its text begins with the kind of error."""
 
 
 class _PendingReply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, Final, TypeVar
 from shared.backoff import Backoff
 from shared.errors import RedisAway, Refused
 from shared.metrics import REDIS_COMMAND_SECONDS
+from shared.store import keys
 from shared.store.client.address import read_address
 from shared.store.client.connection import RedisConnection, ReplyError, Wire
 from shared.store.client.connection import Value as Value
@@ -22,11 +24,16 @@ SOCKET_TIMEOUT_S: Final = 2.0
 NOT_LET_IN: Final = ("NOAUTH", "WRONGPASS", "ERR AUTH", "ERR max number of clients")
 """Beginnings of error replies with which the server turns a connection down."""
 
+WRONG_TYPE: Final = "WRONGTYPE"
+BROKEN_CHAT: Final = "BROKEN"
+"""Beginning of the error of `check_type` in `lua/lib/core.lua`."""
+
 
 class RedisClient:
     """One connection to one Redis, shared by a process. Every method raises RedisAway when the
     server is unavailable, Refused("overloaded") when it has no memory for new data, and ReplyError
-    for any other error. After RedisAway, or a cancelled call, the command may or may not have
+    for any other error; `run` and `command` raise Refused("broken") when a key of one chat is of
+    another type. After RedisAway, or a cancelled call, the command may or may not have
     happened; every script can be sent again."""
 
     def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S, name: str = "shoal") -> None:
@@ -64,7 +71,7 @@ class RedisClient:
         try:
             return await self._connection.call(parts)
         except (OSError, ReplyError) as exc:
-            raise map_error(exc) from exc
+            raise await self._explain(exc, [parts]) from exc
         finally:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
@@ -74,7 +81,7 @@ class RedisClient:
         try:
             return await self._connection.calls(commands)
         except (OSError, ReplyError) as exc:
-            raise map_error(exc) from exc
+            raise await self._explain(exc, commands) from exc
         finally:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
@@ -102,6 +109,20 @@ class RedisClient:
         """Close the connection."""
         await self._connection.close()
 
+    async def _explain(self, exc: OSError | ReplyError, commands: Sequence[Sequence[Value]]) -> Exception:
+        """Map an error of `commands`: Refused when a key of one chat that they name has another
+        type."""
+        error = map_error(exc)
+        if error is exc and WRONG_TYPE in str(exc):
+            words = (word for parts in commands for word in parts if isinstance(word, str))
+            own = {word: kind.type for word in words if isinstance(kind := keys.family(word), keys.OwnKeys)}
+            with contextlib.suppress(OSError):
+                types = await self._connection.answers([("TYPE", name) for name in own])
+                found = zip(own.values(), types, strict=True)
+                if any(isinstance(type, bytes) and type.decode() not in (wanted, "none") for wanted, type in found):
+                    return _broken_chat()
+        return error
+
     def _connect(self, limit_s: float) -> RedisConnection:
         return RedisConnection(self._address, name=self._name, connect_s=self._timeout_s, limit_s=limit_s)
 
@@ -126,7 +147,10 @@ class BlockingConnection:
             self._connection.drop()  # or the server would go on waiting for us
             raise
         for answer in answers:
-            if isinstance(answer, ReplyError) and isinstance(away := map_error(answer), RedisAway):
+            # An error of one command is returned: the others count.
+            if not isinstance(answer, ReplyError) or (away := map_error(answer)) is answer:
+                continue
+            if isinstance(away, RedisAway):
                 self._connection.drop()
                 raise away
         return answers
@@ -134,6 +158,11 @@ class BlockingConnection:
     async def close(self) -> None:
         """Close the connection."""
         await self._connection.close()
+
+
+def _broken_chat() -> Refused:
+    advice = "this chat is damaged in the store; others are not. Please tell whoever runs this service"
+    return Refused("broken", advice, 60)
 
 
 def pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
@@ -157,6 +186,8 @@ async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
     while True:
         try:
             return await ask()
+        except ReplyError:
+            raise  # the same call gets the same reply
         except RedisAway:
             backoff = backoff or Backoff()
             wait_s = next(backoff)
@@ -171,6 +202,8 @@ def map_error(exc: OSError | ReplyError) -> Exception:
     text = str(exc)
     if isinstance(exc, OSError) or text.startswith(NOT_LET_IN):
         return RedisAway(f"Redis is away: {type(exc).__name__ if isinstance(exc, OSError) else text[:60]}")
+    if text.startswith(BROKEN_CHAT):
+        return _broken_chat()
     if text.startswith(AWAY_REPLIES):
         return RedisAway(f"Redis cannot serve now: {text.split(' ', 1)[0]}")
     if "OOM" in text[:40] or "maxmemory" in text:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from shared.errors import Refused
 from shared.messages.outbound import LogLine, OutboundMessage, decode_line
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value, pairs, server_ms
@@ -82,16 +83,27 @@ class Outbox:
         """Return a person's chats, the latest first. `session_of` maps chat ids to sessions."""
         key = keys.chats(channel, principal)
         rows = await self._client.command("ZREVRANGE", key, 0, limit - 1, "WITHSCORES")
-        chats = [(chat_id.decode(), int(float(at))) for chat_id, at in pairs(rows)]
-        commands: list[tuple[str, ...]] = []
-        for chat_id, _ in chats:
-            commands.append(("HGET", keys.session(session_of(chat_id)), "title"))
-            commands.append(("EXISTS", keys.inbox(session_of(chat_id))))
-        answers = await self._client.pipeline(commands)
+        chats = [(chat_id.decode(errors="replace"), int(float(at))) for chat_id, at in pairs(rows)]
+        sessions = [session_of(chat_id) for chat_id, _ in chats]
+        try:
+            answers = await self._read_titles(sessions)
+        except Refused:
+            # One of the chats is broken: the others keep their titles.
+            answers = []
+            for session in sessions:
+                try:
+                    answers += await self._read_titles([session])
+                except Refused:
+                    answers += None, 0
         return [
-            ChatInfo(chat_id, (title or b"").decode(), at, bool(running))
+            ChatInfo(chat_id, (title or b"").decode(errors="replace"), at, bool(running))
             for (chat_id, at), (title, running) in zip(chats, pairs(answers), strict=True)
         ]
+
+    async def _read_titles(self, sessions: Sequence[str]) -> list[Any]:
+        """Read of each session its title, and whether it has an inbox."""
+        rows = [(("HGET", keys.session(one), "title"), ("EXISTS", keys.inbox(one))) for one in sessions]
+        return await self._client.pipeline([command for row in rows for command in row])
 
 
 def _lines(rows: list[Any]) -> list[NumberedLine]:
@@ -116,13 +128,13 @@ async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
     time, known = await client.pipeline([("TIME",), ("ZRANGE", keys.OUTBOXES, 0, -1)])
     commands: list[tuple[str | int, ...]] = []
     for name in known:
-        waits = keys.outwaits(name.decode())
+        waits = keys.outwaits(name.decode(errors="replace"))
         commands += ("ZCARD", waits), ("ZRANGE", waits, 0, 0, "WITHSCORES")
     answers, now_ms = pairs(await client.pipeline(commands)), server_ms(time)
     rows = []
     for name, (waiting, oldest) in zip(known, answers, strict=True):
         age_s = max(0.0, (now_ms - float(oldest[1])) / 1000) if oldest else 0.0
-        rows.append(OutboxReading(name.decode(), waiting, age_s))
+        rows.append(OutboxReading(name.decode(errors="replace"), waiting, age_s))
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -95,7 +96,10 @@ async def list_processes(client: RedisClient) -> list[Presence]:
     if not found:
         return []
     records = await client.command("MGET", *found)
-    alive = [msgspec.json.decode(record, type=Presence) for record in records if record is not None]
+    alive = []
+    for record in filter(None, records):
+        with contextlib.suppress(msgspec.DecodeError):  # no record of ours
+            alive.append(msgspec.json.decode(record, type=Presence))
     return sorted(alive, key=lambda p: (p.kind, p.name))
 
 

@@ -7,13 +7,16 @@ from typing import Final
 
 import msgspec
 
-from shared.errors import ShoalError
-from shared.store.client.connection import ReplyError
+from shared.errors import ReplyError
+from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value, pairs
 
 _SETTINGS: Final = ("maxmemory-policy", "appendonly", "appendfsync")
 ROLES: Final = ("gateway", "worker", "console")
 """Users in deploy/redis/users.acl."""
+
+QUEUES: Final = ("turns", keys.BACKGROUND, "jobs", keys.SUBAGENT_WAKE)
+"""Names of queues, of their leases and of their wake lists; not every name has all of these."""
 
 _CLOCK_READINGS: Final = 3
 
@@ -120,6 +123,15 @@ async def read_restart_safe(client: RedisClient) -> bool | None:
     return answer == b"OK"
 
 
+async def read_broken_keys(client: RedisClient) -> list[str]:
+    """Return the keys of the whole fleet that are of another type than they should be, by name.
+    Raises RedisAway."""
+    wanted = {name: key.type for name, key in keys.FLEET.items()}
+    wanted |= {kind(name): kind.type for name in QUEUES for kind in (keys.queue, keys.leases, keys.wake)}
+    flat = [word for pair in wanted.items() for word in pair]
+    return [name.decode() for name in await client.run("fleet/broken_keys", [], flat)]
+
+
 def _writes_ok(info: dict[str, str]) -> bool | None:
     written = info.get("aof_last_write_status")
     return None if written is None else written == "ok"
@@ -128,9 +140,7 @@ def _writes_ok(info: dict[str, str]) -> bool | None:
 async def _query(client: RedisClient, *parts: Value) -> object:
     try:
         answer: object = await client.command(*parts)
-    except ShoalError:
-        raise
-    except Exception:  # however a server says that it does not let us look
+    except ReplyError:  # however a server says that it does not let us look
         return None
     return answer
 

@@ -27,7 +27,7 @@ class Agenda:
         due = "-inf", server_ms(await self._client.command("TIME"))
         page = "WITHSCORES", "LIMIT", 0, limit
         found = await self._client.command("ZRANGEBYSCORE", self._key, *due, *page)
-        return [AgendaEntry(member.decode(), int(float(at))) for member, at in pairs(found)]
+        return [AgendaEntry(member.decode(errors="replace"), int(float(at))) for member, at in pairs(found)]
 
     async def find(self, member: str) -> AgendaEntry | None:
         """Find a member, due or not; None when it is not in the agenda."""

@@ -3,6 +3,7 @@ which belong to one request over HTTP."""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
@@ -73,9 +74,12 @@ async def erase(client: RedisClient, session: str) -> int:
     that were sent, dead letters, what was spent, and the ids of its messages, so that one that is
     delivered again counts as new. Return how many keys and records were deleted. The session ends
     at once; the rest follows, and may be repeated when it was interrupted. Raises RedisAway."""
-    state = await Sessions(client).state(session)
+    scope, turn = f"chat:{session}", 0
+    with contextlib.suppress(Refused):  # a key of it is broken; erasing mends it
+        state = await Sessions(client).state(session)
+        scope, turn = state.scope, state.turn
     # First the session itself, atomically: from here on nothing can be written for it.
-    gone = await _erase_session(client, session, OWN_KEYS, state.scope, state.turn)
+    gone = await _erase_session(client, session, OWN_KEYS, scope, turn)
     gone += await _erase_jobs(client, session)
     await forget_media(client, session)
     gone += await _erase_days(client, session)

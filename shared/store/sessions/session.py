@@ -106,21 +106,21 @@ class Sessions:
         # The head of the inbox is the turn that runs or comes next.
         turn = int(waiting[0][0].split(b"-")[0]) if waiting else 0
         # An older release may leave the field of another turn behind.
-        of, *joined = map(int, (joined_field or b"0").split())
-        records = (decode_inbound.or_none(fields[3]) for _, fields in waiting)
+        of, *joined = map(_number, (joined_field or b"").split() or [b"0"])
+        records = (decode_inbound.or_none(fields[3]) for _, fields in waiting if len(fields) > 3)
         return SessionState(
-            counter=int(counter or 0),
+            counter=_number(counter),
             waiting=tuple(record.id if record else "" for record in records),
             turn=turn,
             running=lease is not None,
-            generation=int(generation or 0),
-            preset=(preset or b"").decode(),
-            busy=(busy or b"").decode(),
+            generation=_number(generation),
+            preset=(preset or b"").decode(errors="replace"),
+            busy=(busy or b"").decode(errors="replace"),
             joined=len(joined) if of == turn else 0,
-            scope=scope or (known_scope.decode() if known_scope else f"chat:{session}"),
+            scope=scope or (known_scope.decode(errors="replace") if known_scope else f"chat:{session}"),
             entries=entries,
-            attempt=int(attempt or 0),
-            model_unavailable_since=int(away or 0),
+            attempt=_number(attempt),
+            model_unavailable_since=_number(away),
             subagents=subagents,
             open_question=parse_question(newest),
         )
@@ -189,3 +189,8 @@ class Sessions:
             HISTORY_DROPPED.inc(dropped)
             log.warning("archive dropped", entries=dropped)
         return CommandAnswered(seq, duplicate=status == 0)
+
+
+def _number(field: bytes | None) -> int:
+    """Parse a counter; what is no number counts as none."""
+    return int(field) if field and field.isdigit() else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
@@ -171,9 +172,11 @@ class LeaseQueue:
         )
         if unknown_script(answer):
             return await self.acquire(count, most=most, grace=grace, subagents=subagents)
-        for error in (answer, woken if not answer else None):
-            if isinstance(error, ReplyError):
-                raise error
+        if isinstance(answer, ReplyError):
+            raise answer
+        if isinstance(woken, ReplyError):
+            # The server did not wait, because a wake list is broken: work is then found by looking.
+            await asyncio.sleep(0 if answer else self.wait_s)
         return self._claims(answer)
 
     async def end_wait(self) -> None:
@@ -188,14 +191,18 @@ class LeaseQueue:
 
     def _claims(self, answer: list[list[Any]]) -> list[Claim]:
         # A row without a token reports an entry with broken keys: log it, and go on with the
-        # others.
+        # others. The lease of one that cannot be read lapses.
         claims = []
         for row in answer:
-            if row[1]:
-                claims.append(self._claim(row))
-            else:
-                session = log_id(row[0].decode().removeprefix(keys.TURN_PREFIX))
-                log.error("entry broken", session=session, error=row[2].decode(errors="replace")[:200])
+            try:
+                if row[1]:
+                    claims.append(self._claim(row))
+                    continue
+                error = row[2].decode(errors="replace")[:200]
+            except (ValueError, TypeError) as exc:
+                error = type(exc).__name__
+            session = log_id(row[0].decode(errors="replace").removeprefix(keys.TURN_PREFIX))
+            log.error("entry broken", session=session, error=error)
         return claims
 
     def _claim(self, row: list[Any]) -> Claim:
@@ -283,10 +290,10 @@ def _turn_work(row: list[Any]) -> TurnWork:
         away_ms,
         tuple(ledger),
         tuple(history),
-        scope.decode(),
+        scope.decode(errors="replace"),
         memory.decode(errors="replace"),
-        version.decode(),
-        preset.decode(),
+        version.decode(errors="replace"),
+        preset.decode(errors="replace"),
         messages,
         b"a" in marks,
         b"s" in marks,
@@ -298,4 +305,4 @@ def _turn_work(row: list[Any]) -> TurnWork:
 def _child_work(row: list[Any]) -> SubagentWork:
     record, errors, crashes, attempt, away_ms, ledger, preset, age_ms, rounds = row
     counts = int(errors), int(crashes), attempt, away_ms
-    return SubagentWork(record, *counts, tuple(ledger), preset.decode(), age_ms, int(rounds))
+    return SubagentWork(record, *counts, tuple(ledger), preset.decode(errors="replace"), age_ms, int(rounds))

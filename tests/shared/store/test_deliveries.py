@@ -84,7 +84,7 @@ async def test_a_web_chat_pays_nothing_for_deliveries(client: RedisClient) -> No
         await client.command("CONFIG", "RESETSTAT")
         await Turns(client).commit(claim, history=[], lines=[reply("x", n)], event=TurnEvent(n, "done"))
         counts.append(await commands(client))
-    assert counts[2:] == [23, 15]
+    assert counts[2:] == [24, 16]
 
 
 async def commands(client: RedisClient) -> int:

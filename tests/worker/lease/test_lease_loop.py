@@ -279,24 +279,35 @@ async def _errors(client: RedisClient, session: str) -> bool:
     return bool(await client.command("HGET", keys.session(session), "errors") == b"1")
 
 
-async def test_a_worker_that_cannot_renew_ends_instead_of_taking_more(client: RedisClient, fleet: Fleet) -> None:
-    """An answer that is no outage (a missing right, a bug) must be seen: the loop ends with it."""
-    end = asyncio.Event()
-
-    async def run(lease: Lease) -> None:
-        await end.wait()
-        await lease.queue.release(lease.claim)
-
-    loop = fleet.start(run, lease_s=0.5)
+async def test_a_broken_key_of_the_fleet_ends_no_worker(client: RedisClient, fleet: Fleet) -> None:
+    """It waits as for Redis; once the key is mended it goes on."""
+    gate, done = asyncio.Event(), list[str]()
+    loop = fleet.start(committer(client, done, gate), lease_s=0.5)
     await say(Inbox(client))
     await eventually(lambda: loop.running == 1)
+    await client.pipeline([("DEL", keys.leases("turns")), ("SET", keys.leases("turns"), "not a hash")])
+    await eventually(lambda: not loop.connected.is_set())
+    assert not any(task.done() for task in fleet.tasks)
     await client.command("DEL", keys.leases("turns"))
-    await client.command("SET", keys.leases("turns"), "not a hash")
-    done, _ = await asyncio.wait(fleet.tasks, timeout=5)
-    await client.command("DEL", keys.leases("turns"))
-    end.set()
-    [task] = done
-    assert "WRONGTYPE" in str(task.exception())
+    gate.set()
+    await eventually(lambda: done == ["web:owner/a"])
+
+
+async def test_a_chat_that_cannot_be_committed_is_released_for_a_minute(client: RedisClient, fleet: Fleet) -> None:
+    """The model answers it again: not at once, and again."""
+    gate, done = asyncio.Event(), list[str]()
+    loop = fleet.start(committer(client, done, gate), lease_s=15)
+    for chat in ("owner/broken", "owner/other"):
+        await say(Inbox(client), chat=chat)
+    await eventually(lambda: loop.running == 2)
+    await client.pipeline([("DEL", keys.outbox("web:owner/broken")), ("SET", keys.outbox("web:owner/broken"), "x")])
+    gate.set()
+    await eventually(lambda: done == ["web:owner/other"])
+    await eventually(lambda: not loop.running)
+    seconds, _ = await client.command("TIME")
+    due_ms = float(await client.command("ZSCORE", keys.queue("turns"), keys.turn("web:owner/broken")))
+    assert 50 < due_ms / 1000 - int(seconds) <= 61
+    assert await client.command("HLEN", keys.leases("turns")) == 0
 
 
 async def test_the_loop_outlives_a_restart_of_redis(valkey: EmbeddedValkey, client: RedisClient, fleet: Fleet) -> None:

@@ -16,8 +16,8 @@ from shared.store.sessions.requests import KeyReused
 RETRY_S: Final = 1.0
 BUSY_S: Final = 5.0
 
-_BUSY: Final = frozenset({"overloaded", "unavailable"})
-"""Codes of refusals that are not the client's fault: the service is overloaded."""
+_BUSY: Final = frozenset({"overloaded", "unavailable", "broken"})
+"""Codes of refusals that are not the client's fault: the service is overloaded or damaged."""
 
 _STATUS: Final = {"file_too_big": 413}
 _TYPE: Final = {403: "permission_error", 429: "rate_limit_error"}

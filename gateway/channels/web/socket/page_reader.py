@@ -13,20 +13,19 @@ from shared.messages.outbound import LogLine, OutboundMessage, UserLine
 from shared.messages.web import ErrorFrame, ResumedFrame
 from shared.store.delivery.outbox import LogPosition, NumberedLine
 
+BROKEN: Final = "this chat is damaged in the store and cannot be shown; your other chats go on"
 AWAY: Final = "Shoal cannot read this chat just now; it appears as soon as the store is back"
 
 
 class Subscriber(Protocol):
     """A socket as its chats see it. A live frame may be dropped while many wait; `drain` returns
-    when few wait; `fail` ends the socket after an internal error."""
+    when few wait."""
 
     def send(self, frame: bytes) -> None: ...
 
     def send_live(self, frame: bytes) -> None: ...
 
     async def drain(self) -> None: ...
-
-    def fail(self) -> None: ...
 
 
 class NewsEncoder:
@@ -131,7 +130,10 @@ class PageReader:
             self._subscriber.send(encode_frame(error))
 
     def fail(self) -> None:
-        self._subscriber.fail()
+        # The socket shows other chats, too: it stays open.
+        if not self._apologised:
+            self._apologised = True
+            self._subscriber.send(encode_frame(ErrorFrame("broken", BROKEN, chat=self._chat)))
 
     def _add_line(self, line: LogLine) -> None:
         match line:

@@ -33,6 +33,7 @@ FLOOD: Final = 1000
 
 RETRY_S: Final = 2.0
 AWAY: Final = "the store is away; please try again in a moment"
+FAULT: Final = "an internal error; please tell whoever runs this service"
 CROWDED: Final = "too much waits on this connection; please slow down"
 
 log = logger("web")
@@ -217,11 +218,13 @@ class PageSocket:
                     if isinstance(frame, SendFrame):
                         log.info("message refused", reason=getattr(exc, "code", "unavailable"))
                     self._send_error(exc, getattr(frame, "id", None), getattr(frame, "chat", None))
+                except Exception:
+                    # One chat that cannot be read must not take the others of this person along.
+                    log.exception("frame failed", kind=type(frame).__name__)
+                    refused = Refused("broken", FAULT, RETRY_S)
+                    self._send_error(refused, getattr(frame, "id", None), getattr(frame, "chat", None))
                 finally:
                     self._waiting_chars -= chars
-        except Exception:
-            log.exception("socket failed")
-            self.fail()
         finally:
             self._worker = None
 

@@ -28,11 +28,59 @@ local function holds_lease(leases, member, lease)
   return redis.call('HGET', leases, member) == lease
 end
 
+-- Runs a command on a key that the caller can do without. Returns its reply, false for nil and when
+-- the key is broken (of another type, say): a script has no rollback, so a broken key of the whole
+-- fleet must not end it between two of its writes.
+local function guarded(...)
+  local reply = redis.pcall(...)
+  return not (type(reply) == 'table' and reply.err) and reply
+end
+
+-- A command that fails for a key of another type; not TYPE, which older lists of users do not allow.
+local SIZE = {stream = 'XLEN', list = 'LLEN', hash = 'HLEN', zset = 'ZCARD'}
+-- Raises an error, before the first write of a script, when one of these keys has another type. The
+-- error names only the family of the key: it is logged, and the name of a chat is private. Clients
+-- know by its first word whether a key of one chat is broken, or one of the whole fleet.
+local function check_type(code, wanted, ...)
+  for _, name in ipairs({...}) do
+    if not guarded(SIZE[wanted], name) then
+      error({err = code .. ' ' .. string.match(name, '^shoal:[^:]*') .. ' is no ' .. wanted})
+    end
+  end
+end
+
+-- Checks keys of one chat.
+local function check_chat(wanted, ...)
+  check_type('BROKEN', wanted, ...)
+end
+
+-- Checks keys of the whole fleet.
+local function check_fleet(wanted, ...)
+  check_type('WRONGTYPE', wanted, ...)
+end
+
+-- Parses a number that Shoal stored; nil when it is missing or anything else.
+local function parse_count(text)
+  local number = text and tonumber(string.match(text, '^%d+$'))
+  -- Lua counts exactly up to here; tokens, in microseconds, are a fifth of it.
+  return number and number < 2 ^ 53 and number or nil
+end
+
+-- Adds to a counter of a hash and returns its value. One that is no number begins again.
+local function count_up(hash, name, by)
+  local value = guarded('HINCRBY', hash, name, by)
+  if not value then
+    redis.call('HSET', hash, name, by)
+  end
+  return value or by
+end
+
 -- Wakes one idle worker that waits in BLPOP. The list holds one token at most: more tokens would
 -- wake many workers for the same piece of work.
 local function wake(list)
-  if redis.call('LLEN', list) == 0 then
-    redis.call('LPUSH', list, '1')
+  -- Without the list workers still look once a second.
+  if guarded('LLEN', list) == 0 then
+    guarded('LPUSH', list, '1')
   end
 end
 
@@ -63,7 +111,7 @@ end
 local function count_crash(record, lease)
   -- Field `apart` holds the lease under which the work was isolated; another lease's mark is stale.
   local isolated = redis.call('HGET', record, 'apart') == lease
-  redis.call('HINCRBY', record, isolated and 'spared' or 'crashes', 1)
+  count_up(record, isolated and 'spared' or 'crashes', 1)
 end
 
 -- Adds up both counters as a decimal string: every direct crash, and a third of the isolated ones.
@@ -108,17 +156,17 @@ local BACKGROUND, FAIR_KEYS, LAST_SERVED = 'shoal:queue:background', 'shoal:shar
 -- Writes whose turn a member is; nil or '' means its chat's own, which is the absence of an entry.
 local function set_fair_key(member, fair_key)
   if fair_key and fair_key ~= '' then
-    redis.call('HSET', FAIR_KEYS, member, fair_key)
+    guarded('HSET', FAIR_KEYS, member, fair_key)
   else
-    redis.call('HDEL', FAIR_KEYS, member)
+    guarded('HDEL', FAIR_KEYS, member)
   end
 end
 
 -- Removes a session that has nothing left to do from both queues.
 local function remove_from_queue(queue, member)
-  redis.call('ZREM', queue, member)
-  redis.call('ZREM', BACKGROUND, member)
-  redis.call('HDEL', FAIR_KEYS, member)
+  guarded('ZREM', queue, member)
+  guarded('ZREM', BACKGROUND, member)
+  guarded('HDEL', FAIR_KEYS, member)
 end
 
 -- Queues a session that does not run, as the message at the head of its inbox demands. Field `p` of
@@ -127,21 +175,22 @@ local function requeue(queue, wake_list, session, member, head, due, now)
   local fair_key = field(head, 'p')
   if fair_key ~= 'background' then
     -- The head is a person's message: it belongs into the queue of turns.
-    redis.call('ZADD', queue, due, member)
-    redis.call('ZREM', BACKGROUND, member)
+    guarded('ZADD', queue, due, member)
+    guarded('ZREM', BACKGROUND, member)
     set_fair_key(member, fair_key)
   -- The head is background work, but a person's message (number `person`) waits after it, and
   -- would wait for the background queue, too.
-  elseif tonumber(redis.call('HGET', session, 'person') or 0) > tonumber(string.match(head[1], '%d+')) then
-    redis.call('ZADD', queue, integer(due), member)
-    redis.call('ZREM', BACKGROUND, member)
+  elseif (parse_count(redis.call('HGET', session, 'person')) or 0) > tonumber(string.match(head[1], '%d+')) then
+    guarded('ZADD', queue, integer(due), member)
+    guarded('ZREM', BACKGROUND, member)
     -- That work counts for the chat, not for the person: they did not ask for it.
     set_fair_key(member, nil)
-  else
-    -- Nobody waits: the session moves to the background queue.
-    redis.call('ZADD', BACKGROUND, integer(due), member)
-    redis.call('ZREM', queue, member)
+  -- Nobody waits: the session moves to the background queue, unless that one is broken.
+  elseif guarded('ZADD', BACKGROUND, integer(due), member) then
+    guarded('ZREM', queue, member)
     set_fair_key(member, fair_key)
+  else
+    guarded('ZADD', queue, integer(due), member)
   end
   if due <= now then
     wake(wake_list)
@@ -151,7 +200,7 @@ end
 -- Queues a session whose head has just been answered or withdrawn. Field `d` of the new head is the
 -- end of the window of `merge`, before which the turn must not begin.
 local function requeue_next(queue, wake_list, session, member, head, now)
-  requeue(queue, wake_list, session, member, head, math.max(now, tonumber(field(head, 'd') or 0)), now)
+  requeue(queue, wake_list, session, member, head, math.max(now, parse_count(field(head, 'd')) or 0), now)
 end
 
 -- Queues a session to which message n has just come; `others_wait`: it is not the only message.
@@ -160,29 +209,31 @@ end
 local function enqueue(queue, wake_list, session, member, n, fair_key, others_wait, due, now)
   if fair_key == 'background' then
     -- A member of the queue of turns runs or waits there: the new message simply waits after it.
-    if not redis.call('ZSCORE', queue, member)
-        and redis.call('ZADD', BACKGROUND, 'NX', integer(due), member) == 1 then
+    if guarded('ZSCORE', queue, member) then return end
+    local added = guarded('ZADD', BACKGROUND, 'NX', integer(due), member)
+    if added == 1 then
       set_fair_key(member, fair_key)
       if due <= now then
         wake(wake_list)
       end
     end
-    return
+    -- Where the background queue is broken, the queue of turns takes the session.
+    if added then return end
   end
   -- When the session entered the background queue, if it is there.
   local background_since = false
   if others_wait then
     -- `requeue` reads this when the head changes: a person waits after background work.
     redis.call('HSET', session, 'person', n)
-    background_since = redis.call('ZSCORE', BACKGROUND, member)
+    background_since = guarded('ZSCORE', BACKGROUND, member)
   end
   if background_since then
     -- It moves with the time at which it was due there; it does not lose what it already waited.
-    redis.call('ZREM', BACKGROUND, member)
+    guarded('ZREM', BACKGROUND, member)
     due = math.max(now, tonumber(background_since))
   end
   -- NX: a session that runs has its lease's deadline as its score, which must not move.
-  if redis.call('ZADD', queue, 'NX', integer(due), member) == 1 then
+  if guarded('ZADD', queue, 'NX', integer(due), member) == 1 then
     set_fair_key(member, fair_key)
     if due <= now then
       wake(wake_list)
@@ -207,8 +258,8 @@ end
 local function mark_due(name, channel, now, keep_ms)
   local queue = key('outqueue', channel)
   -- NX keeps the score of a leased chat, which is the deadline of that lease.
-  if redis.call('ZADD', queue, 'NX', integer(now), name) == 1 then
-    redis.call('ZADD', 'shoal:outboxes', integer(now), channel)
+  if guarded('ZADD', queue, 'NX', integer(now), name) == 1 then
+    guarded('ZADD', 'shoal:outboxes', integer(now), channel)
     redis.call('PUBLISH', key('live', channel), name)
   end
   -- Both keys live as long as the lines they lead to.
@@ -231,52 +282,87 @@ local function dead_letter_lines(name, entries, reason, why, unsure)
   redis.call('XTRIM', 'shoal:dead', 'MINID', integer(now_ms() - 30 * 86400000))
 end
 
+-- Returns a number after everything that is known of a chat: its counters, its messages, its lines.
+-- For a session that lost its counters while its streams are still there.
+local function next_number(name)
+  local newest, counters = 0, redis.call('HMGET', key('session', name), 'n', 'done', 'log')
+  for i = 1, 3 do
+    newest = math.max(newest, parse_count(counters[i]) or 0)
+  end
+  for _, kind in ipairs({'inbox', 'outbox'}) do
+    local last = (guarded('XREVRANGE', key(kind, name), '+', '-', 'COUNT', 1) or {})[1]
+    newest = math.max(newest, last and parse_count(string.match(last[1], '^%d+')) or 0)
+  end
+  return newest + 1
+end
+
+-- Appends an entry to a stream of a chat under the number that follows `counter` (nil: it is lost),
+-- and returns that number. A stream that is ahead of its counter goes on after everything known: a
+-- refusal here would refuse every later entry, too.
+local function append(name, stream, counter, ...)
+  local number, step = counter and counter + 1 or next_number(name), 1
+  while not guarded('XADD', stream, integer(number) .. '-0', ...) do
+    -- The newest entries of the stream may be deleted, which leaves its last number unknown.
+    number, step = math.max(number, next_number(name)) + step - 1, step * 2
+    if step > 2 ^ 40 then error({err = 'BROKEN ' .. string.match(stream, '^shoal:[^:]*') .. ' takes no entry'}) end
+  end
+  return number
+end
+
 -- Adds a line that is to be delivered. Over the cap the second oldest line is given up: the oldest
--- may be on its way at this moment, and its gateway reports about it later.
-local function add_delivery(name, channel, log, live, seq, line, keep_ms)
+-- may be on its way at this moment, and its gateway reports about it later. Returns its number.
+local function add_delivery(name, channel, log, live, counter, line, keep_ms)
   -- `outwaits` is only for gauges; the queue of the channel decides who delivers.
   local now, waits = now_ms(), key('outwaits', channel)
-  redis.call('XADD', log, seq .. '-0', 'm', line, 'at', integer(now))
-  if redis.call('XLEN', log) > OUTBOX_CAP then
-    local oldest = redis.call('XRANGE', log, '-', '+', 'COUNT', 2)[2]
-    dead_letter_lines(name, {oldest}, 'outbox_full', '', '0')
+  local seq = integer(append(name, log, counter, 'm', line, 'at', integer(now)))
+  local oldest = redis.call('XLEN', log) > OUTBOX_CAP and redis.call('XRANGE', log, '-', '+', 'COUNT', 2)[2]
+  -- It stays where it is while dead letters cannot be stored.
+  if oldest and pcall(dead_letter_lines, name, {oldest}, 'outbox_full', '', '0') then
     redis.call('XDEL', log, oldest[1])
     -- The next gateway that leases the chat counts these in its metrics.
-    redis.call('HINCRBY', key('out', name), 'full', 1)
+    guarded('HINCRBY', key('out', name), 'full', 1)
     redis.call('PEXPIRE', key('out', name), keep_ms)
   end
   redis.call('PEXPIRE', log, keep_ms)
   -- NX: the score is the age of the oldest undelivered line, for the gauges.
-  redis.call('ZADD', waits, 'NX', integer(now), name)
+  guarded('ZADD', waits, 'NX', integer(now), name)
   redis.call('PEXPIRE', waits, keep_ms)
   mark_due(name, channel, now, keep_ms)
   redis.call('PUBLISH', live, seq .. ' ' .. line)
+  return tonumber(seq)
 end
 
 -- Appends a line to a chat's log under the next number, and shows it to whoever follows the chat.
--- With `seq` that is its number and the caller stores the counter; with `kept` the caller knows
--- that the log's expiry was renewed lately. Returns the number.
-local function add_line(session, log, live, line, keep_ms, seq, kept)
-  seq = seq or redis.call('HINCRBY', session, 'log', 1)
+-- With `counter`, the number of the last line, the caller stores the new one; with `kept` the caller
+-- knows that the log's expiry was renewed lately. Returns the number.
+local function add_line(session, log, live, line, keep_ms, counter, kept)
   -- `log` is 'shoal:outbox:<session>'; the session's name begins at character 14.
   local name = string.sub(log, 14)
-  local channel = delivery_channel(name)
+  local channel, counted = delivery_channel(name), nil
+  if not counter then
+    counted = guarded('HINCRBY', session, 'log', 1)
+    counter = counted and counted - 1
+  end
+  local seq
   if channel then
-    add_delivery(name, channel, log, live, seq, line, keep_ms)
-    return seq
+    seq = add_delivery(name, channel, log, live, counter, line, keep_ms)
+  else
+    seq = append(name, log, counter, 'm', line)
+    -- 500 lines stay in any case, and up to 2,000 while a person has not acknowledged them.
+    if seq > 500 then
+      local unread = seq - (parse_count(redis.call('HGET', session, 'acked')) or 0)
+      redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
+    end
+    if not kept then
+      redis.call('PEXPIRE', log, keep_ms)
+    end
+    -- Followers tell a line from an event by its beginning: a number here, '{' there.
+    redis.call('PUBLISH', live, integer(seq) .. ' ' .. line)
   end
-  local number = integer(seq)
-  redis.call('XADD', log, number .. '-0', 'm', line)
-  -- 500 lines stay in any case, and up to 2,000 while a person has not acknowledged them.
-  if seq > 500 then
-    local unread = seq - tonumber(redis.call('HGET', session, 'acked') or 0)
-    redis.call('XTRIM', log, 'MAXLEN', math.min(2000, math.max(500, unread)))
+  -- The log did not take the number that was counted.
+  if counted ~= nil and counted ~= seq then
+    redis.call('HSET', session, 'log', integer(seq))
   end
-  if not kept then
-    redis.call('PEXPIRE', log, keep_ms)
-  end
-  -- Followers tell a line from an event by its beginning: a number here, '{' there.
-  redis.call('PUBLISH', live, number .. ' ' .. line)
   return seq
 end
 
@@ -289,7 +375,11 @@ local function add_history(session, history, first, last, cap, size)
   for from = first, last, 1000 do
     length = redis.call('RPUSH', history, unpack(ARGV, from, math.min(last, from + 999)))
   end
-  -- The size of a conversation is the sum of its records, kept by the caller next to it.
+  -- The size of a conversation is the sum of its records, kept by the caller next to it. It begins
+  -- again with the conversation, which may have been lost.
+  if length == last - first + 1 then
+    size = 0
+  end
   for i = first, last do
     size = size + #ARGV[i]
   end
@@ -301,7 +391,7 @@ local function add_history(session, history, first, last, cap, size)
   if dropped > 0 then
     -- `mark` counts the entries that ever left at the head: a consolidation that read the dropped
     -- entries finds another mark and leaves the rest alone.
-    redis.call('HINCRBY', session, 'mark', dropped)
+    count_up(session, 'mark', dropped)
   end
   return length, dropped, size
 end
@@ -389,8 +479,8 @@ local function stop_head(session, inbox, queue, leases, wake_list, member, contr
   if not redis.call('HGET', leases, member) then
     -- The turn waits, perhaps for a model that is unavailable. It becomes due now, so that a worker
     -- claims it and ends it. From the background it moves over; else its score changes (XX).
-    redis.call('ZADD', queue, redis.call('ZREM', BACKGROUND, member) == 1 and 'NX' or 'XX', now_ms(), member)
-    redis.call('HDEL', FAIR_KEYS, member)
+    guarded('ZADD', queue, guarded('ZREM', BACKGROUND, member) == 1 and 'NX' or 'XX', now_ms(), member)
+    guarded('HDEL', FAIR_KEYS, member)
     wake(wake_list)
   end
   -- The worker that runs it, if any, listens here and stops at once.
@@ -432,6 +522,8 @@ local function resolve_approval(answer)
   if answer.digest ~= '' and answer.digest ~= question.digest then return -6 end
   -- A lease means that a worker reads the ledger now: appending to it would open a hole.
   if redis.call('HGET', answer.leases, answer.member) then return -7 end
+  check_chat('stream', answer.log)
+  check_fleet('zset', answer.queue)
 
   -- The same shape as `DecisionEntry` in shared/messages/transcript.py.
   local record = cmsgpack.pack({
@@ -440,7 +532,7 @@ local function resolve_approval(answer)
   })
   redis.call('XADD', answer.ledger, integer(tonumber(step) + 1) .. '-0', 'm', record)
   -- `ledger` counts the bytes of the ledger against its cap.
-  redis.call('HINCRBY', answer.session, 'ledger', #record)
+  count_up(answer.session, 'ledger', #record)
   -- The request is stored with the answer, so that a repeated call recognises itself.
   redis.call('HSET', answer.session, 'asked',
     table.concat({answer.yes == '1' and 'yes' or 'no', id, expires, step, n, answer.request, tool}, ' '))
@@ -448,8 +540,8 @@ local function resolve_approval(answer)
   -- A person waits for the turn now, even if it was background work. It returns to the place in the
   -- queue that it had when it was first claimed.
   local place = tonumber(string.match(redis.call('HGET', answer.session, 'place') or '', '^%d+'))
-  local fair_key = redis.call('HGET', FAIR_KEYS, answer.member)
-  redis.call('ZREM', BACKGROUND, answer.member)
+  local fair_key = guarded('HGET', FAIR_KEYS, answer.member)
+  guarded('ZREM', BACKGROUND, answer.member)
   redis.call('ZADD', answer.queue, integer(math.min(now, place or now)), answer.member)
   if place then
     -- `<place> <now>`: the wait that is reported for it counts from here.
@@ -471,17 +563,19 @@ local function list_chat(session, chats, chat, title, keep_ms, now)
   if title ~= '' then
     redis.call('HSETNX', session, 'title', title)
   end
-  redis.call('ZADD', chats, now, chat)
-  -- A list keeps the 1,000 latest chats.
-  redis.call('ZREMRANGEBYRANK', chats, 0, -1001)
-  redis.call('PEXPIRE', chats, keep_ms)
+  -- The list is the person's: while it is broken their chats go on.
+  if guarded('ZADD', chats, now, chat) then
+    -- A list keeps the 1,000 latest chats.
+    redis.call('ZREMRANGEBYRANK', chats, 0, -1001)
+    redis.call('PEXPIRE', chats, keep_ms)
+  end
 end
 
 -- Removes one schedule of a chat and returns whether it existed. With the last one, everything that
 -- is stored about the chat's schedules goes, too.
 local function drop_schedule(name, id)
   local all = key('cron', name)
-  redis.call('ZREM', 'shoal:cron', id .. ':' .. name)
+  guarded('ZREM', 'shoal:cron', id .. ':' .. name)
   local existed = redis.call('HDEL', all, id) == 1
   redis.call('HDEL', all, id .. ':tick', id .. ':runs', id .. ':missed', id .. ':last')
   -- A field without a colon is a schedule; `<id>:tick` and the like only describe one.
@@ -494,9 +588,9 @@ end
 
 -- Removes every schedule of a chat; returns how many keys were deleted.
 local function drop_schedules(name)
-  for _, one in ipairs(redis.call('HKEYS', key('cron', name))) do
+  for _, one in ipairs(guarded('HKEYS', key('cron', name)) or {}) do
     if not string.find(one, ':') then
-      redis.call('ZREM', 'shoal:cron', one .. ':' .. name)
+      guarded('ZREM', 'shoal:cron', one .. ':' .. name)
     end
   end
   return redis.call('DEL', key('cron', name))
@@ -540,8 +634,8 @@ local function wake_waiting_subagents(name, freed, now)
   for _, waiting in ipairs({key('children', name), 'shoal:subagents'}) do
     -- A positive score is the time since when one waits for a slot; 0 means that it has one. Four
     -- at least, because some of the first may be held back by the other cap.
-    for _, next in ipairs(redis.call('ZRANGEBYSCORE', waiting, '(0', '+inf', 'LIMIT', 0, math.max(4, freed))) do
-      redis.call('ZADD', 'shoal:queue:jobs', 'XX', now, 'sub:' .. next)
+    for _, next in ipairs(guarded('ZRANGEBYSCORE', waiting, '(0', '+inf', 'LIMIT', 0, math.max(4, freed)) or {}) do
+      guarded('ZADD', 'shoal:queue:jobs', 'XX', now, 'sub:' .. next)
       wake(SUBAGENT_WAKE)
     end
   end
@@ -550,10 +644,10 @@ end
 -- Takes a subagent out of all queues and lists. Its record stays for an hour, for late questions.
 local function end_subagent(id, name, outcome, now)
   local child, children, member = key('child', id), key('children', name), 'sub:' .. id
-  redis.call('ZREM', 'shoal:queue:jobs', member)
-  redis.call('HDEL', 'shoal:leases:jobs', member)
+  guarded('ZREM', 'shoal:queue:jobs', member)
+  guarded('HDEL', 'shoal:leases:jobs', member)
   redis.call('DEL', key('ledger', id))
-  redis.call('ZREM', 'shoal:subagents', id)
+  guarded('ZREM', 'shoal:subagents', id)
   redis.call('HSET', child, 'state', outcome, 'ended', integer(now))
   -- Counters of its attempts mean nothing any more.
   redis.call('HDEL', child, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger')
@@ -576,8 +670,8 @@ end
 -- any). Returns how many. A worker that runs one loses its lease and can write nothing more.
 local function cancel_subagents(name, turn, only)
   local now, ended = now_ms(), 0
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('children', name), 0, '+inf')) do
-    local turn_of = redis.call('HGET', key('child', id), 'turn')
+  for _, id in ipairs(guarded('ZRANGEBYSCORE', key('children', name), 0, '+inf') or {}) do
+    local turn_of = guarded('HGET', key('child', id), 'turn')
     if (turn == '' or turn == turn_of) and (only == '' or only == id) then
       -- The message only hurries the worker; deleting the lease is what stops its writes.
       redis.call('PUBLISH', 'shoal:control', 'sub:' .. id .. ' 1')
@@ -595,7 +689,7 @@ end
 local function drop_subagents(name)
   cancel_subagents(name, '', '')
   local removed = 0
-  for _, id in ipairs(redis.call('ZRANGE', key('children', name), 0, -1)) do
+  for _, id in ipairs(guarded('ZRANGE', key('children', name), 0, -1) or {}) do
     removed = removed + redis.call('DEL', key('child', id))
   end
   return removed + redis.call('DEL', key('children', name))

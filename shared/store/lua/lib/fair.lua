@@ -27,7 +27,7 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
     or redis.call('HKEYS', leases)
   local all, removed_count = #running, 0
   -- How many turns each person, and the background, has running at this moment.
-  for _, fair_key in ipairs(all > 0 and redis.call('HMGET', FAIR_KEYS, unpack(running)) or {}) do
+  for _, fair_key in ipairs(all > 0 and guarded('HMGET', FAIR_KEYS, unpack(running)) or {}) do
     if fair_key then
       fair_key = person_of(fair_key)
       running_of[fair_key] = (running_of[fair_key] or 0) + 1
@@ -43,7 +43,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
     end
     if #names == 0 then return end
     -- Two calls for the whole page instead of two for each member.
-    local owners, held = redis.call('HMGET', FAIR_KEYS, unpack(names)), redis.call('HMGET', leases, unpack(names))
+    local owners = guarded('HMGET', FAIR_KEYS, unpack(names)) or {}
+    local held = redis.call('HMGET', leases, unpack(names))
     for i, member in ipairs(names) do
       local at, due, old_lease, fair_key = before + i, tonumber(found[2 * i]), held[i], owners[i]
       members[at], dues[at], old_leases[at] = member, due, old_lease
@@ -61,7 +62,7 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
         end
       end
     end
-    for i, at in ipairs(#ask > 0 and redis.call('ZMSCORE', LAST_SERVED, unpack(ask)) or {}) do
+    for i, at in ipairs(#ask > 0 and guarded('ZMSCORE', LAST_SERVED, unpack(ask)) or {}) do
       last_served[ask[i]] = tonumber(at or 0)
     end
   end
@@ -98,8 +99,8 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
   -- Expensive work is not repeated each time: the whole queue may belong to one person, in which
   -- case it changes nothing. The marks live in LAST_SERVED, next to the persons.
   local function done_recently(what, ms)
-    if now - tonumber(redis.call('ZSCORE', LAST_SERVED, what) or 0) < ms then return true end
-    redis.call('ZADD', LAST_SERVED, now, what)
+    if now - tonumber(guarded('ZSCORE', LAST_SERVED, what) or 0) < ms then return true end
+    guarded('ZADD', LAST_SERVED, now, what)
     return false
   end
 
@@ -157,11 +158,11 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
   -- person stays and the others move to the tail, so that turns of other people come into view.
   function row.finish()
     if #started > 0 then
-      redis.call('ZADD', LAST_SERVED, unpack(started))
+      guarded('ZADD', LAST_SERVED, unpack(started))
     end
     -- Times of ten minutes ago mean nothing any more. Scores below 1000 are the background's
     -- counter.
-    redis.call('ZREMRANGEBYSCORE', LAST_SERVED, 1000, now - 600000)
+    guarded('ZREMRANGEBYSCORE', LAST_SERVED, 1000, now - 600000)
     redis.call('PEXPIRE', LAST_SERVED, 600000)
     if #members < at_most or done_recently('made room', 50) then return end
     -- Persons of whom one turn was left in front.

@@ -66,14 +66,18 @@ elseif own then
 -- Scheduled work is the first to step back when the chat or the fleet is busy.
 elseif #waiting >= tonumber(ARGV[15])
     or (redis.call('EXISTS', inbox) == 0
-      and redis.call('ZCARD', queue) + redis.call('ZCARD', BACKGROUND) >= tonumber(ARGV[14])) then
+      and redis.call('ZCARD', queue) + (guarded('ZCARD', BACKGROUND) or 0) >= tonumber(ARGV[14])) then
   return put_off(-3)
 end
+check_chat('stream', inbox)
+check_fleet('zset', queue)
+local counters = redis.call('HMGET', session, 'n', 'log')
+local counter = parse_count(counters[1]) or (not counters[1] and counters[2] and 0) or nil
 -- From here on the message exists; the following writes are one step with it.
-local n = redis.call('HINCRBY', session, 'n', 1)
-redis.call('XADD', inbox, n .. '-0', 'v', ARGV[9], 'm', ARGV[8], 'p', ARGV[21])
+local n = append(name, inbox, counter, 'v', ARGV[9], 'm', ARGV[8], 'p', ARGV[21])
+redis.call('HSET', session, 'n', n)
 -- XX: a chat that its person removed from the list does not come back by itself.
-redis.call('ZADD', KEYS[7], 'XX', now, ARGV[17])
+guarded('ZADD', KEYS[7], 'XX', now, ARGV[17])
 redis.call('PEXPIRE', session, ARGV[16])
 remember_seen(ARGV[11], tonumber(ARGV[12]), ARGV[10], now, n .. ':0')
 waiting[#waiting + 1] = id .. '=' .. n

@@ -26,6 +26,9 @@ local first = seen_before(ARGV[5], tonumber(ARGV[6]), ARGV[4], now)
 if first then
   return {0, tonumber(string.match(first, ':(%d+)')), 0}
 end
+-- A command that fails changes nothing.
+check_chat('stream', inbox, KEYS[8])
+check_chat('list', KEYS[6], KEYS[7])
 -- The answer's text counts messages, so the session must not have moved since it was read.
 if op == 'new' or op == 'forget' then
   local waiting = redis.call('XLEN', inbox)
@@ -45,18 +48,18 @@ if op == 'new' or op == 'forget' then
   redis.call('HDEL', KEYS[4], member)
   redis.call('DEL', KEYS[5])
   -- Read before the fields are deleted.
-  local conversation_bytes = tonumber(redis.call('HGET', session, 'history') or 0)
+  local conversation_bytes = parse_count(redis.call('HGET', session, 'history')) or 0
   redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger', 'stop', 'history',
     'taken', 'cut', 'place', 'person', 'gap')
   -- The generation: reports of subagents to an older one are dropped.
-  redis.call('HINCRBY', session, 'gen', 1)
+  count_up(session, 'gen', 1)
   drop_subagents(string.sub(member, 6))
   -- The job that consolidates the old conversation is queued by the caller.
   local name, entries = string.sub(member, 6), redis.call('LLEN', KEYS[6])
-  redis.call('ZREM', KEYS[13], name)
+  guarded('ZREM', KEYS[13], name)
   -- The conversation moves to the archive, where a job brings it into memory.
   if op == 'new' then
-    local size = redis.call('HINCRBY', session, 'archive', conversation_bytes)
+    local size = count_up(session, 'archive', conversation_bytes)
     -- The usual case moves no data at all.
     if entries > 0 and redis.call('EXISTS', KEYS[7]) == 0 then
       redis.call('RENAME', KEYS[6], KEYS[7])
@@ -72,16 +75,16 @@ if op == 'new' or op == 'forget' then
       dropped = dropped + 1
     end
     if dropped > 0 then
-      redis.call('HINCRBY', session, 'archive_mark', dropped)
+      count_up(session, 'archive_mark', dropped)
     end
     redis.call('PEXPIRE', KEYS[7], ARGV[7])
     if redis.call('EXISTS', KEYS[7]) == 1 then
       -- The sweep finds the session, in case the caller dies before it queues the job.
-      redis.call('ZADD', KEYS[13], now, name)
+      guarded('ZADD', KEYS[13], now, name)
     end
   else
     -- 'forget': a consolidation under way finds other marks and writes nothing.
-    redis.call('HINCRBY', session, 'archive_mark', redis.call('LLEN', KEYS[7]))
+    count_up(session, 'archive_mark', redis.call('LLEN', KEYS[7]))
     redis.call('DEL', KEYS[7], KEYS[12])
     redis.call('HDEL', session, 'archive')
     if redis.call('EXISTS', KEYS[11]) == 1 then
@@ -91,12 +94,12 @@ if op == 'new' or op == 'forget' then
       redis.call('HDEL', KEYS[11], 'log')
       redis.call('PEXPIRE', KEYS[11], 86400000)
     end
-    redis.call('ZREM', KEYS[14], ARGV[16])
+    guarded('ZREM', KEYS[14], ARGV[16])
     drop_schedules(name)
   end
   redis.call('DEL', KEYS[6])
   -- The same for a consolidation of the conversation itself.
-  redis.call('HINCRBY', session, 'mark', entries)
+  count_up(session, 'mark', entries)
 -- The answer names a turn, so that turn must still be at the head.
 elseif op == 'stop' then
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]

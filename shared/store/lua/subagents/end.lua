@@ -16,6 +16,11 @@ if ARGV[2] == '' then
 elseif not holds_lease(KEYS[1], 'sub:' .. ARGV[1], ARGV[2]) then
   return -1
 end
+-- Before the first write: a subagent that had ended without its report would be lost.
+check_chat('hash', KEYS[3])
+check_chat('stream', KEYS[4])
+check_chat('zset', key('children', name))
+check_fleet('zset', KEYS[5])
 local now = now_ms()
 -- Stored in any case, for a turn that waits and for people who look.
 redis.call('HSET', KEYS[2], 'result', ARGV[4])
@@ -27,13 +32,14 @@ if redis.call('EXISTS', KEYS[3]) == 0 or (redis.call('HGET', KEYS[3], 'gen') or 
   return 3
 end
 -- The turn that spawned it still runs and reads the result itself.
-if fields[4] == '1' and tonumber(redis.call('HGET', KEYS[3], 'done') or 0) < tonumber(fields[5]) then
+if fields[4] == '1' and (parse_count(redis.call('HGET', KEYS[3], 'done')) or 0) < tonumber(fields[5]) then
   return 2
 end
 -- No cap applies: there are at most as many reports as subagents, which are counted when spawned.
-local n = redis.call('HINCRBY', KEYS[3], 'n', 1)
+local counter = parse_count(redis.call('HGET', KEYS[3], 'n'))
 -- Mark 'joins': reports that wait together become one turn. The fair key is the spawning turn's.
-redis.call('XADD', KEYS[4], n .. '-0', 'v', ARGV[6], 'm', ARGV[5], 'b', 'joins', 'p', fields[6] or '')
+local n = append(name, KEYS[4], counter, 'v', ARGV[6], 'm', ARGV[5], 'b', 'joins', 'p', fields[6] or '')
+redis.call('HSET', KEYS[3], 'n', n)
 redis.call('PEXPIRE', KEYS[3], ARGV[7])
 enqueue(KEYS[5], KEYS[6], KEYS[3], 'turn:' .. name, n, fields[6], redis.call('XLEN', KEYS[4]) > 1, now, now)
 return 1

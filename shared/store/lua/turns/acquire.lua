@@ -29,8 +29,8 @@ local grace, known, window = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6]
 -- Time in us is also the fencing token, in ms the clock of all deadlines.
 local us = now_us()
 local now = math.floor(us / 1000)
--- The rows of the answer.
-local claimed = {}
+-- The rows of the answer: what was claimed, and what is broken.
+local claimed, broken = {}, {}
 -- Leases of many members are written together, by `write_leases`, before the queue is read again.
 local new_scores, new_leases = {}, {}
 -- Grants a lease. The score of a leased member is the deadline of its lease.
@@ -87,8 +87,8 @@ local function earlier_attempts(name, session, n, due)
       joined[#joined + 1] = field(entry, 'm')
     end
   end
-  local away = fields[4] and now - tonumber(fields[4]) or 0
-  return {fields[1] or '0', effective_crashes(fields[2], fields[3]), away, ledger, joined}, due
+  local away = now - (parse_count(fields[4]) or now)
+  return {parse_count(fields[1]) or 0, effective_crashes(fields[2], fields[3]), away, ledger, joined}, due
 end
 -- Computed once: nearly every turn of a call gets the same token.
 local newest_token = integer(us)
@@ -108,7 +108,7 @@ local function claim_turn(member, due, old_lease, from)
   end
   -- A record for a newer worker. It moves on by a second: 32 of these would hide everything after
   -- them from this worker.
-  if tonumber(head[2][2]) > known then
+  if (parse_count(head[2][2]) or 0) > known then
     redis.call('ZADD', from, now + 1000, member)
     return
   end
@@ -122,7 +122,7 @@ local function claim_turn(member, due, old_lease, from)
   if old_lease then
     count_crash(session, old_lease)
   end
-  tries, before = (tonumber(tries) or 0) + 1, tonumber(before) or 0
+  tries, before = (parse_count(tries) or 0) + 1, parse_count(before) or 0
   -- The token grows even when the counter or the clock lost its latest writes; a new owner nonce
   -- covers the case that both did.
   local token = before < us and newest_token or integer(before + 1)
@@ -164,8 +164,10 @@ local function claim_turn(member, due, old_lease, from)
   -- A cut by a newer message counts as a stop of this turn.
   claimed[#claimed + 1] = {
     member, token, now - due, old_lease and '1' or '0',
-    n, head[2][4], tries, redis.call('LRANGE', key('history', name), -window, -1),
-    scope, memory[1] or '', memory[2] or '0', preset or '', tonumber(cut or 0) > tonumber(n) and n or stop or '0',
+    -- A record that is missing is as unreadable as a broken one: the worker apologises.
+    n, head[2][4] or '', tries, redis.call('LRANGE', key('history', name), -window, -1),
+    scope, memory[1] or '', memory[2] or '0', preset or '',
+    (parse_count(cut) or 0) > tonumber(n) and n or parse_count(stop) or 0,
     marks, next_due, earlier,
   }
   lease(member, token)
@@ -260,9 +262,9 @@ local function try_claim(member, due, old_lease, from)
   if not ok then
     -- A broken key of one session must not block the others: it is reported and tried again in a
     -- minute.
-    redis.call('ZADD', from, now + 60000, member)
+    redis.call('ZADD', from, integer(now + 60000), member)
     redis.call('HDEL', leases, member)
-    claimed[#claimed + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
+    broken[#broken + 1] = {member, '', type(fault) == 'table' and fault.err or tostring(fault)}
   end
   return #claimed > before
 end
@@ -315,8 +317,8 @@ end
 -- turn out to be broken or done.
 local function claim_background(row)
   for _ = 1, 32 do
-    local found = redis.call('ZRANGEBYSCORE', BACKGROUND, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)
-    local member = found[1]
+    local found = guarded('ZRANGEBYSCORE', BACKGROUND, '-inf', now, 'WITHSCORES', 'LIMIT', 0, 1)
+    local member = found and found[1]
     if not member then return false end
     if try_claim(member, tonumber(found[2]), redis.call('HGET', leases, member), BACKGROUND) then
       row.started('background')
@@ -342,7 +344,7 @@ end
 
 -- Whether anything in a queue is due now.
 local function is_due(name)
-  return #redis.call('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) > 0
+  return #(guarded('ZRANGEBYSCORE', name, '-inf', now, 'LIMIT', 0, 1) or {}) > 0
 end
 -- The background gets one in five of the turns that begin while others wait.
 local BACKGROUND_PART = 5
@@ -360,7 +362,7 @@ local function claim_turns()
   wanted = math.max(wanted, math.min(tonumber(ARGV[11] or wanted), math.floor(due / 8)))
   local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), in_grace, math.max(16, wanted), write_leases)
   -- How many turns began since the last one of the background; kept between calls.
-  local since = background_due and tonumber(redis.call('ZSCORE', LAST_SERVED, 'background') or 0)
+  local since = background_due and tonumber(guarded('ZSCORE', LAST_SERVED, 'background') or 0)
   while #claimed < wanted do
     -- Its part is due, and less than its part runs already.
     if background_due and since >= BACKGROUND_PART - 1 and row.background_below(BACKGROUND_PART)
@@ -377,7 +379,7 @@ local function claim_turns()
   end
   -- Score below 1000, so that `row.finish` can tell it from a time.
   if background_due then
-    redis.call('ZADD', LAST_SERVED, since, 'background')
+    guarded('ZADD', LAST_SERVED, since, 'background')
   end
   row.finish()
   write_leases()
@@ -400,5 +402,8 @@ elseif #claimed > 0 and not turns then
   for _, member in pairs(others) do
     wake_for(member, KEYS[3])
   end
+end
+for _, row in ipairs(broken) do
+  claimed[#claimed + 1] = row
 end
 return claimed

@@ -28,7 +28,7 @@ local function dead_letter_messages(reason, record, inbox, member, n, joined)
   redis.call('XADD', KEYS[4], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', reason, 'm', record)
   -- A joined message has no record among the arguments; it is still in the inbox.
   for i, other in ipairs(joined) do
-    local entry = redis.call('XRANGE', inbox, other .. '-0', other .. '-0')[1]
+    local entry = (guarded('XRANGE', inbox, other .. '-0', other .. '-0') or {})[1]
     if entry then
       redis.call('XADD', KEYS[4], 'MAXLEN', '~', 10000, '*', 'member', member, 'n', other,
         'reason', reason .. '.' .. i, 'm', field(entry, 'm'))
@@ -77,11 +77,18 @@ local function commit(at, first, owner)
   local fields = redis.call('HMGET', session, 'done', 'stop', 'kept', 'log', 'history', 'n', 'tries', 'cut', 'person',
     'taken', 'ledger', 'apart', 'gap')
   local first_try, joined_field, has_ledger, gap = fields[7] == '1', fields[10], fields[11], fields[13]
-  -- Committed before: the reply to that call was lost. Asked before the lease, which ended with it.
-  if tonumber(fields[1] or 0) >= tonumber(n) then return {0, 0, 0} end
-  -- Another worker claimed the turn meanwhile: nothing of this one may be written.
-  if owner ~= ARGV[at + 2] then return {-1, 0, 0} end
-  local length, dropped, size = 0, 0, tonumber(fields[5] or 0)
+  if owner ~= ARGV[at + 2] then
+    -- Committed before: the reply to that call was lost, and the lease ended with it. Otherwise
+    -- another worker claimed the turn meanwhile: nothing of this one may be written.
+    return {(parse_count(fields[1]) or 0) >= tonumber(n) and 0 or -1, 0, 0}
+  end
+  -- Nothing may fail between two writes, or the turn would be half committed. The conversation needs
+  -- no check, for it is written first.
+  check_chat('stream', log)
+  if string.find(marks, 'd', 1, true) then
+    check_fleet('stream', KEYS[4])
+  end
+  local length, dropped, size = 0, 0, parse_count(fields[5]) or 0
   -- Entries that come over the cap push out the oldest ones.
   if entries > 0 then
     length, dropped, size = add_history(session, history, first, first + entries - 1, tonumber(ARGV[8]), size)
@@ -92,12 +99,12 @@ local function commit(at, first, owner)
   -- Expiries are renewed at most every fiftieth of their length: three calls less for most turns.
   -- A history that has just been created has no expiry yet.
   local ttl_fresh = length > entries
-    and now - tonumber(fields[3] or 0) <= math.min(tonumber(keep_ms), tonumber(keep_log_ms)) / 50
+    and now - (parse_count(fields[3]) or 0) <= math.min(tonumber(keep_ms), tonumber(keep_log_ms)) / 50
   -- Lines are numbered from the session's counter, which is written once below.
-  local seq = tonumber(fields[4] or 0)
+  local seq = parse_count(fields[4]) or 0
   local after_lines = first + entries + lines
   for i = first + entries, after_lines - 1 do
-    seq = add_line(session, log, live, ARGV[i], keep_log_ms, seq + 1, ttl_fresh)
+    seq = add_line(session, log, live, ARGV[i], keep_log_ms, seq, ttl_fresh)
   end
   -- The messages that joined this turn end with it.
   local joined = parse_joined(joined_field, n)
@@ -121,21 +128,22 @@ local function commit(at, first, owner)
   -- When the conversation is idle for this long, it is consolidated into memory.
   -- Every commit moves the time: only a conversation that rests is consolidated.
   if idle_ms ~= '0' then
-    redis.call('ZADD', KEYS[5], now + tonumber(idle_ms), name)
+    guarded('ZADD', KEYS[5], now + tonumber(idle_ms), name)
   end
   -- Who comes next is often known since the turn was claimed: then its place in the queue and its
   -- fair key stay as they are, and the inbox need not be read.
   local others_wait, head, follows = fields[6] ~= last, nil, false
   -- The counter of the session is ahead of the last answered message.
   if others_wait then
-    redis.call('XDEL', inbox, n .. '-0')
+    -- Where the inbox is broken nothing waits any more; it is deleted below.
+    guarded('XDEL', inbox, n .. '-0')
     for _, other in ipairs(joined) do
-      redis.call('XDEL', inbox, other .. '-0')
+      guarded('XDEL', inbox, other .. '-0')
     end
     -- `gap`: a message was withdrawn meanwhile, so what acquire.lua saw may be gone.
     follows = first_try and ARGV[at + 6] ~= '' and not gap and #joined == 0
     if not follows then
-      head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+      head = (guarded('XRANGE', inbox, '-', '+', 'COUNT', 1) or {})[1]
       others_wait = head
     end
   end
@@ -186,11 +194,11 @@ if #ended > 0 then
 end
 -- Nothing waits in these sessions any more.
 if #idle_members > 0 then
-  redis.call('ZREM', queue, unpack(idle_members))
-  redis.call('HDEL', FAIR_KEYS, unpack(idle_members))
+  guarded('ZREM', queue, unpack(idle_members))
+  guarded('HDEL', FAIR_KEYS, unpack(idle_members))
 end
 if #due_again > 0 then
-  redis.call('ZADD', queue, unpack(due_again))
+  guarded('ZADD', queue, unpack(due_again))
   -- One token is enough: the worker that takes it wakes the next one.
   for i = 1, #due_again, 2 do
     if due_again[i] <= now then

@@ -33,7 +33,7 @@ local function ahead_of(n)
   if not head or tonumber(n) <= tonumber(head) then return 0 end
   -- Numbers have gaps only where a message was withdrawn. Without a gap no record need be read.
   local ahead = tonumber(n) - tonumber(head)
-  local newest = tonumber(redis.call('HGET', session, 'n') or 0)
+  local newest = parse_count(redis.call('HGET', session, 'n')) or 0
   -- There is a gap: count what is really there.
   if redis.call('XLEN', inbox) ~= newest - tonumber(head) + 1 then
     ahead = #redis.call('XRANGE', inbox, '-', '(' .. n .. '-0')
@@ -53,13 +53,13 @@ if first_answer then
   return {0, tonumber(n), ahead_of(n), tonumber(seq)}
 end
 -- One read for all that the decision needs.
-local fields = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept')
+local fields = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept', 'log')
 
 -- Whether the text is our own, which came back through the platform under another sender.
 local function is_echo()
   if ARGV[20] == '' then return false end
   -- Texts of the latest deliveries are kept as SHA-1 for some minutes.
-  if channel and string.find(redis.call('GET', key('said', name)) or '', ARGV[20], 1, true) then return true end
+  if channel and string.find(guarded('GET', key('said', name)) or '', ARGV[20], 1, true) then return true end
   -- What was written to the log but not delivered yet.
   for _, entry in ipairs(redis.call('XREVRANGE', KEYS[5], '+', '-', 'COUNT', 2)) do
     local ok, line = pcall(cmsgpack.unpack, entry[2][2])
@@ -93,7 +93,7 @@ end
 -- may come at once.
 local per_minute, paid_until = tonumber(ARGV[16]), 0
 if per_minute > 0 and ARGV[19] ~= '' then
-  paid_until = math.max(now, tonumber(redis.call('GET', KEYS[8])) or 0) + 60000 / per_minute
+  paid_until = math.max(now, parse_count(guarded('GET', KEYS[8])) or 0) + 60000 / per_minute
   -- Not written yet: a refused message must not make the wait longer.
   if paid_until - now > 60000 then
     return {-3, math.ceil(paid_until - now - 60000), 0, 0}
@@ -115,7 +115,7 @@ local function count_message()
     redis.call('HDEL', session, 'bots')
   end
   -- A chat that was closed, because the platform refused it, is open again once its person writes.
-  if channel and ARGV[19] == 'person' then reopen_chat(name) end
+  if channel and ARGV[19] == 'person' then pcall(reopen_chat, name) end
 end
 -- A command: it counts against the limits and is answered elsewhere.
 if ARGV[15] == '1' then
@@ -129,8 +129,11 @@ if ARGV[21] ~= '' then
   local chosen = fields[2]
   busy = chosen and KNOWN[chosen] and chosen or ARGV[21]
 end
--- What runs and what waits; a running turn is still in the inbox.
+-- What runs and what waits; a running turn is still in the inbox. This call, the one for the fields
+-- above and these checks fail where a key is broken without which no message can be accepted.
 local waiting = redis.call('XLEN', inbox)
+if waiting > 0 then check_fleet('zset', queue) end
+if ARGV[11] ~= '' then check_chat('stream', KEYS[5]) end
 local ahead = waiting
 -- Messages that joined are part of the turn that runs.
 if waiting > 0 and fields[5] then
@@ -171,12 +174,11 @@ if waiting >= tonumber(ARGV[7]) then
   return {-1, 0, waiting, 0}
 end
 -- The cap counts sessions that wait, so a session that waits already may go on.
-if waiting == 0 and redis.call('ZCARD', queue) + redis.call('ZCARD', BACKGROUND) >= tonumber(ARGV[8]) then
+if waiting == 0 and redis.call('ZCARD', queue) + (guarded('ZCARD', BACKGROUND) or 0) >= tonumber(ARGV[8]) then
   return {-2, 0, 0, 0}
 end
 -- From here on the message is accepted; every following write belongs to it.
 count_message()
-local n = tonumber(fields[1] or 0) + 1
 -- How the message may join others is decided here, once. Every worker finds the mark with the
 -- message, whatever its own settings are: 'joins', 'steer' or 'merge'.
 local due, mark = now, ARGV[22] == '1' and 'joins' or (busy == 'steer' or busy == 'merge') and busy or ''
@@ -195,8 +197,9 @@ end
 if ARGV[26] ~= '' then add_field('p', ARGV[26]) end
 -- 'c' lets a withdrawal of this message find the interruption before it.
 if busy == 'interrupt' and waiting > 0 then add_field('c', '1') end
--- The number of a message in its session is its id.
-redis.call('XADD', inbox, n .. '-0', unpack(entry))
+-- The number of a message in its session is its id. A session with lines and no messages has had
+-- none yet; one with neither counter is new, or was lost.
+local n = append(name, inbox, parse_count(fields[1]) or (not fields[1] and fields[7] and 0) or nil, unpack(entry))
 local seq = 0
 if ARGV[11] ~= '' then
   seq = add_line(session, KEYS[5], KEYS[6], ARGV[11], ARGV[10])
@@ -216,7 +219,7 @@ if ARGV[14] == '' and fields[4] then
   redis.call('HDEL', session, 'scope')
 end
 -- `kept` says when a commit last renewed the expiry; a fiftieth of it is precise enough.
-if now - tonumber(fields[6] or 0) > tonumber(ARGV[9]) / 50 then
+if now - (parse_count(fields[6]) or 0) > tonumber(ARGV[9]) / 50 then
   redis.call('PEXPIRE', session, ARGV[9])
 end
 -- With this a second delivery gets this answer.

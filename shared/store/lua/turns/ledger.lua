@@ -27,13 +27,21 @@ if have < tonumber(ARGV[3]) - 1 then
   return -1
 end
 -- Nothing is created by talking to a chat that does not exist.
-if ARGV[6] == 'say' and redis.call('EXISTS', KEYS[6]) == 0 then return -3 end
+if ARGV[6] == 'say' then
+  if redis.call('EXISTS', KEYS[6]) == 0 then return -3 end
+  -- A step without its effect would count as done: both or neither.
+  check_chat('hash', KEYS[6])
+  check_chat('stream', KEYS[7])
+  check_chat('list', KEYS[9])
+end
 local spawned = 0
 -- Every refusal comes before the first write.
 if ARGV[6] == 'spawn' then
+  check_chat('zset', KEYS[7])
+  check_fleet('zset', KEYS[8], KEYS[9])
   -- A turn that was told to stop but has not read it yet must leave no subagent behind.
   local fields = redis.call('HMGET', KEYS[2], 'stop', 'cut')
-  if fields[1] == ARGV[11] or tonumber(fields[2] or 0) > tonumber(ARGV[11]) then return -6 end
+  if fields[1] == ARGV[11] or (parse_count(fields[2]) or 0) > tonumber(ARGV[11]) then return -6 end
   -- `spawned` is `<turn> <count>`; the count of an earlier turn does not matter.
   local of, count = string.match(redis.call('HGET', KEYS[2], 'spawned') or '', '(%d+) (%d+)')
   spawned = of == ARGV[11] and tonumber(count) or 0
@@ -45,7 +53,7 @@ if ARGV[6] == 'spawn' then
 end
 -- The text that is said counts against the cap, too; otherwise one turn could fill a log.
 local weight = #ARGV[4] + (ARGV[6] == 'say' and #ARGV[7] or 0)
-local size = redis.call('HINCRBY', KEYS[2], 'ledger', weight)
+local size = count_up(KEYS[2], 'ledger', weight)
 -- Book first, undo if it was too much: two steps never race, because a script runs alone.
 if size > tonumber(ARGV[5]) then
   redis.call('HINCRBY', KEYS[2], 'ledger', -weight)
@@ -63,7 +71,7 @@ if ARGV[6] == 'say' then
   end
   -- A later turn over there finds in its conversation what was said to it.
   if #ARGV >= 12 then
-    local had = tonumber(redis.call('HGET', KEYS[6], 'history') or 0)
+    local had = parse_count(redis.call('HGET', KEYS[6], 'history')) or 0
     local _, _, has = add_history(KEYS[6], KEYS[9], 12, #ARGV, tonumber(ARGV[11]), had)
     redis.call('HSET', KEYS[6], 'history', integer(has))
     redis.call('PEXPIRE', KEYS[9], ARGV[10])

@@ -33,7 +33,8 @@ if not asked and have ~= tonumber(step) - 1 then
 end
 local fields = redis.call('HMGET', session, 'stop', 'cut')
 -- Nobody would read the answer.
-if fields[1] == n or tonumber(fields[2] or 0) > tonumber(n) then return -3 end
+if fields[1] == n or (parse_count(fields[2]) or 0) > tonumber(n) then return -3 end
+check_chat('stream', KEYS[6])
 -- The wait is over: the turn goes on with its lease and hears that nobody answered.
 if asked and now >= asked.expires_at then return 2 end
 -- A turn that parks again for the same question waits until the first deadline.
@@ -45,7 +46,7 @@ if not asked then
   line.at, line.approval.expires_at = now, expires
   local record = cmsgpack.pack(question)
   -- As in ledger.lua: booked first, undone if the cap is reached.
-  local size = redis.call('HINCRBY', session, 'ledger', #record)
+  local size = count_up(session, 'ledger', #record)
   if size > tonumber(ARGV[10]) then
     redis.call('HINCRBY', session, 'ledger', -#record)
     return -2

@@ -11,11 +11,12 @@ for i = 3, #ARGV, 2 do
   -- Each pair on its own: one lost lease must not cost the others.
   if holds_lease(KEYS[2], member, ARGV[1] .. ':' .. ARGV[i + 1]) then
     -- XX: never puts a member back that was taken out of the queue.
-    redis.call('ZADD', KEYS[1], 'XX', until_ms, member)
+    guarded('ZADD', KEYS[1], 'XX', until_ms, member)
     local stop = 0
     if string.sub(member, 1, 5) == 'turn:' then
-      -- The durable side of a stop: the message on the control channel may have been lost.
-      stop = tonumber(redis.call('HGET', key('session', string.sub(member, 6)), 'stop') or 0)
+      -- The durable side of a stop: the message on the control channel may have been lost. Where
+      -- the session is broken there is none: that chat alone must not cost the others their leases.
+      stop = parse_count(guarded('HGET', key('session', string.sub(member, 6)), 'stop')) or 0
     end
     answers[#answers + 1] = stop
   else

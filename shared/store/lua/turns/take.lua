@@ -36,7 +36,7 @@ if have < step - 1 then
 end
 local fields = redis.call('HMGET', session, 'stop', 'cut')
 -- What waits behind a stopped turn is not part of it.
-if fields[1] == n or tonumber(fields[2] or 0) > tonumber(n) then
+if fields[1] == n or (parse_count(fields[2]) or 0) > tonumber(n) then
   return {-2, {}, ''}  -- what waits is no part of what was stopped
 end
 local joined = joined_messages(session, n)
@@ -50,7 +50,7 @@ for _, entry in ipairs(redis.call('XRANGE', inbox, '(' .. last .. '-0', '+', 'CO
   local entry_mark = field(entry, 'b')
   local joins = entry_mark == 'steer' or (ARGV[5] == '1' and entry_mark and entry_mark == mark)
   -- A record for a newer worker ends the run, too.
-  if not joins or tonumber(field(entry, 'v')) > tonumber(ARGV[7]) then break end
+  if not joins or (parse_count(field(entry, 'v')) or 0) > tonumber(ARGV[7]) then break end
   last = string.match(entry[1], '%d+')
   joined[#joined + 1] = last
   numbers[#numbers + 1] = tonumber(last)
@@ -60,7 +60,7 @@ end
 if #numbers == 0 then return {0, {}, ''} end
 -- The same shape as `JoinEntry` in shared/messages/transcript.py.
 local record = cmsgpack.pack({t = 'taken', turn = tonumber(n), messages = numbers, at = now_ms()})
-local size = redis.call('HINCRBY', session, 'ledger', #record)
+local size = count_up(session, 'ledger', #record)
 -- No room in the ledger: the messages get a turn of their own.
 if size > tonumber(ARGV[6]) then
   redis.call('HINCRBY', session, 'ledger', -#record)

@@ -27,6 +27,7 @@ end
 if head == n and (redis.call('HGET', KEYS[4], member) or redis.call('EXISTS', KEYS[8]) == 1) then
   return {-1, tonumber(n)}
 end
+check_chat('stream', KEYS[6])
 -- From here on no turn can begin with it.
 redis.call('XDEL', inbox, n .. '-0')
 if head == n then

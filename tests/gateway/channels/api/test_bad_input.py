@@ -212,11 +212,11 @@ async def test_what_is_not_there_is_an_error_in_the_same_form(
 
 
 async def test_a_fault_of_ours_is_an_error_in_the_same_form(redis_url: str, client: RedisClient) -> None:
-    """Without a word of what broke. Here it is a key of Redis that is of another type."""
+    """Without a word of what broke. Here it is a key of Redis that holds something else."""
     await client.command("SET", keys.session(named("a")), "secret detail")
     async with gateway(redis_url) as at:
         result = await post(at.address, HELLO | {"user": "a"})
-    assert (result.status, result.error["type"]) == (500, "server_error")
+    assert (result.status, result.error["type"], result.error["code"]) == (503, "server_error", "broken")
     assert b"secret" not in result.body
     assert b"WRONGTYPE" not in result.body
 
