@@ -111,8 +111,8 @@ def _message(content: str, session_key: str, channel: str, chat_id: str) -> Inbo
 class _DirectReader(TurnReader):
     """Keeps the deltas, also those that come before the turn is known."""
 
-    def __init__(self, id: str) -> None:
-        super().__init__(id, after=0)
+    def __init__(self, id: str, after: int) -> None:
+        super().__init__(id, after)
         self.deltas: list[DeltaEvent] = []
 
     def on_event(self, event: LiveEvent) -> None:
@@ -124,12 +124,13 @@ class _DirectReader(TurnReader):
 async def _ask(
     client: RedisClient, message: InboundMessage, settings: Settings, on_delta: OnDelta | None, timeout_s: float
 ) -> str:
-    outbox, reader, session = Outbox(client), _DirectReader(message.id), message.session
+    outbox, session, after = Outbox(client), message.session, 0
+    with contextlib.suppress(RedisAway):  # then the whole log is read
+        after = (await outbox.position(session)).last_seq
+    reader = _DirectReader(message.id, after)
     follower = ChatFollower(outbox, lambda gap: Fanout(client, on_gap=gap), silence_s=LOOK_EVERY_S)
     following = asyncio.create_task(follower.run(), name="direct")
     try:
-        with contextlib.suppress(RedisAway):  # then the whole log is read
-            reader.seq = (await outbox.position(session)).last_seq
         with contextlib.suppress(TimeoutError):  # then the inbox raises what is wrong
             async with asyncio.timeout(LOOK_EVERY_S):
                 # Followed before the message exists, so that none of its events is missed.

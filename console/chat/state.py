@@ -2,8 +2,9 @@
 number of connections. No I/O.
 
 The rules are those of docs/web.md: a message is kept until it was accepted, and sent again with its
-id; lines are resumed after the highest number that was shown; deltas count for the highest attempt
-only, in order, a full one heals a gap, and text that was shown stays until there is more of it.
+id; lines are resumed after the highest number that was shown, and one whose number comes again with
+another mark is a new line; deltas count for the highest attempt only, in order, a full one heals a
+gap, and text that was shown stays until there is more of it.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ class ClientState:
 
         self._chat = chat
         self._shown: int | None = None
+        self._marks: dict[int, int] = {}
         self._unanswered: dict[str, str] = {}
         self._turns: dict[int, str] = {}
         self._answered = 0
@@ -115,7 +117,7 @@ class ClientState:
         if self._shown is None:
             return [web.ReadHistoryFrame(self._chat)]
         self._known_replies.clear()
-        resume = web.ResumeFrame(self._chat, self._shown)
+        resume = web.ResumeFrame(self._chat, self._shown, self._marks.get(self._shown, 0))
         return [resume, *self._message_frames(), *self._stop_frames()]
 
     def delayed_frames(self) -> list[ClientFrame]:
@@ -146,6 +148,7 @@ class ClientState:
                 known = [decode_frame(bytes(raw)) for raw in raw_lines]
                 lines = tuple(line for line in known if isinstance(line, LineFrame))
                 self._shown = max((line.seq for line in lines), default=0)
+                self._marks = {line.seq: line.mark for line in lines}
                 yield OpeningLines(lines)
                 yield from self.opening_frames()
             case web.AcceptedFrame(id=id, turn=turn):
@@ -175,11 +178,14 @@ class ClientState:
         return [StopFrame(self._chat, min(self._turns))] if self._stopping and self._turns else []
 
     def _on_line(self, line: LineFrame) -> Iterator[ChatEvent | ClientFrame]:
-        if self._shown is None or line.seq <= self._shown:
+        # A store that lost the tail of the log uses the numbers of lost lines for new lines.
+        other = line.mark and self._marks.get(line.seq, line.mark) != line.mark
+        if self._shown is None or (line.seq <= self._shown and not other):
             if isinstance(line, ReplyFrame):
                 self._known_replies.append(line)
             return
-        self._shown = line.seq
+        self._shown = max(self._shown, line.seq)
+        self._marks[line.seq] = line.mark
         if isinstance(line, ReplyFrame):
             yield self._on_reply(line)
             yield from self._stop_frames()
@@ -210,6 +216,7 @@ class ClientState:
             # Unanswered messages may be lost with the tail. Sent again, each is still one turn: the
             # store knows its id, or lost it.
             self._shown, self._answered = frame.seq, 0
+            self._marks = {seq: mark for seq, mark in self._marks.items() if seq <= frame.seq}
             self._live, self._newest_delta = LiveText(), (0, 0, -1)
             self._turns.clear()
             yield ChatNote("the store lost the newest lines of this chat")

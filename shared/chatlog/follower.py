@@ -44,18 +44,19 @@ class LiveFeed(Protocol):
 class ChatLog(Protocol):
     """The log of every chat: `shared.store.delivery.outbox.Outbox`."""
 
-    async def position(self, session: str) -> LogPosition: ...
+    async def position(self, session: str, seq: int = 0) -> LogPosition: ...
 
     async def read_after(self, session: str, *, after: int, limit: int) -> list[NumberedLine]: ...
 
 
 class LogReader(Protocol):
-    """A reader of one chat. `seq` is the number of the last line it got; the log itself may skip
-    numbers, for its oldest lines are trimmed. `stale`: lines may have been missed; one that begins
-    stale reads the log first. `reading` is the follower's own. `waiting` is true while something is
-    due, so that a silence is suspicious."""
+    """A reader of one chat. `seq` is the number of the last line it got and `mark` the mark of that
+    line (0: unknown); the log itself may skip numbers, for its oldest lines are trimmed. `stale`:
+    lines may have been missed; one that begins stale reads the log first. `reading` is the
+    follower's own. `waiting` is true while something is due, so that a silence is suspicious."""
 
     seq: int
+    mark: int
     stale: bool
     reading: asyncio.Task[None] | None
 
@@ -71,7 +72,7 @@ class LogReader(Protocol):
         """Prepare: the log is about to be read."""
 
     async def read_line(self, numbered: NumberedLine) -> None:
-        """Take in a line of the log, and its number as `seq`, unless that is known by then."""
+        """Take in a line of the log, its number and its mark, unless that is known by then."""
 
     def on_log_lost(self) -> None:
         """Forget the lines: the store lost some that this reader has, and all are read again."""
@@ -182,8 +183,10 @@ class ChatFollower:
             try:
                 if not isinstance(news, NumberedLine):
                     reader.on_event(news)
-                elif news.seq == reader.seq + 1 and reader.on_line(news):
-                    reader.seq = news.seq
+                # A stale reader may hold lines that the store lost: with this one taken live, its
+                # mark would be right, and nothing would show it any more.
+                elif not reader.stale and news.seq == reader.seq + 1 and reader.on_line(news):
+                    reader.seq, reader.mark = news.seq, news.mark
                 else:
                     # It missed a line, or cannot take this one now, or the log lost its tail and
                     # counts again: reading the log settles all three.
@@ -228,13 +231,15 @@ class ChatFollower:
         reader.fail()
 
     async def _read_log(self, session: str, reader: LogReader) -> None:
-        had = reader.seq
+        had, mark = reader.seq, reader.mark
         reader.on_reading()
         async with self._log_access():
             # The position comes first: all lines up to it are then in the log.
-            position = await self._log.position(session)
-        if had > position.last_seq:
-            reader.seq = 0
+            position = await self._log.position(session, had if mark else 0)
+        # The store lost the tail of the log. If its numbers were used again since then, another line
+        # has this number.
+        if had > position.last_seq or position.mark not in (0, mark):
+            reader.seq = reader.mark = 0
             reader.on_log_lost()
         more = True
         while more:
@@ -243,7 +248,8 @@ class ChatFollower:
             for numbered in page:
                 await reader.read_line(numbered)
             more = len(page) == PAGE
-        reader.seq = max(reader.seq, position.last_seq)
+        if reader.seq < position.last_seq:
+            reader.seq, reader.mark = position.last_seq, 0
         reader.on_caught_up(position)
 
     @contextlib.asynccontextmanager

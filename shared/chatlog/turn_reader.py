@@ -17,6 +17,7 @@ class TurnReader:
 
     def __init__(self, id: str, after: int) -> None:
         self.seq = after
+        self.mark = 0
         self.stale = False
         self.reading: asyncio.Task[None] | None = None
         self.number: int | None = None
@@ -27,6 +28,7 @@ class TurnReader:
         self.question: Approval | None = None
         self.changed = asyncio.Event()
         self._id = id
+        self._whole = after == 0
         self._was_accepted = False
         self._joined: dict[int, int] = {}
         self._lines: list[OutboundMessage] = []
@@ -77,7 +79,7 @@ class TurnReader:
 
     async def read_line(self, numbered: NumberedLine) -> None:
         if numbered.seq > self.seq:
-            self.seq = numbered.seq
+            self.seq, self.mark = numbered.seq, numbered.mark
             self._add_line(numbered.line)
 
     def on_log_lost(self) -> None:
@@ -85,7 +87,14 @@ class TurnReader:
 
     def on_caught_up(self, position: LogPosition) -> None:
         if self._was_accepted and self.end is None:
-            self.lost = position.running is None or 0 < (self.number or 0) < position.running
+            over = position.running is None or 0 < (self.number or 0) < position.running
+            self.lost = over and self._whole
+            if over and not self._whole:
+                # The store may have lost the line that this began after, and used numbers below it
+                # for the answer: nothing is given up before the whole log was read.
+                self._whole = self.stale = True
+                self.seq = self.mark = 0
+                self._lines.clear()
         self.away = False
         self.changed.set()
 

@@ -45,11 +45,14 @@ class StopFrame(Struct, frozen=True, tag_field="type", tag="stop"):
     turn: Seq | None = None
 
 
-class ResumeFrame(Struct, frozen=True, tag_field="type", tag="resume"):
-    """Show the chat from the line after number `after` on, then everything that happens in it."""
+class ResumeFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="resume"):
+    """Show the chat from the line after number `after` on, then everything that happens in it.
+    `mark` is that of the line `after` (0: unknown). If the log has another line there, the client's
+    copy is reset."""
 
     chat: str
     after: Seq = 0
+    mark: Seq = 0
 
 
 class ListChatsFrame(Struct, frozen=True, tag_field="type", tag="chats"):
@@ -133,7 +136,8 @@ class MediaFrame(Struct, frozen=True, omit_defaults=True):
 
 
 class MessageFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
-    """A line of the log: a message of the person's, from this device or another."""
+    """A line of the log: a message of the person's, from this device or another. Every line has its
+    `mark`, which `resume` sends back."""
 
     chat: str
     seq: int
@@ -141,6 +145,7 @@ class MessageFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
     text: str
     at: int
     media: Sequence[MediaFrame] = ()
+    mark: int = 0
 
 
 Origin = Literal["", "schedule", "subagent"]
@@ -165,6 +170,7 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     buttons: Sequence[str] = ()
     sent_by_tool: bool = field(default=False, name="said")
     about: Origin = ""
+    mark: int = 0
 
 
 class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="approval"):
@@ -185,6 +191,7 @@ class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", t
     digest: str = ""
     expires_at: int = 0
     by: str = ""
+    mark: int = 0
 
 
 LineFrame = MessageFrame | ReplyFrame | ApprovalFrame
@@ -227,14 +234,15 @@ class ProgressFrame(Struct, frozen=True, tag_field="type", tag="progress"):
 
 
 class ResumedFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="resumed"):
-    """All lines up to `seq` have been sent. `running` is the turn that runs or is next. `reset`
-    means that the client knew lines that the log does not have: the store lost its tail, and what
-    was sent before this frame is all there is."""
+    """All lines up to `seq`, whose mark is `mark`, have been sent. `running` is the turn that runs
+    or is next. `reset` means that the client knew lines that the log does not have: the store lost
+    its tail, and what was sent before this frame is all there is."""
 
     chat: str
     seq: int
     running: int | None
     reset: bool = False
+    mark: int = 0
 
 
 class ChatRow(Struct, frozen=True):

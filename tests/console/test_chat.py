@@ -270,6 +270,22 @@ def test_after_a_lost_tail_what_has_no_answer_is_sent_again() -> None:
     )
 
 
+def test_lines_that_got_the_numbers_of_lost_lines_are_shown() -> None:
+    """The client holds lines 1 and 2; the store lost line 2, and lines 2 and 3 are others now."""
+    first, lost, second, third = (
+        MessageFrame("a", seq, id, "text", at=0, mark=mark)
+        for seq, id, mark in ((1, "x", 11), (2, "y", 12), (2, "z", 22), (3, "w", 23))
+    )
+    state = opened()
+    assert take(state, first, lost) == [first, lost]
+    assert state.opening_frames() == [ResumeFrame("a", 2, 12)]
+    reset = ResumedFrame("a", 3, None, reset=True, mark=23)
+    note = ChatNote("the store lost the newest lines of this chat")
+    assert take(state, first, second, third, reset) == [second, third, note, reset]
+    assert state.opening_frames() == [ResumeFrame("a", 3, 23)]
+    assert take(state, first, second, third) == []
+
+
 # The client, against a gateway that behaves as it is told.
 
 
@@ -340,7 +356,7 @@ async def test_a_message_that_was_not_accepted_goes_out_again_on_the_next_connec
         socket.transport.abort()
 
     async def answers(socket: ServerConnection) -> None:
-        assert json.loads(await socket.recv()) == {"type": "resume", "chat": "a", "after": 0}
+        assert json.loads(await socket.recv()) == {"type": "resume", "chat": "a"}
         seen.append(json.loads(await socket.recv()))
         await accept(socket, seen[-1]["id"])
         await socket.wait_closed()

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from playwright.async_api import Page, expect
 
 from gateway.commands.registry import OWN
+from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import free_port
 from tests.helpers.chromium import chromium
@@ -147,6 +148,39 @@ async def test_the_page_comes_back_by_itself_when_its_gateway_was_killed(
         assert await page.locator("#transcript [data-seq]").count() == 4
     [session] = await sessions(client)
     assert await replies(client, session) == [STORY, "short"]
+
+
+async def test_a_page_that_holds_lost_lines_shows_those_that_got_their_numbers(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """The store came back as an older copy while the gateway of the page was gone, and went on without it."""
+    model.script(Answer(match="kept", text="one"), Answer(match="lost", text="two"), Answer(text="three"))
+    port, other = free_port(), free_port()
+    gateway = start_gateway(spawn, port)
+    spawn("worker")
+    start_gateway(spawn, other)
+    done = '.card.reply[data-state="done"]'
+    async with page_at(port) as page, page_at(other) as device:
+        await ask(page, "kept")
+        await expect(page.locator(done)).to_have_count(1, timeout=PATIENCE_MS)
+        [session] = await sessions(client)
+        names = [make(session) for make in (keys.session, keys.history, keys.outbox)]
+        copies = [await client.command("DUMP", name) for name in names]
+        await ask(page, "lost")
+        await expect(page.locator(done)).to_have_count(2, timeout=PATIENCE_MS)
+        gateway.kill_group()
+        await expect(page.locator("#banner")).to_be_visible(timeout=PATIENCE_MS)
+        for name, copy in zip(names, copies, strict=True):
+            await client.command("RESTORE", name, 0, copy, "REPLACE")
+        await device.locator("#chats li[data-chat]").first.click()
+        await ask(device, "found")
+        await expect(device.locator(done)).to_have_count(2, timeout=PATIENCE_MS)
+        start_gateway(spawn, port)
+        await expect(page.locator("#banner")).to_be_hidden(timeout=PATIENCE_MS)
+        await expect(page.locator(".own").last).to_contain_text("found", timeout=PATIENCE_MS)
+        await expect(page.locator(done).last).to_contain_text("three")
+        await expect(page.locator(".own")).to_have_count(2)
+        await expect(page.locator(done)).to_have_count(2)
 
 
 async def test_stop_keeps_what_was_written_and_the_next_message_is_answered(

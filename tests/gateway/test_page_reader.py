@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader
 from shared.chatlog.follower import BROKEN_AGAIN_S, PAGE, ChatFollower
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, UserLine
+from shared.messages.web import ResumeFrame
 from shared.store.delivery.outbox import LogPosition, NumberedLine
 from tests.helpers.chat_log import LogByHand, NewsByHand
 from tests.helpers.clock import HandClock
@@ -76,10 +78,10 @@ class World:
         self.encoder = NewsEncoder(LineRenderer(MARKDOWN))
         self.readers: dict[tuple[Screen, str], PageReader] = {}
 
-    def follow(self, screen: Screen, session: str, chat: str, after: int, *, announce: bool) -> None:
+    def follow(self, screen: Screen, session: str, chat: str, after: int, *, announce: bool, mark: int = 0) -> None:
         self.leave(screen, session)
         reader = self.readers[screen, session] = PageReader(
-            screen, self.encoder, session, chat, after, announce=announce
+            screen, self.encoder, session, ResumeFrame(chat, after, mark), announce=announce
         )
         self.follower.follow(session, reader)
 
@@ -123,7 +125,8 @@ async def test_a_resume_sends_what_was_missed_in_order_and_then_says_where_it_st
         w.follow(screen, S, "a", 2, announce=True)
         await w.settle()
         assert screen.seqs() == [3, 4, 5]
-        assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 5, "running": 5}
+        mark = w.log.numbered(5).mark
+        assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 5, "running": 5, "mark": mark}
 
 
 async def test_a_long_log_is_sent_page_by_page_while_the_socket_has_room() -> None:
@@ -244,7 +247,8 @@ async def test_a_client_ahead_of_the_log_is_reset_and_gets_everything() -> None:
         w.follow(screen, S, "a", 7, announce=True)
         await w.settle()
         assert screen.seqs() == [1, 2]
-        assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 2, "running": None, "reset": True}
+        resumed = {"type": "resumed", "chat": "a", "seq": 2, "running": None, "reset": True}
+        assert screen.frames[-1] == resumed | {"mark": w.log.numbered(2).mark}
 
 
 async def test_an_open_socket_is_reset_too_when_the_log_went_back() -> None:
@@ -282,6 +286,60 @@ async def test_an_open_socket_is_shown_the_log_that_began_anew() -> None:
         w.hear(w.log.append(reply(1)))
         await w.settle()
         assert screen.seqs() == [1, 2, 3, 1, 2]
+
+
+@pytest.mark.parametrize("extra", [0, 3])
+async def test_a_client_is_reset_whose_numbers_were_used_again_while_it_was_away(extra: int) -> None:
+    """The store lost lines 3 and 4, and other lines have these numbers now."""
+    async with world() as w:
+        for n in range(1, 5):
+            w.log.append(sent(n))
+        mark = w.log.numbered(4).mark
+        w.log.last = 2
+        for n in range(5, 7 + extra):
+            w.log.append(sent(n))
+        screen = Screen()
+        w.follow(screen, S, "a", 4, announce=True, mark=mark)
+        await w.settle()
+        assert [frame["id"] for frame in screen.of("message")][:4] == ["m1", "m2", "m5", "m6"]
+        assert screen.frames[-1]["reset"] is True
+        assert screen.frames[-1]["mark"] == w.log.numbered(4 + extra).mark
+
+
+async def test_a_client_that_has_the_line_of_the_log_is_not_reset() -> None:
+    """Nor is one whose line was trimmed: there is none to compare with."""
+    async with world() as w:
+        for n in range(1, 4):
+            w.log.append(sent(n))
+        mark = w.log.numbered(2).mark
+        screen = Screen()
+        w.follow(screen, S, "a", 2, announce=True, mark=mark)
+        await w.settle()
+        assert screen.seqs() == [3]
+        del w.log.lines[2]
+        other = Screen()
+        w.follow(other, S, "a", 2, announce=True, mark=mark)
+        await w.settle()
+        assert other.seqs() == [3]
+        assert not [frame for frame in screen.frames + other.frames if frame.get("reset")]
+
+
+async def test_an_open_socket_is_reset_when_its_numbers_were_used_again() -> None:
+    """Pub/sub broke with the server. The next line comes live before the log was read, and fits in number alone."""
+    async with world() as w:
+        screen = Screen()
+        w.follow(screen, S, "a", 0, announce=True)
+        for n in range(1, 4):
+            w.hear(w.log.append(sent(n)))
+        await w.settle()
+        w.log.last = 1
+        for n in range(4, 6):
+            w.log.append(sent(n))
+        await w.news.on_gap()
+        w.hear(w.log.append(sent(6)))
+        await w.settle()
+        assert screen.frames[-1]["reset"] is True
+        assert [frame["id"] for frame in screen.of("message")][-4:] == ["m1", "m4", "m5", "m6"]
 
 
 async def test_a_line_that_comes_while_the_log_answers_is_no_reason_for_a_reset() -> None:
@@ -394,7 +452,7 @@ async def test_a_bug_in_showing_a_chat_is_an_error_of_that_chat_and_it_is_tried_
 def waits_for(*lines: LogLine) -> bool:
     """Return whether a chat waits for a reply to two messages, the first being answered now, after these lines."""
     log = LogByHand()
-    reader = PageReader(Screen(), NewsEncoder(LineRenderer(MARKDOWN)), S, "a", 0, announce=False)
+    reader = PageReader(Screen(), NewsEncoder(LineRenderer(MARKDOWN)), S, ResumeFrame("a"), announce=False)
     for one in (sent(1), sent(2)):
         assert reader.on_line(log.append(one))
     reader.on_caught_up(LogPosition(log.last, running=1))

@@ -430,7 +430,8 @@ async def test_a_resume_on_a_long_log_brings_all_of_it_once(gw: Gateway, redis_u
             await again.send("resume", chat="a", after=3)
             resumed = await again.next("resumed")
             assert again.seqs("a") == list(range(4, 261))
-            assert resumed == {"type": "resumed", "chat": "a", "seq": 260, "running": None}
+            mark = again.lines("a")[-1]["mark"]
+            assert resumed == {"type": "resumed", "chat": "a", "seq": 260, "running": None, "mark": mark}
 
 
 async def test_a_resume_beyond_the_log_resets(gw: Gateway) -> None:
@@ -442,6 +443,27 @@ async def test_a_resume_beyond_the_log_resets(gw: Gateway) -> None:
             resumed = await ahead.next("resumed")
             assert (resumed["reset"], resumed["seq"], resumed["running"]) == (True, 1, 1)
             assert ahead.seqs("a") == [1]
+
+
+async def test_a_page_comes_back_to_a_log_whose_numbers_were_used_again(gw: Gateway) -> None:
+    """An older copy of the store took over, and went on: the line that the page holds was never said there."""
+    names = [make(session_of("a")) for make in (keys.session, keys.inbox, keys.outbox)]
+    async with client(gw.address) as me:
+        await me.say("a", "kept")
+        copies = [await gw.client.command("DUMP", name) for name in names]
+        await me.say("a", "lost")
+        await me.shown("a", 2)
+    for name, copy in zip(names, copies, strict=True):
+        await gw.client.command("RESTORE", name, 0, copy, "REPLACE")
+    async with client(gw.address) as other, client(gw.address) as back:
+        await other.say("a", "new")
+        await other.say("a", "newer")
+        await back.send("resume", chat="a", after=2, mark=me.lines("a")[-1]["mark"])
+        assert (await back.next("resumed"))["reset"] is True
+        assert [line["text"] for line in back.lines("a")] == ["kept", "new", "newer"]
+        # It holds the log now, and is not reset again.
+        await other.send("resume", chat="a", after=3, mark=back.lines("a")[-1]["mark"])
+        assert "reset" not in await other.next("resumed")
 
 
 async def test_acks_are_remembered_and_never_beyond_the_log(gw: Gateway) -> None:

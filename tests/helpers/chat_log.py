@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -68,7 +69,11 @@ class LogByHand:
     def append(self, line: LogLine) -> NumberedLine:
         self.last += 1
         self.lines[self.last] = line
-        return NumberedLine(self.last, line)
+        return self.numbered(self.last)
+
+    def numbered(self, seq: int) -> NumberedLine:
+        line = self.lines[seq]
+        return NumberedLine(seq, line, zlib.crc32(repr(line).encode()))
 
     async def _ask(self, compute: Callable[[], Any]) -> Any:
         if not self.by_hand:
@@ -80,15 +85,19 @@ class LogByHand:
         finally:
             self.questions.remove(question)
 
-    async def position(self, session: str) -> LogPosition:
-        answer: LogPosition = await self._ask(lambda: LogPosition(self.last, self.running))
+    async def position(self, session: str, seq: int = 0) -> LogPosition:
+        def compute() -> LogPosition:
+            mark = self.numbered(seq).mark if seq in self.lines else 0
+            return LogPosition(self.last, self.running, mark)
+
+        answer: LogPosition = await self._ask(compute)
         return answer
 
     async def read_after(self, session: str, *, after: int, limit: int) -> list[NumberedLine]:
         self.reads += 1
 
         def page() -> list[NumberedLine]:
-            found = [NumberedLine(seq, line) for seq, line in sorted(self.lines.items()) if seq > after]
+            found = [self.numbered(seq) for seq in sorted(self.lines) if seq > after]
             return found[:limit]
 
         answer: list[NumberedLine] = await self._ask(page)

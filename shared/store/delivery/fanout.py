@@ -16,7 +16,7 @@ from shared.metrics import FANOUT_GAPS
 from shared.store import keys
 from shared.store.client.pubsub import PubSub, PubSubEvent, pubsub
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.outbox import NumberedLine, read_line
+from shared.store.delivery.outbox import NumberedLine, numbered_line
 
 SILENCE_S: Final = 5.0
 """Silence after which the connection is pinged; after as long again it counts as dead."""
@@ -37,7 +37,7 @@ def parse_news(data: bytes) -> ChatNews | None:
         if data.startswith(b"{"):
             return decode_live(data)
         seq, _, line = data.partition(b" ")
-        return NumberedLine(int(seq), read_line(line))
+        return numbered_line(seq, line)
     except (msgspec.DecodeError, ValueError):
         return None
 

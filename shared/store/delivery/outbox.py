@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -22,17 +23,21 @@ _UNREADABLE: Final = "(a line that this version of Shoal cannot show)"
 
 
 class NumberedLine(msgspec.Struct, frozen=True):
-    """A line and its number in the chat, counted from 1."""
+    """A line and its number in the chat, counted from 1. `mark` is a checksum of its record, never
+    0. A server that lost the tail of a log uses numbers again; the marks of the lines differ."""
 
     seq: int
     line: LogLine
+    mark: int = 0
 
 
 class LogPosition(msgspec.Struct, frozen=True):
-    """Numbers of the newest line, and of the turn that runs or comes next (None: there is none)."""
+    """Numbers of the newest line, and of the turn that runs or comes next (None: there is none).
+    `mark` is that of the line that was asked for; 0: it is not kept."""
 
     last_seq: int
     running: int | None
+    mark: int = 0
 
 
 class ChatInfo(msgspec.Struct, frozen=True):
@@ -63,15 +68,18 @@ class Outbox:
         rows = await self._client.command("XREVRANGE", key, top, "-", "COUNT", limit)
         return _lines(rows)[::-1]
 
-    async def position(self, session: str) -> LogPosition:
-        """Return how far the chat is."""
-        last, head = await self._client.pipeline(
-            [
-                ("HGET", keys.session(session), "log"),
-                ("XRANGE", keys.inbox(session), "-", "+", "COUNT", 1),
-            ]
-        )
-        return LogPosition(int(last or 0), int(head[0][0].split(b"-")[0]) if head else None)
+    async def position(self, session: str, seq: int = 0) -> LogPosition:
+        """Return how far the chat is, and the mark of line `seq` (0: of none)."""
+        commands: list[tuple[Value, ...]] = [
+            ("HGET", keys.session(session), "log"),
+            ("XRANGE", keys.inbox(session), "-", "+", "COUNT", 1),
+        ]
+        if seq:
+            commands.append(("XRANGE", keys.outbox(session), f"{seq}-0", f"{seq}-0"))
+        last, head, *rows = await self._client.pipeline(commands)
+        running = int(head[0][0].split(b"-")[0]) if head else None
+        mark = _lines(rows[0])[0].mark if rows and rows[0] else 0
+        return LogPosition(int(last or 0), running, mark)
 
     async def ack(self, session: str, seq: int) -> None:
         """Store that a person saw the lines up to `seq`; seen lines may be trimmed earlier."""
@@ -107,7 +115,12 @@ class Outbox:
 
 
 def _lines(rows: list[Any]) -> list[NumberedLine]:
-    return [NumberedLine(int(row[0].split(b"-")[0]), read_line(row[1][1])) for row in rows]
+    return [numbered_line(row[0].split(b"-")[0], row[1][1]) for row in rows]
+
+
+def numbered_line(seq: bytes, data: bytes) -> NumberedLine:
+    """Decode a line of the log with its number. Raises ValueError for what is not a number."""
+    return NumberedLine(int(seq), read_line(data), zlib.crc32(data) or 1)
 
 
 def read_line(data: bytes) -> LogLine:
@@ -199,7 +212,7 @@ def parse_state(row: list[Any]) -> dict[str, Any]:
     """Parse the state that the scripts return into the fields of DeliveryState."""
     entries, part, unclear, streamed, closed, notes, tries, running, background, pending, shown = row
     shown_turn, _, shown_chars = shown.partition(b" ")
-    lines = (PendingLine(int(seq), read_line(line), int(age) / 1000) for seq, age, line in entries)
+    lines = (PendingLine(int(seq), read_line(line), age_s=int(age) / 1000) for seq, age, line in entries)
     return {
         "pending": tuple(lines),
         "part": part,

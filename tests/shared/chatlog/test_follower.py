@@ -127,6 +127,18 @@ async def test_a_log_that_lost_its_tail_is_read_from_its_beginning(world: World)
     assert [line.content for line in world.reader.lines] == ["1", "2"]
 
 
+async def test_an_answer_under_a_number_that_was_used_before_is_found(world: World) -> None:
+    """The store lost two lines of the turn. A second attempt wrote others, and the answer, under their numbers."""
+    for n in range(1, 4):
+        await world.hear(world.log.append(OutboundMessage(content=f"{n}", turn=1, kind="notice", sent_by_tool=True)))
+    world.log.last = 1
+    world.log.append(OutboundMessage(content="again", turn=1, kind="notice", sent_by_tool=True))
+    world.log.append(ANSWER)
+    await world.news.on_gap()
+    await world.settle()
+    assert (world.reader.end, [line.content for line in world.reader.lines]) == (ANSWER, ["1", "again"])
+
+
 async def test_a_chat_is_left_when_its_last_reader_is_gone_and_its_subscription_was_made() -> None:
     """One that was under way would else be made afterwards, and stay."""
     world = World()

@@ -80,6 +80,18 @@ def test_a_message_whose_turn_is_over_without_a_line_for_it_is_lost(running: int
     assert made.lost is lost
 
 
+def test_nothing_is_given_up_before_the_whole_log_was_read() -> None:
+    """The reader began after line 7. The store lost that line, and the answer got a number below it."""
+    made = TurnReader("m1", 7)
+    made.number = 2
+    made.on_reading()
+    made.on_caught_up(LogPosition(7, None))
+    assert (made.lost, made.stale, made.seq) == (False, True, 0)
+    made.on_reading()
+    made.on_caught_up(LogPosition(7, None))
+    assert made.lost
+
+
 def test_a_message_that_was_not_accepted_when_the_log_was_read_is_not_lost() -> None:
     """The log says nothing of it yet."""
     made = TurnReader("m1", 0)

@@ -76,8 +76,8 @@ class FrameHandler:
                 await self._handle_message(frame, came_at)
             case web.StopFrame(chat=chat, turn=turn):
                 await self._sink.stop(self._session(chat), turn)
-            case web.ResumeFrame(chat=chat, after=after):
-                self._subscribe(chat, after, announce=True)
+            case web.ResumeFrame():
+                self._subscribe(frame, announce=True)
             case web.ListChatsFrame():
                 await self._send_chats()
             case web.ReadHistoryFrame(chat=chat, before=before):
@@ -132,7 +132,7 @@ class FrameHandler:
             if accepted.turn:
                 reader.add_message(frame.id)
         else:
-            self._subscribe(frame.chat, max(0, accepted.seq - 1), announce=False)
+            self._subscribe(web.ResumeFrame(frame.chat, max(0, accepted.seq - 1)), announce=False)
 
     async def _handle_withdraw(self, id: str, chat: str | None) -> None:
         """Withdraw a message. Every socket of the chat, this one too, gets the line about it."""
@@ -169,10 +169,10 @@ class FrameHandler:
             kept.append(await self._services.encoder.lines.render_soon(chat, numbered))
         self._send(web.HistoryFrame(chat, kept[::-1], more=len(kept) < len(found)))
 
-    def _subscribe(self, chat: str, after: int, *, announce: bool) -> None:
+    def _subscribe(self, resume: web.ResumeFrame, *, announce: bool) -> None:
         if self._closed:
             return
-        session = self._session(chat)
+        session = self._session(resume.chat)
         old = self._readers.pop(session, None)
         if old is None and len(self._readers) >= self._limits.chats:
             eldest = next(iter(self._readers))
@@ -180,7 +180,7 @@ class FrameHandler:
         elif old is not None:
             self._follower.unfollow(session, old)
         encoder = self._services.encoder
-        reader = PageReader(self._subscriber, encoder, session, chat, after, announce=announce)
+        reader = PageReader(self._subscriber, encoder, session, resume, announce=announce)
         self._readers[session] = reader
         self._follower.follow(session, reader)
 

@@ -13,7 +13,7 @@ from gateway.channels.web.markdown import MarkdownRenderer
 from shared.errors import BadInput
 from shared.messages import web
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import LogLine, UserLine
+from shared.messages.outbound import UserLine
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
 from shared.store.delivery.outbox import NumberedLine
@@ -79,16 +79,16 @@ class LineRenderer:
         """Return the frame, or None when rendering would block the event loop for too long."""
         line = numbered.line
         if isinstance(line, UserLine):
-            return _line_frame(chat, numbered.seq, line)
+            return _line_frame(chat, numbered)
         if not self._markdown.is_quick(line.content):
             return None
-        return _line_frame(chat, numbered.seq, line, self._markdown.html(line.content))
+        return _line_frame(chat, numbered, self._markdown.html(line.content))
 
     async def render_soon(self, chat: str, numbered: NumberedLine) -> web.LineFrame:
         """Return the frame; a long text is rendered in a thread."""
         line = numbered.line
         html = "" if isinstance(line, UserLine) else await self._markdown.html_soon(line.content)
-        return _line_frame(chat, numbered.seq, line, html)
+        return _line_frame(chat, numbered, html)
 
 
 def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
@@ -104,17 +104,17 @@ def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
             return web.JoinedFrame(chat, turn, messages)
 
 
-def _line_frame(chat: str, seq: int, line: LogLine, html: str = "") -> web.LineFrame:
-    media = media_frames(chat, line.media)
+def _line_frame(chat: str, numbered: NumberedLine, html: str = "") -> web.LineFrame:
+    seq, line, mark, media = numbered.seq, numbered.line, numbered.mark, media_frames(chat, numbered.line.media)
     if isinstance(line, UserLine):
-        return web.MessageFrame(chat, seq, line.id, line.text, line.at, media)
+        return web.MessageFrame(chat, seq, line.id, line.text, line.at, media, mark)
     turn, text, at, asked, ids = line.turn, line.content, line.at, line.approval, line.in_reply_to
     if asked is not None:
         given, digest, until = asked.arguments, asked.digest, asked.expires_at
         return web.ApprovalFrame(
-            chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, asked.by
+            chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, asked.by, mark
         )
     first = ids[0] if ids else ""  # it began the turn; later messages joined it
     origin: web.Origin = "subagent" if first.startswith(ID_PREFIX) else "schedule" if is_tick(first) else ""
-    by_tool = line.sent_by_tool
-    return web.ReplyFrame(chat, seq, turn, text, html, ids, line.kind, at, media, line.buttons, by_tool, origin)
+    by_tool, labels = line.sent_by_tool, line.buttons
+    return web.ReplyFrame(chat, seq, turn, text, html, ids, line.kind, at, media, labels, by_tool, origin, mark)

@@ -10,7 +10,7 @@ from gateway.process.traces import delivery_span
 from shared.chatlog.follower import RETRY_S
 from shared.messages.live import JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage, UserLine
-from shared.messages.web import ErrorFrame, ResumedFrame
+from shared.messages.web import ErrorFrame, ResumedFrame, ResumeFrame
 from shared.store.delivery.outbox import LogPosition, NumberedLine
 
 BROKEN: Final = "this chat is damaged in the store and cannot be shown; your other chats go on"
@@ -54,19 +54,19 @@ class NewsEncoder:
 
 
 class PageReader:
-    """Shows a chat to a socket from the line after number `after` on: first the log, then live.
+    """Shows a chat to a socket from the line after that of `resume` on: first the log, then live.
     With `announce` a `resumed` frame follows the log. It waits as long as a reply is due."""
 
     def __init__(
-        self, subscriber: Subscriber, encoder: NewsEncoder, session: str, chat: str, after: int, *, announce: bool
+        self, subscriber: Subscriber, encoder: NewsEncoder, session: str, resume: ResumeFrame, *, announce: bool
     ) -> None:
-        self.seq = after
+        self.seq, self.mark = resume.after, resume.mark
         self.stale = True
         self.reading: asyncio.Task[None] | None = None
         self._subscriber = subscriber
         self._encoder = encoder
         self._session = session
-        self._chat = chat
+        self._chat = resume.chat
         self._announce = announce
         self._apologised = False
         self._reset = False
@@ -104,7 +104,7 @@ class PageReader:
         frame = await self._encoder.lines.render_soon(self._chat, numbered)
         self._add_line(numbered.line)
         if numbered.seq > self.seq:
-            self.seq = numbered.seq
+            self.seq, self.mark = numbered.seq, numbered.mark
             self._subscriber.send(encode_frame(frame))
             await self._subscriber.drain()
 
@@ -119,7 +119,7 @@ class PageReader:
         else:
             self._running = max(self._running, position.running)
         if (self._announce or self._reset) and not self.stale:
-            resumed = ResumedFrame(self._chat, self.seq, position.running, self._reset)
+            resumed = ResumedFrame(self._chat, self.seq, position.running, self._reset, self.mark)
             self._subscriber.send(encode_frame(resumed))
             self._announce = self._reset = False
 

@@ -22,6 +22,7 @@ export class Chat {
   doubtful = false;
 
   #lines = new Map();
+  #marks = new Map();
   #highest = 0;
   #pending = new Set();
   #own = new Map();
@@ -58,6 +59,11 @@ export class Chat {
 
   get oldest() {
     return Math.min(...this.#lines.keys());
+  }
+
+  /** The mark of line `top`; 0 if that is not known. A log with another line there is another log. */
+  get mark() {
+    return this.#marks.get(this.top) ?? 0;
   }
 
   /** Holds lines that follow a missing one. */
@@ -120,6 +126,7 @@ export class Chat {
 
   take(frame) {
     this.lastFrameAt = Date.now();
+    if (frame.mark && !this.#lines.has(frame.seq)) this.#marks.set(frame.seq, frame.mark);
     switch (frame.type) {
       case "accepted": return this.#accepted(frame);
       case "message": return this.#message(frame);
@@ -352,7 +359,7 @@ export class Chat {
 
   #forget() {
     const pending = [...this.#pending];
-    for (const map of [this.#questions, this.#settled, this.#lines, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#joined,
+    for (const map of [this.#questions, this.#settled, this.#lines, this.#marks, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#joined,
       this.#awaiting]) {
       map.clear();
     }

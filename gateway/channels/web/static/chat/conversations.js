@@ -163,7 +163,7 @@ export class Conversations {
 
   #ask(chat) {
     chat.lastFrameAt = Date.now();
-    if (chat.loaded) this.#connection.send({ type: "resume", chat: chat.id, after: chat.top });
+    if (chat.loaded) this.#connection.send({ type: "resume", chat: chat.id, after: chat.top, mark: chat.mark });
     else this.#askHistory(chat);
   }
 
