@@ -89,16 +89,20 @@ class Reaper:
 
 
 class RestartBackoff:
-    """Waits that double from 0.2 s to 5 s, and start over after a life of 10 s."""
+    """No wait after the first three ends, then waits that double from 0.2 s to 5 s. A life of 10 s
+    starts over."""
 
     def __init__(self) -> None:
-        self._next_s = 0.2
+        self._ends = 0
 
     def after(self, lived_s: float) -> float:
         """Return the wait after a life of `lived_s` seconds."""
-        wait_s = 0.2 if lived_s >= 10.0 else self._next_s
-        self._next_s = min(5.0, wait_s * 2)
-        return wait_s
+        self._ends = 1 if lived_s >= 10.0 else self._ends + 1
+        return 0.0 if self._ends <= 3 else min(5.0, 0.2 * 2.0 ** min(self._ends - 4, 5))
+
+
+def _when(wait_s: float) -> str:
+    return f"in {wait_s:.1f} s" if wait_s else "at once"
 
 
 @dataclass(eq=False)
@@ -157,7 +161,7 @@ class Child:
                 return
             wait_s = backoff.after(loop.time() - started)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-            self.say("shoal", f"{self.name} {how}; it starts again in {wait_s:.1f} s")
+            self.say("shoal", f"{self.name} {how}; it starts again {_when(wait_s)}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), wait_s)
 
@@ -262,7 +266,7 @@ class Supervisor:
             if pid is not None:
                 self.reaper.forget(pid)
             wait_s = backoff.after(loop.time() - started)
-            again = f"it starts again in {wait_s:.1f} s with the data it had"
+            again = f"it starts again {_when(wait_s)} with the data it had"
             self.terminal.say("shoal", f"valkey ended; {again}")
             await asyncio.sleep(wait_s)
             try:

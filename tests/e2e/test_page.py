@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -148,6 +151,22 @@ async def test_the_page_comes_back_by_itself_when_its_gateway_was_killed(
         assert await page.locator("#transcript [data-seq]").count() == 4
     [session] = await sessions(client)
     assert await replies(client, session) == [STORY, "short"]
+
+
+async def test_a_page_without_a_gateway_tries_every_300_ms_at_first(client: RedisClient, spawn: Spawn) -> None:
+    """Whoever starts the gateway again finds the page back within half a second."""
+    port, tries = free_port(), list[float]()
+
+    async def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tries.append(time.monotonic())
+        writer.transport.abort()
+
+    gateway = start_gateway(spawn, port)
+    async with page_at(port):
+        gateway.kill_group()
+        async with await asyncio.start_server(refuse, "127.0.0.1", port):
+            await eventually(lambda: len(tries) >= 8, within_s=PATIENCE_MS / 1000)
+    assert max(after - before for before, after in itertools.pairwise(tries[:8])) < 1.0
 
 
 async def test_a_page_that_holds_lost_lines_shows_those_that_got_their_numbers(

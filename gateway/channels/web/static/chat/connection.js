@@ -1,6 +1,9 @@
 /** The socket: one that is open or being opened again, until it is closed for good. */
 
-const FIRST_DELAY_MS = 300;
+/** A gateway that was killed is back within seconds, and so is the page. After that the delays grow. */
+const RETRY_MS = 300;
+const SOON_MS = 5_000;
+const FIRST_DELAY_MS = 1_000;
 const LAST_DELAY_MS = 5_000;
 /** A socket whose network has vanished looks open; an answer that does not come gives it away. */
 const ANSWER_WITHIN_MS = 10_000;
@@ -11,6 +14,7 @@ export class Connection {
   #events;
   #socket = null;
   #attempt = 0;
+  #lostAt = null;
   #retry = null;
   #deadline = null;
 
@@ -63,7 +67,7 @@ export class Connection {
       this.#events.refused(frame.message);
     } else {
       // Only now: a gateway that welcomes and hangs up at once must not be called in a tight circle.
-      if (frame.type !== "error") this.#attempt = 0;
+      if (frame.type !== "error") this.#startOver();
       this.#events.frame(frame);
     }
   }
@@ -77,12 +81,23 @@ export class Connection {
     this.#deadline ??= setTimeout(() => this.#again(), ANSWER_WITHIN_MS);
   }
 
-  /** Lets go of the socket and comes back after a delay drawn from all of the growing window (full jitter). */
+  /**
+   * Lets go of the socket and comes back: at first about every RETRY_MS, then after a delay drawn from all of a growing
+   * window (full jitter), so that a crowd does not come at once to a gateway that starts late.
+   */
   #again() {
     this.#drop();
-    const window = Math.min(LAST_DELAY_MS, FIRST_DELAY_MS * 2 ** this.#attempt++);
-    this.#retry = setTimeout(() => this.#connect(), Math.random() * window);
+    const now = performance.now();
+    this.#lostAt ??= now;
+    const soon = now - this.#lostAt < SOON_MS;
+    const window = soon ? RETRY_MS : Math.min(LAST_DELAY_MS, FIRST_DELAY_MS * 2 ** this.#attempt++);
+    this.#retry = setTimeout(() => this.#connect(), (soon ? window / 2 : 0) + Math.random() * window);
     this.#events.lost();
+  }
+
+  #startOver() {
+    this.#attempt = 0;
+    this.#lostAt = null;
   }
 
   #drop() {
@@ -97,7 +112,7 @@ export class Connection {
   #now = () => {
     if (document.hidden || this.#socket.readyState < WebSocket.CLOSING) return;
     clearTimeout(this.#retry);
-    this.#attempt = 0;
+    this.#startOver();
     this.#connect();
   };
 }
