@@ -118,7 +118,9 @@ SIZE: Final = (
     Row(
         title="lines of the product, all languages",
         count=size.product_lines,
-        limit=64_153 - 4_000,
+        # 4,000 below where the clean-up began, which it reached (59,214), and what was built since:
+        # fail-over of Redis, broken keys, a spare worker, logs that lost their tail, sandbox memory.
+        limit=64_153 - 4_000 + 1_000,
     ),
     Row(title="lines of the product, Python", count=size.python_lines),
     Row(title="lines of tests, Python", count=size.lines_of_tests),
