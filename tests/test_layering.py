@@ -193,6 +193,12 @@ def test_the_runner_of_the_sandbox_is_reached_through_its_seam_alone() -> None:
     assert found == seam
 
 
+def test_litellm_is_loaded_only_when_it_is_needed_and_its_environment_is_set() -> None:
+    """Its import takes seconds, and without the environment asks the internet for prices."""
+    library = "worker.llm.clients.litellm_library"
+    assert [module for module, path in modules("worker") if library in imported(path)] == []
+
+
 def test_guards_do_not_know_the_sandbox() -> None:
     """Arrows between the two go one way: a sandbox keeps workspaces by the means of the guards."""
     for module, path in modules("worker/guards"):

@@ -17,7 +17,7 @@ from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_bytes import ByteServer, byte_server
 from tests.worker.llm.test_streams import stream_of
 from worker.agent.model.model import ModelRequest, ToolSpec
-from worker.llm.clients.litellm_client import LiteLLMModel
+from worker.llm.clients.litellm_client import SDK_ONLY, LiteLLMModel
 
 pytestmark = [  # of LiteLLM's own types
     pytest.mark.filterwarnings("ignore:Item '.*' on TypedDict class:UserWarning"),
@@ -99,8 +99,6 @@ async def test_every_provider_gets_the_same_request_on_either_way(
     """Or it is one of those for which the SDK stays: that list is whole, for the version of LiteLLM that is locked."""
     monkeypatch.setenv(FLAG, "True")
     await LiteLLMModel(ModelSettings(name="openai/x")).preload()
-    from worker.llm.clients.litellm_library import SDK_ONLY
-
     names = [f"{provider}/x" for provider in asked_through_the_sdk() if provider not in SDK_ONLY]
     names += ["openai/gpt-4o", "openai/gpt-5-mini", "openai/o3-mini", "moonshot/kimi-k2.5"]
     same: list[tuple[Any, ...]] = []

@@ -19,7 +19,6 @@ from shared.errors import ModelError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.clients.faults import model_error, retry_after_s
-from worker.llm.clients.litellm_library import SDK_ONLY
 from worker.llm.clients.replies import ReplyAssembler, parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
@@ -40,6 +39,28 @@ _SDK_HEADERS: Final = {
     "OpenAI-Project": ("OPENAI_PROJECT_ID",),
 }
 """Headers that the SDK adds from the environment, and LiteLLM's own handler does not."""
+
+SDK_ONLY: Final = frozenset(
+    {
+        "abliteration",
+        "aihubmix",
+        "aiml",
+        "anyscale",
+        "chatgpt",
+        "crusoe",
+        "docker_model_runner",
+        "empiriolabs",
+        "github_copilot",
+        "gmi",
+        "litellm_proxy",
+        "llamagate",
+        "sarvam",
+        "veniceai",
+        "xinference",
+    }
+)
+"""Providers that LiteLLM reaches through the openai SDK only, or differently than through its own
+HTTP handler. All other providers of OpenAI's protocol get the same requests from both."""
 
 
 class LiteLLMModel:

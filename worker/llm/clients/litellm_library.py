@@ -60,27 +60,6 @@ class Unlogged(Logging):
         pass
 
 
-SDK_ONLY: Final = frozenset(
-    {
-        "abliteration",
-        "aihubmix",
-        "aiml",
-        "anyscale",
-        "chatgpt",
-        "crusoe",
-        "docker_model_runner",
-        "empiriolabs",
-        "github_copilot",
-        "gmi",
-        "litellm_proxy",
-        "llamagate",
-        "sarvam",
-        "veniceai",
-        "xinference",
-    }
-)
-"""Providers that LiteLLM reaches through the openai SDK only, or differently than through its own
-HTTP handler. All other providers of OpenAI's protocol get the same requests from both."""
 PREPARED_AT_ONCE: Final = frozenset(
     {
         "deepseek",
