@@ -116,11 +116,11 @@ async def test_a_turn_whose_lease_is_revoked_ends_at_once_without_a_trace(
     if by == "the control channel":
         async with hearing(client, loop):
             await begin_anew(client, change)
-            await eventually(lambda: loop.running == 0, within_s=1)
+            await eventually(lambda: loop.running == 0)
     else:
         await begin_anew(client, change)
         await loop.renew_once()
-        await eventually(lambda: loop.running == 0, within_s=1)
+        await eventually(lambda: loop.running == 0)
     assert agent.ended == []
     assert await replies(client) == [("command", "New conversation.")]
     await nothing_counted(client)

@@ -297,7 +297,7 @@ async def test_a_closed_model_is_passed_over_at_once(client: RedisClient, server
     model = Models(settings, limits).get()
     began = time.monotonic()
     assert (await model.chat(ModelRequest(ASK))).content
-    assert time.monotonic() - began < 0.9, "no retries of what is closed: the first would come after 1 s"
+    assert time.monotonic() - began < 3, "no retries of what is closed: they would take 7 s"
     assert server.stats()["requests"] == 0
     await model.close()
 

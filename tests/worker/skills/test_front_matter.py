@@ -78,11 +78,11 @@ def test_references_that_would_fill_the_memory_are_refused_at_once() -> None:
     merges = "\n".join(
         ["b0: &b0 {x: y}"] + [f"b{n}: &b{n}\n  <<: [{', '.join([f'*b{n - 1}'] * 9)}]" for n in range(1, 12)]
     )
-    started = time.perf_counter()
+    started = time.process_time()
     for bomb in (lists, merges):
         with pytest.raises(BadSkill, match="references"):
             head(f"description: x\n{bomb}")
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 @settings(deadline=None)

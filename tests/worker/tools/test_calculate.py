@@ -64,10 +64,10 @@ async def test_values(expression: str, value: str) -> None:
 )
 def test_what_is_too_big_is_refused_at_once(expression: str) -> None:
     """Before it is computed: one message may not stop a worker."""
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ToolFailed):
         evaluate(expression)
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize(

@@ -87,9 +87,9 @@ async def test_there_is_a_limit_and_a_count_of_the_rest() -> None:
 async def test_words_are_no_pattern_and_cannot_run_for_long(words: str) -> None:
     """Security row 28: nothing that a model writes makes the search slow, on the biggest HISTORY.md there can be."""
     big = TextFiles({"HISTORY.md": "a" * 1024 * 1024})
-    started = time.perf_counter()
+    started = time.process_time()
     assert (await found(words, big)).startswith("Nothing in")
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert "HISTORY.md" in await found(words, TextFiles({"HISTORY.md": f"see {words} here"}))
 
 
