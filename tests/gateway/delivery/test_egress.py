@@ -70,7 +70,7 @@ async def test_what_waited_too_long_is_a_dead_letter(redis_url: str, tmp_path: P
 
 async def test_a_late_reply_says_so(redis_url: str, tmp_path: Path) -> None:
     """And the one after it, which is not late, does not."""
-    async with run_delivery(redis_url, tmp_path, width=100, late_after_s=0.0) as d:
+    async with run_delivery(redis_url, tmp_path, width=100, late_after_s=-1.0) as d:
         await d.say("one")
         await d.receives("<*This answer is a minute late.*\n\necho: one>")
         d.platform.abilities = msgspec.structs.replace(d.platform.abilities, late_after_s=600.0)
@@ -240,6 +240,7 @@ async def test_an_unclear_send_is_remembered_for_whoever_comes_next(redis_url: s
 
         d.platform.fault("send", accepted_and_lost)
         await d.say("one")
+        await d.until(lambda: d.platform.posts, "the post")
         await d.until(d.quiet, "the end")
         assert (d.platform.calls.count("find"), d.platform.calls.count("send"), len(d.platform.posts)) == (1, 1, 1)
 

@@ -16,7 +16,7 @@ from tests.helpers.clock import HandClock
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop
 
-LEASE_S = 0.2
+LEASE_S = 1.0
 """Short, so that a keeper which waits for a fifth of it makes its renewals at once."""
 
 
@@ -116,7 +116,7 @@ class ListenerBench:
         if self.task is not None:
             return not self.task.done()
         keeping = asyncio.create_task(keep_lock(self.lock, SimpleNamespace(), self.claimed_at, self.clock))  # type: ignore[arg-type]
-        done, _ = await asyncio.wait({keeping}, timeout=0.01)
+        done, _ = await asyncio.wait({keeping}, timeout=0.05)
         keeping.cancel()
         await asyncio.wait({keeping})
         return not done
