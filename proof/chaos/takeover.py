@@ -1,9 +1,9 @@
 """How long a killed worker's turn stands still: `python -m proof.chaos.takeover --kills 50`.
 
 Two workers with the demo model; the one that streams is killed. The times are taken until another attempt at the same
-turn is announced, and until its first text comes, for which the demo model takes 25 ms. `--group` kills its guardian
-with it, so that the lease must lapse. The exit code is 1 when a promise is broken: a second for a worker, the lease and
-a second for a group.
+turn is announced, and until its first text comes, for which the demo model takes 25 ms. Before the next kill both
+workers have started, as in a fleet that is not shot at every second. `--group` kills the guardian with it, so that the
+lease must lapse. The exit code is 1 when a promise is broken: a second for a worker, the lease and one for a group.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from proof.chaos.recovery import times_of
@@ -40,6 +41,8 @@ async def takeovers(folder: Path, url: str, *, kills: int, lease_s: float, group
     try:
         for number in range(kills):
             fleet = [member if member.alive else start(i) for i, member in enumerate(fleet)]
+            for member in fleet:
+                await eventually(partial(_has_started, member), within_s=60)
             times.append(await takeover(client, fleet, f"owner/{number}", group=group))
     finally:
         for member in fleet:
@@ -47,6 +50,11 @@ async def takeovers(folder: Path, url: str, *, kills: int, lease_s: float, group
                 member.kill_group()
         await client.close()
     return times
+
+
+def _has_started(group: Process) -> bool:
+    """True when its newest worker has found out about its sandbox, for which a first turn waits."""
+    return group.log.count('"logger": "sandbox"') >= group.log.count('"guardian", "event": "worker started"')
 
 
 async def takeover(client: RedisClient, fleet: list[Process], chat: str, *, group: bool) -> tuple[float, float]:
