@@ -16,18 +16,19 @@ log = logger("gateway")
 
 
 class RedisWatch:
-    """Pings Redis once a second, for the readiness check. `available` is None before that."""
+    """Asks Redis once a second whether it takes writes, for the readiness check. A PING would not do:
+    a primary that was demoted still answers it. `available` is None before the first answer."""
 
     def __init__(self, client: RedisClient) -> None:
         self.available: bool | None = None
         self._client = client
 
     async def run(self) -> None:
-        """Ping until cancelled. A change is logged once."""
+        """Ask until cancelled. A change is logged once."""
         while True:
             before = self.available
             try:
-                await self._client.command("PING")
+                await self._client.check_role()
                 self.available = True
                 if before is False:
                     REDIS_RECONNECTS.inc()

@@ -102,7 +102,7 @@ def _redis(facts: ServerFacts) -> Iterator[Check]:
             return _failed(name, problem)
         return _ok(name, found) if found else Check(name, "skipped", "the server does not tell; ask whoever runs it")
 
-    yield check("redis version", facts.speaks, "old")
+    yield check("redis version", facts.speaks, "replica", "old")
     yield check("maxmemory-policy", facts.policy, "evicting")
     yield check("appendonly", "yes" if facts.append_only else None, "not_persistent", "disk")
     yield check("appendfsync", facts.fsync, "fsync")

@@ -51,7 +51,7 @@ IDLE: Final[dict[str, tuple[tuple[str, Every], ...]]] = {
         ("fleet/announce", Every(5.0)),
         ("schedules/due", Every(5.0)),
     ),
-    GATEWAY: (("ping", Every(1.0)), ("ping", Every(5.0)), ("fleet/announce", Every(5.0))),
+    GATEWAY: (("hello", Every(1.0)), ("ping", Every(5.0)), ("fleet/announce", Every(5.0))),
     ARQ: (),
 }
 """Of a process for which there is nothing to do."""

@@ -172,7 +172,7 @@ async def test_idle_processes_send_what_their_budget_allows(fleet: Stage) -> Non
             allowed = at_most(IDLE[name], seen.elapsed_s)
             assert not beyond(seen.sent(name), allowed, seen.elapsed_s, chores=name != GATEWAY)
         assert seen.sent(WORKER)["blpop"]  # it was there
-        assert seen.sent(GATEWAY)["ping"]
+        assert seen.sent(GATEWAY)["hello"]
 
 
 async def test_the_table_of_an_idle_process_adds_up() -> None:

@@ -17,6 +17,9 @@ from arq.constants import abort_jobs_ss, job_key_prefix, result_key_prefix, retr
 from arq.jobs import Job
 from arq.utils import timestamp_ms
 from redis.asyncio import BlockingConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ReadOnlyError
 
 from shared.errors import LeaseLost, RedisAway, SettingsError
 from shared.log import logger
@@ -178,6 +181,19 @@ class LeaseWorker(arq_worker.Worker):
             await event_within(ending, HEART_BEAT_S)
 
 
+class _PrimaryOnly(AbstractConnection):
+    """Leaves a server that was demoted. redis-py would keep the connection, and every job would fail
+    for ever."""
+
+    async def read_response(self, *args: Any, **kwargs: Any) -> Any:
+        """Read a reply; a refusal to write ends the connection."""
+        try:
+            return await super().read_response(*args, **kwargs)
+        except ReadOnlyError as exc:
+            await self.disconnect(nowait=True)
+            raise RedisConnectionError(str(exc)) from exc
+
+
 def _make_pool(url: str) -> BlockingConnectionPool:
     # A connection does not introduce itself as redis-py: two commands fewer after each reconnect,
     # and no right to use them is needed.
@@ -185,7 +201,7 @@ def _make_pool(url: str) -> BlockingConnectionPool:
     if url.startswith("rediss://"):
         # The certificate must be for this host: redis-py would accept any one of its authority.
         more["ssl_check_hostname"] = True
-    return BlockingConnectionPool.from_url(
+    pool = BlockingConnectionPool.from_url(
         url,
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=SOCKET_TIMEOUT_S,
@@ -193,3 +209,7 @@ def _make_pool(url: str) -> BlockingConnectionPool:
         timeout=None,
         **more,
     )
+    # The address decides between TCP, TLS and a socket of this machine; each of them leaves a replica.
+    kind = pool.connection_class
+    pool.connection_class = type(kind.__name__, (_PrimaryOnly, kind), {})
+    return pool

@@ -10,6 +10,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
+from weakref import WeakSet
 
 import hiredis
 
@@ -17,6 +18,21 @@ from shared.errors import ReplyError as ReplyError
 from shared.store.client.address import Address
 
 Value = str | bytes | int | float
+
+
+NOT_PRIMARY: Final = ("READONLY", "MASTERDOWN", "UNBLOCKED")
+"""Beginnings of the error replies of a server that is a replica, perhaps since a moment ago."""
+
+_ROLE: Final = ("HELLO", 2)
+"""Asks for the role of the server, among other things. Every user may send it, whatever its rights."""
+
+
+class WrongServer(ConnectionError):
+    """The server at the other end of a connection cannot take our writes."""
+
+
+_REPLICA: Final = "this Redis is a replica, which takes no writes: redis.url must lead to the primary"
+_CLUSTER: Final = "this Redis is a node of a cluster, which refuses our scripts: cluster-enabled must be no"
 
 
 class _PendingReply:
@@ -32,10 +48,11 @@ class _PendingReply:
 
 
 class Wire(asyncio.Protocol):
-    """One socket connection, from open to close."""
+    """One socket connection, from open to close. `siblings` are those of the same client."""
 
-    def __init__(self, limit_s: float) -> None:
+    def __init__(self, limit_s: float, siblings: WeakSet[Wire]) -> None:
         self.lost = False
+        self._siblings = siblings
         self._limit_s = limit_s
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader(protocolError=ConnectionError, replyError=ReplyError)
@@ -94,14 +111,25 @@ class Wire(asyncio.Protocol):
                 if self._listener is not None:
                     self._listener(answer)
                     continue
+                if type(answer) is ReplyError and str(answer).startswith(NOT_PRIMARY):
+                    raise WrongServer(_REPLICA)
                 call = waiting[0]
                 call.answers.append(answer)
                 if len(call.answers) == call.many:
                     waiting.popleft()
                     if not call.future.done():  # a caller that was cancelled
                         call.future.set_result(call.answers)
+        except WrongServer as error:
+            self.leave(error)
         except (ConnectionError, IndexError):
             self._end(ConnectionError("the server does not speak the protocol of Redis"))
+
+    def leave(self, error: WrongServer) -> None:
+        """Close every connection of this client: the server was demoted. Without this it would keep
+        them, and each would be refused for ever, or hear and read what is out of date. The next
+        call connects again, to whichever server has the address then."""
+        for wire in (self, *self._siblings):
+            wire._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc if isinstance(exc, OSError) else ConnectionResetError("the connection ended"))
@@ -144,9 +172,13 @@ class Wire(asyncio.Protocol):
 
 class RedisConnection:
     """A connection that opens on the first call, and again after it broke. `limit_s` is the time
-    for a reply. A call that is cancelled, or fails, may have happened."""
+    for a reply. A call that is cancelled, or fails, may have happened. `wires` collects the open
+    connections of the client that it is for."""
 
-    def __init__(self, address: Address, *, name: str, connect_s: float, limit_s: float) -> None:
+    def __init__(
+        self, address: Address, *, name: str, connect_s: float, limit_s: float, wires: WeakSet[Wire] | None = None
+    ) -> None:
+        self._wires = WeakSet[Wire]() if wires is None else wires
         self._address = address
         self._name = name
         self._connect_s = connect_s
@@ -180,6 +212,16 @@ class RedisConnection:
         if wire is None or wire.lost:
             wire = await self._opened()
         return await wire.send(packed, len(commands))
+
+    async def check_role(self) -> None:
+        """Ask the server whether it is still the primary. Raises OSError; WrongServer is one."""
+        [answer] = await self.answers([_ROLE])
+        try:
+            _check_role(answer)
+        except WrongServer as error:
+            if self._wire is not None:
+                self._wire.leave(error)
+            raise
 
     def drop(self) -> None:
         """Close the connection now; the next call opens it again."""
@@ -219,7 +261,7 @@ class RedisConnection:
 
     async def open(self) -> Wire:
         """Open a connection that the caller owns and closes. Raises OSError, ReplyError."""
-        wire = Wire(self._limit_s)
+        wire = Wire(self._limit_s, self._wires)
         try:
             async with asyncio.timeout(self._connect_s):
                 await self._connect(wire)
@@ -227,6 +269,7 @@ class RedisConnection:
         except BaseException:
             wire.end()
             raise
+        self._wires.add(wire)
         return wire
 
     async def _connect(self, wire: Wire) -> None:
@@ -240,7 +283,7 @@ class RedisConnection:
         _keep_alive(transport.get_extra_info("socket"))
 
     async def _introduce(self, wire: Wire) -> None:
-        """Authenticate, select the database, and set our name."""
+        """Authenticate, select the database, set our name, and leave a replica at once."""
         address = self._address
         hello: list[tuple[Value, ...]] = []
         if address.password:
@@ -248,12 +291,26 @@ class RedisConnection:
         if address.db:
             hello.append(("SELECT", address.db))
         hello.append(("CLIENT", "SETNAME", self._name))
-        packed = b"".join([_packed(parts) for parts in hello])
-        _raise_first(await wire.send(packed, len(hello)))
+        packed = b"".join([_packed(parts) for parts in (*hello, _ROLE)])
+        *answers, role = await wire.send(packed, len(hello) + 1)
+        _raise_first(answers)
+        # Not `leave`: while an address moves, other connections may have reached the new primary.
+        _check_role(role)
 
 
 # It takes a tuple of any length.
 _packed: Final = cast(Callable[[tuple[Value, ...]], bytes], hiredis.pack_command)
+
+
+def _check_role(answer: Any) -> None:
+    """Read the reply to `_ROLE`, names and values in turn. Raises WrongServer. A server that refuses
+    to tell is taken for a primary; its writes show what it is."""
+    fields = answer if isinstance(answer, list) else []
+    facts = dict(zip(fields[::2], fields[1::2], strict=False))
+    if facts.get(b"role") in (b"replica", b"slave"):
+        raise WrongServer(_REPLICA)
+    if facts.get(b"mode") == b"cluster":
+        raise WrongServer(_CLUSTER)
 
 
 def _raise_first(answers: Iterable[Any]) -> None:

@@ -7,13 +7,14 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from shared.backoff import Backoff
 from shared.errors import RedisAway, Refused
 from shared.metrics import REDIS_COMMAND_SECONDS
 from shared.store import keys
 from shared.store.client.address import read_address
-from shared.store.client.connection import RedisConnection, ReplyError, Wire
+from shared.store.client.connection import RedisConnection, ReplyError, Wire, WrongServer
 from shared.store.client.connection import Value as Value
 from shared.store.client.scripts import AWAY_REPLIES, Script, load, sha
 
@@ -31,8 +32,8 @@ BROKEN_CHAT: Final = "BROKEN"
 
 class RedisClient:
     """One connection to one Redis, shared by a process. Every method raises RedisAway when the
-    server is unavailable, Refused("overloaded") when it has no memory for new data, and ReplyError
-    for any other error; `run` and `command` raise Refused("broken") when a key of one chat is of
+    server is unavailable or a replica, Refused("overloaded") when it has no memory for new data,
+    and ReplyError for any other error; `run` and `command` raise Refused("broken") when a key of one chat is of
     another type. After RedisAway, or a cancelled call, the command may or may not have
     happened; every script can be sent again."""
 
@@ -40,6 +41,7 @@ class RedisClient:
         self._address = read_address(url)
         self._name = name
         self._timeout_s = timeout_s
+        self._wires = WeakSet[Wire]()
         self._connection = self._connect(2 * timeout_s)
 
     @property
@@ -85,6 +87,14 @@ class RedisClient:
         finally:
             REDIS_COMMAND_SECONDS.observe(time.perf_counter() - started)
 
+    async def check_role(self) -> None:
+        """Raise RedisAway unless the server is there and is a primary. A server that was demoted
+        answers PING and reads as before."""
+        try:
+            await self._connection.check_role()
+        except OSError as exc:
+            raise map_error(exc) from exc
+
     async def scan(self, command: str, *key: str, match: str = "*", count: int = 500) -> AsyncIterator[list[bytes]]:
         """Yield the pages of SCAN, or HSCAN or ZSCAN of `key`. Entries may repeat."""
         cursor = b"0"
@@ -124,7 +134,8 @@ class RedisClient:
         return error
 
     def _connect(self, limit_s: float) -> RedisConnection:
-        return RedisConnection(self._address, name=self._name, connect_s=self._timeout_s, limit_s=limit_s)
+        name, connect_s, wires = self._name, self._timeout_s, self._wires
+        return RedisConnection(self._address, name=name, connect_s=connect_s, limit_s=limit_s, wires=wires)
 
 
 class BlockingConnection:
@@ -200,6 +211,8 @@ def map_error(exc: OSError | ReplyError) -> Exception:
     """Map an error of the connection to the one that callers handle; return any other unchanged."""
     # Error replies begin with their kind in capitals.
     text = str(exc)
+    if isinstance(exc, WrongServer):
+        return RedisAway(text)
     if isinstance(exc, OSError) or text.startswith(NOT_LET_IN):
         return RedisAway(f"Redis is away: {type(exc).__name__ if isinstance(exc, OSError) else text[:60]}")
     if text.startswith(BROKEN_CHAT):

@@ -18,7 +18,8 @@ from tests.helpers.wait import eventually
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-HELLO = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\ntest\r\n"
+HELLO = b"*3\r\n$6\r\nCLIENT\r\n$7\r\nSETNAME\r\n$4\r\ntest\r\n*2\r\n$5\r\nHELLO\r\n$1\r\n2\r\n"
+GREETING = b"+OK\r\n-ERR unknown command 'HELLO'\r\n"
 
 
 def to(port: int, password: str = "", *, limit_s: float = 30.0, connect_s: float = 30.0) -> RedisConnection:
@@ -115,7 +116,7 @@ async def test_a_call_that_waits_too_long_fails_and_so_do_those_after_it() -> No
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(len(HELLO))
-        writer.write(b"+OK\r\n")
+        writer.write(GREETING)
 
     async with server(silent) as port:
         connection = to(port, limit_s=0.2)
@@ -155,7 +156,7 @@ async def test_the_first_caller_may_leave_while_it_is_being_opened() -> None:
         await reader.readexactly(len(HELLO))
         greeted.set()
         await go_on.wait()
-        writer.write(b"+OK\r\n")
+        writer.write(GREETING)
         await reader.read(1)
         writer.write(b"+PONG\r\n")
 
