@@ -140,6 +140,7 @@ REDIS_KEYS_BROKEN = _gauge("redis_keys_broken", "Keys of the whole fleet that ar
 REDIS_RESTART_SAFE = _gauge("redis_restart_safe", "0 when a restart may forget nearly everything; NaN is not told.")
 REDIS_RESTART_SAFE.set(math.nan)
 REDIS_CLOCK_AHEAD_SECONDS = _gauge("redis_clock_ahead_seconds", "How far Redis' clock is ahead of ours.")
+REDIS_CLOCK_FELL_BACK = _count("redis_clock_fell_back", "Queues whose times were moved, as Redis' clock fell back.")
 REDIS_COMMAND_SECONDS = _times("redis_command_seconds", "How long Redis took, waiting calls apart.", _QUICK)
 REDIS_RECONNECTS = _count("redis_reconnects", "Times Redis was away and came back.")
 FANOUT_GAPS = _count("fanout_gaps", "Times pub/sub was cut, and logs were read for what was said meanwhile.")

@@ -123,4 +123,4 @@ async def _may_stay(client: RedisClient, name: str) -> bool:
         return int(await client.command("PTTL", name)) > 0  # of one that ended, for an hour
     if room == "arq":
         return kind in ("health-check", "result") and int(await client.command("PTTL", name)) > 0
-    return kind in ALLOWED_KINDS
+    return kind in ALLOWED_KINDS or name in (keys.CLOCKS, keys.CONFIRMED)

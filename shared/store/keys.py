@@ -86,6 +86,9 @@ OUT_PREFIX: Final = "out:"
 # Queues.
 # ZSET: member -> server time in ms from which it may be acquired
 queue: Final = Keys("shoal:queue:", "zset")
+# HASH: queue -> newest server time in ms at which it was used, for a clock that falls back
+CLOCKS: Final = FleetKey("shoal:queue:clock", "hash")
+CONFIRMED: Final = FleetKey("shoal:queue:confirmed", "string")  # counts the waits for replicas
 leases: Final = Keys("shoal:leases:", "hash")  # HASH: member -> `owner:token`, running entries only
 # LIST of at most one token: something is due, and one idle worker may look
 wake: Final = Keys("shoal:wake:", "list")

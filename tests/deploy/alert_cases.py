@@ -303,6 +303,13 @@ CASES: Final = (
         {"instance": "w1"},
     ),
     Case(
+        "ShoalClockFellBack",
+        4,
+        {'shoal_redis_clock_fell_back_total{instance="w1"}': "0 0 1 1 1"},
+        "The clock of Redis fell back; what waited was moved.",
+        {'shoal_redis_clock_fell_back_total{instance="w1"}': "1x9"},
+    ),
+    Case(
         "ShoalRedisSlow",
         15,
         buckets(COMMAND, "", le_0_1="0x20", le_0_25="0+60x20", le_inf="0+60x20"),

@@ -81,6 +81,12 @@ REDIS: Final = Board(
                     "Of each process's own.",
                 ),
                 Panel(
+                    "Clock fell back",
+                    "short",
+                    (Query("sum(increase(shoal_redis_clock_fell_back_total[15m]))", "queues"),),
+                    "Queues whose times were moved for it in 15 minutes.",
+                ),
+                Panel(
                     "Away and back", "ops", rate_by("shoal_redis_reconnects_total"), "Each process counts for itself."
                 ),
                 Panel(

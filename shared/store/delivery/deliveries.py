@@ -30,7 +30,7 @@ from shared.store.delivery.outbox import (
 )
 from shared.store.schedules.schedules import PAUSED_DAYS
 from shared.store.turns.inbox import DAY_MS
-from shared.store.turns.queue import leases_of_owner
+from shared.store.turns.queue import leases_of_owner, note_clock_fell
 
 __all__ = ["Cleared", "DeliveryQueue", "DeliveryState", "LeasedChat", "PendingLine", "RateKey", "ResendGuard", "Wait"]
 
@@ -110,6 +110,9 @@ class DeliveryQueue:
         found = []
         for session, token, *rest in rows:
             name = session.decode()
+            if name == "clock":
+                note_clock_fell(self.channel, int(rest[0]))
+                continue
             if not token:
                 # Text of the server's error; it may contain the value of a key, so it is cut.
                 error = rest[0].decode(errors="replace")[:200]

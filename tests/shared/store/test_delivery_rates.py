@@ -110,16 +110,14 @@ async def test_a_budget_is_gone_when_all_is_paid_for(client: RedisClient) -> Non
     assert 0 < await client.command("PTTL", keys.outrate(CHANNEL, "chat:1")) <= 501
 
 
-async def test_a_clock_that_fell_back_holds_nobody_up_for_longer_than_a_burst(client: RedisClient) -> None:
-    """The server's clock was set back by an hour."""
+async def test_a_clock_that_fell_back_holds_nobody_up(client: RedisClient) -> None:
+    """The server's clock was set back by an hour. More than a burst can never be paid ahead."""
     deliveries, held = await talking(client, "1")
     rate = RateKey("bot", per_s=10, burst=3)
     assert isinstance(await deliveries.begin_post(held, 1, 0, [rate]), Cleared)
     await client.command("PERSIST", keys.outrate(CHANNEL, "bot"))
     await time_passes(client, rate, -3600)
-    wait = await deliveries.begin_post(held, 1, 0, [rate])
-    assert isinstance(wait, Wait)
-    assert wait.seconds <= 0.1
+    assert isinstance(await deliveries.begin_post(held, 1, 0, [rate]), Cleared)
 
 
 async def test_a_pause_holds_for_every_replica_and_is_never_made_shorter(client: RedisClient) -> None:

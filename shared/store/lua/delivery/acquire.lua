@@ -8,14 +8,14 @@
 --         lost, lines given up because too many waited, {{line, ms it waits, record} ...}, posts of the first that are
 --         there, 1 = the next may be there, bubble, 1 = closed, notes, tries, turn at the head of the inbox,
 --         1 = nobody waits for it, meant, shown},
---         and of broken ones {session, '', error}}
+--         and of broken ones {session, '', error}; {'clock', '', ms} when the server's clock fell back}
 local queue, leases, waits = KEYS[1], KEYS[2], KEYS[3]
 local lease_ms, wanted = tonumber(ARGV[2]), tonumber(ARGV[3])
 -- One reading of the clock for tokens and deadlines.
 local us = now_us()
 local now = math.floor(us / 1000)
 -- A pause of the platform holds for every replica; nothing is leased meanwhile.
-local paused = redis.call('PTTL', KEYS[4])
+local paused = pause_left(KEYS[4])
 if paused > 0 then return {paused} end
 -- Tokens come from one counter for the whole channel.
 local leased, token = {}, tonumber(redis.call('GET', KEYS[5]) or 0)
@@ -42,6 +42,7 @@ local function lease_chat(name, old_lease)
   redis.call('HSET', leases, name, lease)
   leased[#leased + 1] = {name, integer(token), old_lease and '1' or '0', dropped or '0', unpack(row)}
 end
+local fell_ms = repair_clock({queue}, lease_ms, now)
 -- In grace an owner that is late keeps its chat for half a lease, from its deadline, or from now
 -- ('2': Redis was unavailable, and the owner may have been unable to renew at all).
 local grace_ends, scan = nil, ARGV[4] ~= '0' and 1000 or math.max(32, wanted)
@@ -75,5 +76,8 @@ end
 local from = grace_ends and #leased < wanted and '(' .. integer(now) or '-inf'
 local next = tonumber(redis.call('ZRANGEBYSCORE', queue, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or math.huge)
 next = math.min(grace_ends or math.huge, next)
+if fell_ms > 0 then
+  leased[#leased + 1] = {'clock', '', integer(fell_ms)}
+end
 table.insert(leased, 1, next == math.huge and -1 or math.max(0, math.ceil(next - now)))
 return leased

@@ -9,8 +9,14 @@ local limit = KEYS[1]
 local us = now_us()
 local now = math.floor(us / 1000)
 -- open_at and credit exist only while the breaker is closed or trying.
-local state = redis.call('HMGET', limit, 'open_at', 'credit', 'hang', 'kind', 'streak', 'tat')
+local state = redis.call('HMGET', limit, 'open_at', 'credit', 'hang', 'kind', 'streak', 'tat', 'closed_at')
 local open_at, credit = tonumber(state[1]), tonumber(state[2])
+-- Closed at a time that is still to come: the clock fell back. One caller may try now, and what it
+-- reports counts, because it was let in after the breaker closed.
+if open_at and now < tonumber(state[7] or 0) then
+  redis.call('HSET', limit, 'closed_at', integer(now - 1), 'open_at', integer(now), 'credit', 1)
+  open_at, credit = now, 1
+end
 
 -- Lengthens the life of the key, never shortens it.
 local function keep(ms)
@@ -20,7 +26,8 @@ if open_at then
   -- Closed for everybody.
   if now < open_at then return {4, open_at - now, state[4]} end
   -- Trying: as many calls as there is credit; after a hang the next one may try, too.
-  if credit < 1 and now < tonumber(state[3]) then return {5, 0, state[4]} end
+  -- (A time further away than that is from before the clock fell back.)
+  if credit < 1 and now < tonumber(state[3]) and tonumber(state[3]) <= now + tonumber(ARGV[1]) then return {5, 0, state[4]} end
 end
 local interval = tonumber(ARGV[2])
 -- A caller that waited for its place passes: it paid when the place was given.
@@ -28,6 +35,9 @@ if interval > 0 and ARGV[5] ~= '1' then
   -- GCRA: `tat` is when the next call is due if all come evenly; all but one of a burst may come
   -- sooner.
   local tat = math.max(tonumber(state[6]) or 0, us)
+  -- A burst and the patience of a caller, which is below 10 s, are paid ahead at most. More is from
+  -- before the clock fell back.
+  if tat > us + tonumber(ARGV[3]) * interval + 10000000 then tat = us end
   local wait = math.max(0, tat - (tonumber(ARGV[3]) - 1) * interval - us)
   -- Longer than the caller can wait: no place is kept.
   if wait > tonumber(ARGV[4]) then return {3, math.ceil(wait / 1000)} end

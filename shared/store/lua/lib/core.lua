@@ -98,6 +98,44 @@ local function wake_for(member, list)
   wake(is_subagent(member) and SUBAGENT_WAKE or list)
 end
 
+-- The newest time at which each queue was used, in a hash by the queue's name. The server's clock may
+-- fall back (NTP, a fail-over to a server that is behind), and what was queued before then lies in
+-- the future. The name begins like that of a queue, so that older lists of Redis users allow it.
+local CLOCKS = 'shoal:queue:clock'
+
+-- Remembers that a queue was used at `now`, to the second. Never moves that time back: the next
+-- `repair_clock` would miss that the clock fell.
+local function note_clock(queue, now)
+  if now - (parse_count(guarded('HGET', CLOCKS, queue)) or 0) >= 1000 then
+    guarded('HSET', CLOCKS, queue, integer(now))
+  end
+end
+
+-- Returns by how many ms the clock fell back since `queues` were used, 0 if it did not. Everything in
+-- them that would wait for longer than a lease is moved by as much, which leaves it its own delay. A
+-- lease of a living worker gets its right time with the next renewal.
+local function repair_clock(queues, lease_ms, now)
+  local fell = (parse_count(guarded('HGET', CLOCKS, queues[1])) or 0) - now
+  if math.abs(fell) >= 1000 then
+    guarded('HSET', CLOCKS, queues[1], integer(now))
+  end
+  -- Less than a second is noise, and delays nothing that anybody notices.
+  if fell < 1000 then return 0 end
+  for _, queue in ipairs(queues) do
+    local found = guarded('ZRANGEBYSCORE', queue, '(' .. integer(now + lease_ms), '+inf', 'WITHSCORES') or {}
+    for i = 1, #found, 2 do
+      local member, due = found[i], tonumber(found[i + 1])
+      local asked = string.sub(member, 1, 5) == 'turn:'
+        and guarded('HGET', key('session', string.sub(member, 6)), 'asked')
+      -- An open question ends at the time that it shows to people.
+      if not asked or string.match(asked, '^open %x+ (%d+)') ~= integer(due) then
+        redis.call('ZADD', queue, integer(math.max(now, due - fell)), member)
+      end
+    end
+  end
+  return fell
+end
+
 -- Returns the value of one field of a stream entry, nil when the entry lacks it.
 local function field(entry, name)
   -- An entry is {id, {name, value, name, value, ...}}.
@@ -197,10 +235,18 @@ local function requeue(queue, wake_list, session, member, head, due, now)
   end
 end
 
--- Queues a session whose head has just been answered or withdrawn. Field `d` of the new head is the
--- end of the window of `merge`, before which the turn must not begin.
+-- Returns when the turn of a message may begin: now, or at the end of the window of `merge`, which is
+-- field `d`. Field `w` is the length of that window: a message that is not in it yet was stored
+-- before the clock fell back.
+local function due_of(head, now)
+  local ends, window = parse_count(field(head, 'd')) or 0, parse_count(field(head, 'w'))
+  if window and now < ends - window then return now end
+  return math.max(now, ends)
+end
+
+-- Queues a session whose head has just been answered or withdrawn.
 local function requeue_next(queue, wake_list, session, member, head, now)
-  requeue(queue, wake_list, session, member, head, math.max(now, parse_count(field(head, 'd')) or 0), now)
+  requeue(queue, wake_list, session, member, head, due_of(head, now), now)
 end
 
 -- Queues a session to which message n has just come; `others_wait`: it is not the only message.
@@ -235,6 +281,7 @@ local function enqueue(queue, wake_list, session, member, n, fair_key, others_wa
   -- NX: a session that runs has its lease's deadline as its score, which must not move.
   if guarded('ZADD', queue, 'NX', integer(due), member) == 1 then
     set_fair_key(member, fair_key)
+    note_clock(queue, now)
     if due <= now then
       wake(wake_list)
     end

@@ -112,19 +112,28 @@ local function remove_from_outqueue(queue, leases, state, waits, name, running)
   end
 end
 
+-- Returns how many ms a platform's pause still lasts, 0 if there is none. Its key holds when it began:
+-- if that is still to come, the server's clock fell back, and the key would expire as much later.
+local function pause_left(pause)
+  if (parse_count(guarded('GET', pause)) or 0) > now_ms() then return 0 end
+  -- PTTL is negative for a missing key.
+  return math.max(0, redis.call('PTTL', pause))
+end
+
 -- Takes one call off each rate, or of none when any is exhausted; returns how many ms to wait.
 -- This is GCRA: each key stores the time until which the calls so far are paid for. Keys begin at
 -- KEYS[first], their arguments at ARGV[args]: us between two calls, calls at once, calls reserved
 -- for others.
 local function charge_rates(pause, first, args)
   -- A pause of the whole platform comes first.
-  local wait, us, paid = math.max(0, redis.call('PTTL', pause)), now_us(), {}
+  local wait, us, paid = pause_left(pause), now_us(), {}
   for i = first, #KEYS do
     local interval, burst, reserve = tonumber(ARGV[args]), tonumber(ARGV[args + 1]), tonumber(ARGV[args + 2])
     args = args + 3
-    -- `tat`, the theoretical arrival time, is capped by the burst: a server clock that fell back
-    -- would otherwise stop everything until it has caught up.
-    local tat = math.min(us + interval * burst, math.max(us, tonumber(redis.call('GET', KEYS[i]) or 0)))
+    local tat = math.max(us, tonumber(redis.call('GET', KEYS[i]) or 0))
+    -- `tat`, the theoretical arrival time, is a burst ahead at most. More is from before the server's
+    -- clock fell back, and would stop everything until it has caught up.
+    if tat > us + interval * burst then tat = us end
     wait = math.max(wait, math.ceil((tat - (burst - 1 - reserve) * interval - us) / 1000))
     paid[i] = tat + interval
   end

@@ -63,7 +63,9 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
       end
     end
     for i, at in ipairs(#ask > 0 and guarded('ZMSCORE', LAST_SERVED, unpack(ask)) or {}) do
-      last_served[ask[i]] = tonumber(at or 0)
+      -- A time in the future is from before the clock fell back, and would put this person last.
+      at = tonumber(at or 0)
+      last_served[ask[i]] = at <= now and at or 0
     end
   end
 
@@ -99,7 +101,9 @@ local function fair_row(queue, leases, now, share_of, in_grace, first_count, wri
   -- Expensive work is not repeated each time: the whole queue may belong to one person, in which
   -- case it changes nothing. The marks live in LAST_SERVED, next to the persons.
   local function done_recently(what, ms)
-    if now - tonumber(guarded('ZSCORE', LAST_SERVED, what) or 0) < ms then return true end
+    local ago = now - tonumber(guarded('ZSCORE', LAST_SERVED, what) or 0)
+    -- Negative after the clock fell back.
+    if ago >= 0 and ago < ms then return true end
     guarded('ZADD', LAST_SERVED, now, what)
     return false
   end

@@ -9,6 +9,11 @@ local now = math.floor(us / 1000)
 local lease, ends, newest, cursor = unpack(redis.call('HMGET', KEYS[1], 'lease', 'until', 'token', 'cursor'))
 -- Another owner has it: it is free after its deadline, in grace half a lease later.
 if lease and string.match(lease, '^[^:]+') ~= ARGV[1] then
+  -- Further in the future than a lease: the clock fell back. Its owner, if it lives, renews it.
+  if tonumber(ends) > now + tonumber(ARGV[2]) then
+    ends = now + tonumber(ARGV[2])
+    redis.call('HSET', KEYS[1], 'until', integer(ends))
+  end
   local free = tonumber(ends) + (ARGV[3] == '1' and tonumber(ARGV[2]) / 2 or 0)
   if free > now then return {0, math.ceil(free - now)} end
 end

@@ -21,7 +21,8 @@
 --                    while it runs may join it, 'b' no person waits for its first message
 --         subagents  record, errors, crashes, attempt, ms since the model became unavailable, {ledger},
 --                    preset, ms since it began, rounds so far
---         A row {member, '', error} reports an entry whose keys are broken.
+--         A row {member, '', error} reports an entry whose keys are broken, {'clock', '', ms} that the
+--         server's clock fell back.
 local queue, leases = KEYS[1], KEYS[2]
 -- The lease counts from `now`, also for members that are claimed late in this call.
 local owner, lease_ms, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -88,6 +89,11 @@ local function earlier_attempts(name, session, n, due)
     end
   end
   local away = now - (parse_count(fields[4]) or now)
+  -- The clock fell back since then: the patience with the model counts from here.
+  if away < 0 then
+    redis.call('HSET', session, 'away', integer(now))
+    away = 0
+  end
   return {parse_count(fields[1]) or 0, effective_crashes(fields[2], fields[3]), away, ledger, joined}, due
 end
 -- Computed once: nearly every turn of a call gets the same token.
@@ -387,6 +393,7 @@ local function claim_turns()
 end
 --
 -- The work begins here.
+local fell_ms = repair_clock(turns and {queue, BACKGROUND} or {queue}, lease_ms, now)
 local more_due = false
 if turns then more_due = claim_turns() else claim_in_order() end
 write_leases()
@@ -403,7 +410,11 @@ elseif #claimed > 0 and not turns then
     wake_for(member, KEYS[3])
   end
 end
+-- Last, because these are no claims.
 for _, row in ipairs(broken) do
   claimed[#claimed + 1] = row
+end
+if fell_ms > 0 then
+  claimed[#claimed + 1] = {'clock', '', integer(fell_ms)}
 end
 return claimed

@@ -141,7 +141,9 @@ local function commit(at, first, owner)
       guarded('XDEL', inbox, other .. '-0')
     end
     -- `gap`: a message was withdrawn meanwhile, so what acquire.lua saw may be gone.
-    follows = first_try and ARGV[at + 6] ~= '' and not gap and #joined == 0
+    -- One whose window is still open goes by its own fields: the clock may have fallen back.
+    local next_due = tonumber(ARGV[at + 6])
+    follows = first_try and next_due and next_due <= now and not gap and #joined == 0
     if not follows then
       head = (guarded('XRANGE', inbox, '-', '+', 'COUNT', 1) or {})[1]
       others_wait = head
@@ -149,9 +151,9 @@ local function commit(at, first, owner)
   end
   -- Before the session is queued again: `requeue` must not see a stale field.
   clear_turn_fields(session, fields, n, others_wait, first_try)
-  -- Its score is the time from which the next message may be answered.
+  -- To the tail of the queue, as below.
   if follows then
-    due_again[#due_again + 1] = math.max(now, tonumber(ARGV[at + 6]))
+    due_again[#due_again + 1] = now
     due_again[#due_again + 1] = member
   elseif head then
     -- To the tail of the queue: one busy chat does not keep its slot.

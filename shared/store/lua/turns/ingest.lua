@@ -93,7 +93,9 @@ end
 -- may come at once.
 local per_minute, paid_until = tonumber(ARGV[16]), 0
 if per_minute > 0 and ARGV[19] ~= '' then
-  paid_until = math.max(now, parse_count(guarded('GET', KEYS[8])) or 0) + 60000 / per_minute
+  local paid = parse_count(guarded('GET', KEYS[8])) or 0
+  -- At most a minute is ever paid ahead; more is from before the server's clock fell back.
+  paid_until = (paid > now + 60000 and now or math.max(now, paid)) + 60000 / per_minute
   -- Not written yet: a refused message must not make the wait longer.
   if paid_until - now > 60000 then
     return {-3, math.ceil(paid_until - now - 60000), 0, 0}
@@ -182,7 +184,7 @@ count_message()
 -- How the message may join others is decided here, once. Every worker finds the mark with the
 -- message, whatever its own settings are: 'joins', 'steer' or 'merge'.
 local due, mark = now, ARGV[22] == '1' and 'joins' or (busy == 'steer' or busy == 'merge') and busy or ''
--- Fields of the inbox: v version, m record, b mark, d due, p fair key, c cuts earlier turns.
+-- Fields of the inbox: v version, m record, b mark, d due, w window, p fair key, c cuts earlier turns.
 local entry = {'v', ARGV[2], 'm', ARGV[1]}
 local function add_field(name, value)
   entry[#entry + 1] = name
@@ -193,6 +195,7 @@ if mark ~= '' then add_field('b', mark) end
 if mark == 'merge' then
   due = now + tonumber(ARGV[23])
   add_field('d', integer(due))
+  add_field('w', ARGV[23])
 end
 if ARGV[26] ~= '' then add_field('p', ARGV[26]) end
 -- 'c' lets a withdrawal of this message find the interruption before it.

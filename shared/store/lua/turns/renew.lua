@@ -4,7 +4,10 @@
 -- ARGV   1 owner  2 lease ms, then pairs: member, token
 -- returns for each pair -1 (lost), else the number of the turn that was told to stop (0 = none)
 -- One deadline for all: they were renewed at the same moment.
-local until_ms = now_ms() + tonumber(ARGV[2])
+local now = now_ms()
+local until_ms = now + tonumber(ARGV[2])
+-- While every slot is taken nobody claims, and only renewals show how late it was.
+note_clock(KEYS[1], now)
 local answers = {}
 for i = 3, #ARGV, 2 do
   local member = ARGV[i]
