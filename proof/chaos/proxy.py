@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import cast
 from urllib.parse import urlsplit, urlunsplit
 
 from shared.tasks import cancel_all
@@ -19,6 +20,7 @@ class Proxy:
         self._port = 0
         self._passing = asyncio.Event()
         self._passing.set()
+        self._links: set[asyncio.Task[None]] = set()
         self.losing_answers = False
         self.delay_s = 0.0
 
@@ -35,6 +37,20 @@ class Proxy:
     async def stop(self) -> None:
         """Cut everything."""
         await self._serving.aclose()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._port
+
+    def lead_to(self, upstream: str) -> None:
+        """Pass new connections to another server; those that exist stay with theirs."""
+        self._upstream = urlsplit(upstream)
+
+    def cut(self) -> None:
+        """End every connection, with what is on its way."""
+        for link in self._links:
+            link.cancel()
 
     async def stand_still(self, seconds: float) -> None:
         """Half-open: connections stay, connecting works, no byte passes."""
@@ -65,9 +81,14 @@ class Proxy:
         await self._passing.wait()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            upstream = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
-            await _Link(self, reader, writer).run(*upstream)
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._links.add(task)
+        try:
+            with contextlib.suppress(OSError):
+                upstream = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
+                await _Link(self, reader, writer).run(*upstream)
+        finally:
+            self._links.discard(task)
 
 
 class _Link:

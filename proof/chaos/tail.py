@@ -40,7 +40,8 @@ PATIENCE_S = 120.0
 class Talker:
     """One chat whose client sends a message again, under its id, when the server was away while it waited."""
 
-    def __init__(self, client: RedisClient, name: str) -> None:
+    def __init__(self, client: RedisClient, name: str, words: str = "Calculate {n} * 7 for {id}") -> None:
+        self._words = words
         self.session = f"web:owner/{name}"
         self.sent: list[str] = []
         self.seen_answered: set[str] = set()
@@ -74,7 +75,7 @@ class Talker:
 
     async def _ingest(self, id: str) -> bool:
         """Whether the server knew the message already."""
-        text = f"Calculate {len(self.sent)} * 7 for {id}"
+        text = self._words.format(n=len(self.sent), id=id)
         sent = message(text, chat=f"owner/{self._name}", id=id)
         while True:
             try:
@@ -120,7 +121,7 @@ async def tails(folder: Path, *, wanted: int, seed: int) -> Sequence[Row]:
         wrongs = {
             "chats that do not go on": len(wedged),
             "ledgers with a hole": len(holes),
-            **await _wrongs(on, talkers),
+            **await counted_wrongs(on.client, talkers),
         }
         for_good = sum([len(talker.seen_answered - set(await talker.answered())) for talker in talkers])
         lost = [age for talker in talkers for age in talker.lost_ages]
@@ -137,15 +138,16 @@ async def tails(folder: Path, *, wanted: int, seed: int) -> Sequence[Row]:
         ]
 
 
-async def _wrongs(on: Stage, talkers: Sequence[Talker]) -> dict[str, int]:
+async def counted_wrongs(client: RedisClient, talkers: Sequence[Talker]) -> dict[str, int]:
+    """What must be 0, whatever a server forgot."""
     found = {"answered twice": 0, "in the history twice": 0, "torn histories": 0}
     for talker in talkers:
-        entries = await history(on.client, talker.session)
+        entries = await history(client, talker.session)
         asked = Counter(entry.content for entry in entries if isinstance(entry, UserEntry))
         found["in the history twice"] += sum(count - 1 for count in asked.values())
         found["answered twice"] += sum(count - 1 for count in Counter(await talker.answered()).values())
         found["torn histories"] += torn(entries)
-    found["dead letters"] = await on.client.command("XLEN", keys.DEAD)
+    found["dead letters"] = await client.command("XLEN", keys.DEAD)
     return found
 
 

@@ -70,6 +70,9 @@ class MemoryJournal:
     async def confirm(self) -> None:
         await self._happens("confirm", None)
 
+    async def secure(self) -> None:
+        await self._happens("secure", None)
+
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         match entry:
             case IntentEntry():

@@ -42,6 +42,10 @@ class Journal(Protocol):
     async def confirm(self) -> None:
         """Renew the lease now, before something that cannot be undone. Raises LeaseLost."""
 
+    async def secure(self) -> None:
+        """Return when the steps so far survive the loss of the store's primary, if the store is set
+        up to wait for that. Raises LeaseLost, TurnReleased."""
+
 
 class TurnProgress(Protocol):
     """Live output of a running turn. Not durable: losing it loses nothing. May raise TurnEnded."""

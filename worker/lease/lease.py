@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from shared.clock import Clock
-from shared.errors import LeaseLost
+from shared.errors import LeaseLost, RedisAway, TurnReleased
 from shared.lease.timing import safe_period_s
+from shared.log import logger
+from shared.store.client.redis_client import with_retries
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import AGAIN_S
 
 CHECK_EVERY_S: Final = 0.25  # longest time between two checks for the safe period
 TICKS_PER_LEASE: Final = 10  # from a worker to its guardian
+COPIES_DELAY_S: Final = 5.0  # until a turn is tried again for which a replica was missing
 STORE_PATIENCE_S: Final = 3600.0
 """Limit of the time that writes wait for Redis. While it is unavailable no other worker can claim
 the turn; the fence in each write decides afterwards."""
+
+log = logger("leases")
 
 
 class GuardianLink:
@@ -129,12 +134,29 @@ class Lease:
             await asyncio.sleep(min(CHECK_EVERY_S, self.queue.lease_s / 40))
 
     async def confirm(self) -> None:
-        """Renew now, before an effect that must not happen twice. Raises LeaseLost, RedisAway."""
-        sent_at = self._clock.monotonic()
-        [answer] = await self.queue.renew([self.claim], retry_for_s=self.queue.lease_s)
-        if answer is None:
+        """Renew now, before an effect that must not happen twice. With `redis.copies`, return when
+        that many servers have it; while they are missing, raise TurnReleased. Raises LeaseLost,
+        RedisAway."""
+        sent_at, queue = self._clock.monotonic(), self.queue
+        if queue.copies == 1:
+            [answer] = await queue.renew([self.claim], retry_for_s=queue.lease_s)
+            holds = answer is not None
+        else:
+            try:
+                holds = await with_retries(lambda: queue.confirm(self.claim), queue.lease_s)
+            except RedisAway as exc:
+                # A lease that simply lapsed would be counted as a crash of this worker.
+                log.warning("too few copies", error=str(exc), doing="trying the turn again later")
+                raise TurnReleased("copies", delay_s=COPIES_DELAY_S) from exc
+        if not holds:
             raise self.lose()
         self.renewed(sent_at)
+
+    async def secure(self) -> None:
+        """Return when a fail-over loses nothing that was written so far, as far as `redis.copies`
+        promises it. Raises as `confirm`."""
+        if self.queue.copies > 1:
+            await self.confirm()
 
     async def release(self, *, delay_s: float = 0.0, count: str = "") -> None:
         """Give the work back, see `LeaseQueue.release`. Waits long for Redis."""

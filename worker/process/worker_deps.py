@@ -147,6 +147,7 @@ class WorkerDeps:
                 history_window=agent.memory_window + LONG_TURN_ENTRIES,
                 subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
                 person_share=worker.share,
+                copies=self._settings.redis.copies,
             )
             slots = worker.turns if name == "turns" else worker.jobs
             self._loops.append(LeaseLoop(queue, slots=slots, run=run, proxy=self.link))

@@ -45,6 +45,7 @@ class LeaseJournal:
         self.entries = list(entries)
         self.lease: Final = lease
         self.confirm: Final = lease.confirm
+        self.secure: Final = lease.secure
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
         self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from shared.errors import SettingsError
 from shared.settings.secret import RedisUrl, Secret
@@ -23,12 +23,14 @@ _REDIS_SCHEMES: Final = ("redis", "rediss", "unix")
 
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The Redis that holds all state. `embedded` is the Valkey that `make up` starts. `user` and
-    `password` may stand in the address or here; `ca_file` has the certificates to trust."""
+    `password` may stand in the address or here; `ca_file` has the certificates to trust. `copies` is
+    how many servers, the primary included, must have the intent of an unsafe tool before it runs."""
 
     url: RedisUrl = RedisUrl(EMBEDDED)
     user: Text | None = None
     password: Secret | None = None
     ca_file: Path | None = None
+    copies: Annotated[int, Meta(ge=1, le=3)] = 1
 
 
 def whole_address(redis: RedisSettings) -> str:
@@ -52,6 +54,8 @@ def address_problems(redis: RedisSettings) -> Iterator[str]:
     url = redis.url.reveal()
     named = [name for name in ("user", "password", "ca_file") if getattr(redis, name) is not None]
     if url == EMBEDDED:
+        if redis.copies > 1:
+            yield f"redis.copies is {redis.copies}, and the embedded server has no replica; set redis.url, or remove it"
         yield from (f"redis.{name} is of no use to the embedded server; set redis.url, or remove it" for name in named)
         return
     if redis.user is not None and redis.password is None:

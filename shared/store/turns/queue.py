@@ -9,10 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from shared.errors import LeaseLost, TurnLimited
+from shared.errors import LeaseLost, RedisAway, TurnLimited
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.codec import SCHEMA_VERSION, traceparent_of
+from shared.metrics import REDIS_CLOCK_FELL_BACK
 from shared.store import keys
 from shared.store.client.connection import ReplyError
 from shared.store.client.redis_client import RedisClient, Value, pairs, unknown_script
@@ -20,6 +21,7 @@ from shared.store.client.scripts import load, sha
 from shared.store.jobs.jobs import QUEUE as JOBS
 
 ACQUIRE: Final = "turns/acquire"
+COPY_WAIT_S: Final = 0.5  # for replicas to have what was written
 
 log = logger("queue")
 
@@ -118,7 +120,8 @@ UNCAPPED: Final = SubagentCaps(0, 0)
 
 class LeaseQueue:
     """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues.
-    `person_share` is the part of the running turns that one person may have while others wait."""
+    `person_share` is the part of the running turns that one person may have while others wait;
+    `copies` how many servers must have what `confirm` confirms."""
 
     def __init__(
         self,
@@ -130,6 +133,7 @@ class LeaseQueue:
         history_window: int = 200,
         subagents: SubagentCaps = UNCAPPED,
         person_share: float = 1.0,
+        copies: int = 1,
     ) -> None:
         self.name = name
         self.owner = owner
@@ -143,6 +147,10 @@ class LeaseQueue:
         self._own_wake = keys.wake(owner)
         self.wait_s = min(1.0, lease_s / 5)
         self._blocking = client.blocking(self.wait_s)
+        self.copies = copies
+        # WAIT holds up every command after it, so it has a connection of its own.
+        self._copy_wait_s = min(COPY_WAIT_S, lease_s / 10)
+        self._copying = client.blocking(self._copy_wait_s)
 
     async def acquire(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
@@ -190,10 +198,13 @@ class LeaseQueue:
         return [*lease, self._window, *self._subagents, self._share, subagents, most or count]
 
     def _claims(self, answer: list[list[Any]]) -> list[Claim]:
-        # A row without a token reports an entry with broken keys: log it, and go on with the
-        # others. The lease of one that cannot be read lapses.
+        # A row without a token reports an entry with broken keys, or a clock that fell back:
+        # log it, and go on with the others. The lease of one that cannot be read lapses.
         claims = []
         for row in answer:
+            if row[0] == b"clock":
+                note_clock_fell(self.name, int(row[2]))
+                continue
             try:
                 if row[1]:
                     claims.append(self._claim(row))
@@ -224,6 +235,31 @@ class LeaseQueue:
         answer = await self._client.run("turns/renew", self._keys[:2], args, retry_for_s=retry_for_s)
         return [None if stop < 0 else stop for stop in answer]
 
+    async def confirm(self, claim: Claim) -> bool:
+        """Renew a lease. Return whether it holds, once `copies` servers have that and everything that
+        was written before. Raises RedisAway when too few have it in time."""
+        lease = self.owner, int(self.lease_s * 1000), claim.member, claim.token
+        renewal: tuple[Value, ...] = (2, *self._keys[:2], *lease)
+        script = load("turns/renew")
+        renewed, _, copies = await self._copying.commands(
+            [
+                ["EVALSHA", sha(script), *renewal],
+                # WAIT waits for the last write of its own connection. A renewal within the same
+                # millisecond as another one writes nothing; this always does.
+                ["INCR", keys.CONFIRMED],
+                ["WAIT", self.copies - 1, int(self._copy_wait_s * 1000)],
+            ]
+        )
+        if unknown_script(renewed):
+            await self._client.evaluate(script, renewal)
+            return await self.confirm(claim)
+        for answer in (renewed, copies):
+            if isinstance(answer, ReplyError):
+                raise answer
+        if copies < self.copies - 1:
+            raise RedisAway(f"{copies + 1} of {self.copies} servers have the last writes (redis.copies)")
+        return bool(renewed[0] >= 0)
+
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
         `crashes`, or `away` (the model is unavailable: stored once, with the time). For a plain job
@@ -253,8 +289,9 @@ class LeaseQueue:
         return count
 
     async def close(self) -> None:
-        """Close the blocking connection."""
+        """Close the blocking connections."""
         await self._blocking.close()
+        await self._copying.close()
 
 
 async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[tuple[str, str]]:
@@ -267,6 +304,12 @@ async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[
             if whose == owner:
                 found[member.decode()] = token
     return list(found.items())
+
+
+def note_clock_fell(queue: str, fell_ms: int) -> None:
+    """Report that the server's clock fell back, and that a script has put the times of a queue right."""
+    log.error("redis clock fell back", queue=queue, seconds=fell_ms / 1000, doing="moved what waits by as much")
+    REDIS_CLOCK_FELL_BACK.inc()
 
 
 def ledger_full(who: str, cap_bytes: int) -> TurnLimited:

@@ -55,7 +55,8 @@ async def test_a_tool_is_run_and_its_result_goes_back_to_the_model() -> None:
 
 
 async def test_tools_that_change_something_leave_an_intent_first() -> None:
-    """Idempotent and unsafe tools are announced, an unsafe one only after the lease was confirmed."""
+    """Idempotent and unsafe tools are announced, an unsafe one only after the lease was confirmed, and
+    before it runs the intent is where a fail-over finds it."""
     writes, sends = RecordingTool("write", "idempotent"), RecordingTool("send", "unsafe")
     turn = Turn([calls(call("write"), call("send")), "done"], writes, sends)
     await turn.run()
@@ -63,7 +64,7 @@ async def test_tools_that_change_something_leave_an_intent_first() -> None:
         "checkpoint",
         "assistant",
         *("checkpoint", "intent:id-write", "run:id-write", "result:id-write"),
-        *("checkpoint", "confirm", "intent:id-send", "run:id-send", "result:id-send"),
+        *("checkpoint", "confirm", "intent:id-send", "secure", "run:id-send", "result:id-send"),
         "checkpoint",
     ]
 
@@ -320,7 +321,7 @@ async def test_a_stop_carries_the_text_that_was_shown() -> None:
 
 
 @pytest.mark.parametrize("fault", [LeaseLost("gone"), TurnReleased("drain", 1.0)])
-@pytest.mark.parametrize("event", ["checkpoint", "assistant", "confirm", "intent:id-send", "result:id-send"])
+@pytest.mark.parametrize("event", ["checkpoint", "assistant", "confirm", "intent:id-send", "secure", "result:id-send"])
 async def test_what_the_journal_raises_ends_the_turn_at_once(event: str, fault: BaseException) -> None:
     """After it nothing more is asked, run or written; before it everything was."""
     turn = Turn([calls(call("send")), "never"], RecordingTool("send", "unsafe"))
@@ -328,7 +329,8 @@ async def test_what_the_journal_raises_ends_the_turn_at_once(event: str, fault: 
     with pytest.raises(type(fault)) as raised:
         await turn.run()
     assert raised.value is fault
-    steps = ["checkpoint", "assistant", "checkpoint", "confirm", "intent:id-send", "run:id-send", "result:id-send"]
+    steps = ["checkpoint", "assistant", "checkpoint"]
+    steps += ["confirm", "intent:id-send", "secure", "run:id-send", "result:id-send"]
     assert turn.events == steps[: steps.index(event)]
     assert len(turn.model.asked) == (0 if event == "checkpoint" else 1)
 
@@ -372,7 +374,7 @@ async def test_a_cancelled_turn_leaves_no_tool_running() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended.is_set()
-    assert turn.events[-2:] == ["intent:id-send", "run:id-send"]
+    assert turn.events[-3:] == ["intent:id-send", "secure", "run:id-send"]
 
 
 class Meddling(AgentHook):

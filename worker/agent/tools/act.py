@@ -148,6 +148,9 @@ class Actor:
             # Durable before the tool starts: a successor then knows that it may have run.
             intent = IntentEntry(call_id=call.id, turn=spec.turn, at=spec.clock.now_ms())
             await self._journal.append(intent)
+            if safety == "unsafe":
+                # Only now may the tool run: a successor on another server must find the intent.
+                await self._journal.secure()
         done = self._stored.effects.get(call.id, ())
         context = ToolContext(
             session=spec.session,

@@ -1,0 +1,256 @@
+"""Fail-overs under load: `python -m proof.chaos.failover --planned 9 --crashes 4`.
+
+A primary and its replica swap roles behind one address, as with a virtual IP or a moved name. In a planned fail-over
+nothing may be lost, and the fleet must go on within two seconds whether its connections to the old primary stay open,
+are cut, or are killed by the server. In a crash the replica is a moment behind: what it had not got yet is lost, and
+clients send it again. With `--copies 2` (the default here) no unsafe tool may run twice even then; with `--copies 1`
+those that did are counted, as part of what a crash loses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from proof.chaos.fleet import Fleet
+from proof.chaos.proxy import Proxy
+from proof.chaos.recovery import times_of
+from proof.chaos.stage import Row, perform, zero
+from proof.chaos.tail import Talker, counted_wrongs
+from proof.chaos.verdict import debris
+from shared.embedded import EmbeddedValkey
+from shared.store.client.redis_client import RedisClient
+from shared.tasks import cancel_all
+from tests.crash.test_crash_points import TOOLS
+from tests.helpers import valkey
+from tests.helpers.fleet import workers as present_workers
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.wait import eventually
+
+CHATS = 12
+MESSAGES = 300
+"""Of a chat at most; each has a scripted tool call of its own."""
+
+BACK_WITHIN_S = 2.0
+BEHIND_S = 0.8
+PATIENCE_S = 120.0
+CONNECTIONS = ("kept", "cut", "killed")
+
+
+class Pair:
+    """Two servers that replicate each other through proxies of their own, and `address`, which leads to the primary."""
+
+    def __init__(self, folder: Path) -> None:
+        first = EmbeddedValkey(folder / "one")
+        password = first.url.split(":")[2].split("@")[0]
+        (folder / "two").mkdir(parents=True)
+        # The second server takes its password from here: an address that moves keeps its own.
+        (folder / "two" / "valkey.conf").write_text(f"requirepass {password}\n")
+        self.primary, self.replica = first, EmbeddedValkey(folder / "two")
+        self._password = password
+        self._links: dict[EmbeddedValkey, Proxy] = {}
+
+    async def start(self) -> None:
+        for server in (self.primary, self.replica):
+            await asyncio.to_thread(server.start)
+            self._links[server] = link = Proxy(server.url)
+            await link.start()
+        self.address = Proxy(self.primary.url)
+        await self.address.start()
+        await self.replicate()
+
+    async def stop(self) -> None:
+        for proxy in (self.address, *self._links.values()):
+            await proxy.stop()
+        for server in (self.primary, self.replica):
+            await asyncio.to_thread(server.stop)
+
+    async def ask(self, server: EmbeddedValkey, *words: str) -> str:
+        return await asyncio.to_thread(valkey.command, server.url, *words)
+
+    async def replicate(self) -> None:
+        """Have the replica follow the primary, and return when it has everything."""
+        for server in (self.primary, self.replica):
+            await self.ask(server, "CONFIG", "SET", "masterauth", self._password)
+        await self.ask(self.replica, "REPLICAOF", "127.0.0.1", str(self._links[self.primary].port))
+        await eventually(self._in_step, within_s=30, what="the replica")
+
+    async def _in_step(self) -> bool:
+        return "state=online" in await self.ask(self.primary, "INFO", "replication")
+
+    async def hand_over(self, connections: str) -> None:
+        """A planned fail-over: the server itself waits until the replica has everything."""
+        await self.ask(self.primary, "FAILOVER", "TIMEOUT", "5000")
+        await eventually(self._handed_over, within_s=10, every_s=0.005, what="the fail-over")
+        self._move()
+        if connections == "cut":
+            self.address.cut()
+        elif connections == "killed":
+            await self.ask(self.replica, "CLIENT", "KILL", "TYPE", "normal")
+
+    async def _handed_over(self) -> bool:
+        return (await self.ask(self.primary, "ROLE")).startswith("slave")
+
+    async def crash(self) -> None:
+        """Kill the primary while its replica is behind, and promote that."""
+        link = self._links[self.primary]
+        behind = asyncio.create_task(link.stand_still(60))
+        await asyncio.sleep(BEHIND_S)
+        await asyncio.to_thread(self.primary.kill)
+        link.cut()
+        await cancel_all([behind])
+        await self.ask(self.replica, "REPLICAOF", "NO", "ONE")
+        self._move()
+
+    def _move(self) -> None:
+        self.primary, self.replica = self.replica, self.primary
+        self.address.lead_to(self.primary.url)
+
+
+class Play:
+    """A fleet of two gateways and two workers on a pair, and people whose every message runs an unsafe tool."""
+
+    def __init__(self, pair: Pair, fleet: Fleet, talkers: Sequence[Talker]) -> None:
+        self.pair, self.fleet, self.talkers = pair, fleet, talkers
+        self.cuts: list[float] = []
+        self._stopping = False
+
+    async def back(self) -> float:
+        """The seconds until a message that was sent from now on has its answer."""
+        began = time.monotonic()
+        sent = {talker: len(talker.sent) for talker in self.talkers}
+
+        def answered() -> bool:
+            return any(set(talker.sent[sent[talker] :]) & talker.seen_answered for talker in self.talkers)
+
+        await eventually(answered, within_s=60, what="an answer after the fail-over")
+        return time.monotonic() - began
+
+    async def talk(self, talker: Talker) -> None:
+        while not self._stopping and len(talker.sent) < MESSAGES - 1:
+            await talker.say(self.cuts)
+        await talker.say(self.cuts)
+
+    def finish(self) -> None:
+        self._stopping = True
+
+
+@asynccontextmanager
+async def play(folder: Path, copies: int) -> AsyncIterator[Play]:
+    """Everything that a run needs; it ends with the block."""
+    names = [f"c{i}" for i in range(CHATS)]
+    pair = Pair(folder)
+    await pair.start()
+    with ScriptedOpenAI() as model:
+        ids = [f"{name}-{n}" for name in names for n in range(MESSAGES)]
+        calls = [
+            Answer(match=f"^mark {id}$", role="user", calls=[Call("mark", json.dumps({"word": id}))], times=0)
+            for id in ids
+        ]
+        model.script(Answer(role="tool", text="Done.", times=0), *calls)
+        env = {
+            "SHOAL_MODEL__NAME": "openai/scripted",
+            "SHOAL_MODEL__API_BASE": model.base_url,
+            "SHOAL_MODEL__API_KEY": "none",
+            "SHOAL_MODEL__CLIENT": "direct",
+            "SHOAL_REDIS__COPIES": str(copies),
+            "MARKS": str(folder),
+            "PYTHONPATH": str(TOOLS),
+        }
+        fleet = Fleet(pair.primary, pair.address, folder, gateways=1, workers=2, lease_s=5.0, env=env)
+        client = RedisClient(pair.address.url)
+        try:
+            await present_workers(client, 2, within_s=60)
+            yield Play(pair, fleet, [Talker(client, name, "mark {id}") for name in names])
+        finally:
+            await client.close()
+            await fleet.close()
+            await asyncio.to_thread(fleet.end)
+            await pair.stop()
+
+
+async def failovers(folder: Path, *, planned: int, crashes: int, copies: int, seed: int = 1) -> Sequence[Row]:
+    """Fail over, judge."""
+    rng = random.Random(seed)
+    back: dict[str, list[float]] = {name: [] for name in (*CONNECTIONS, "crash")}
+    async with play(folder, copies) as on:
+        pair, talkers = on.pair, on.talkers
+        talking = [asyncio.create_task(on.talk(talker)) for talker in talkers]
+        forgotten = 0
+        for number in range(planned):
+            await asyncio.sleep(rng.uniform(1, 2))
+            connections = CONNECTIONS[number % len(CONNECTIONS)]
+            await pair.hand_over(connections)
+            back[connections].append(await on.back())
+            await pair.replicate()
+        for _ in range(crashes):
+            await asyncio.sleep(rng.uniform(1, 2))
+            await pair.crash()
+            on.cuts.append(time.monotonic())
+            forgotten += sum([len(talker.seen_answered - set(await talker.answered())) for talker in talkers])
+            await asyncio.to_thread(pair.replica.start)
+            # With two copies wanted, unsafe tools wait until there is a replica again.
+            await pair.replicate()
+            back["crash"].append(await on.back())
+        await asyncio.sleep(1)
+        on.finish()
+        _, wedged = await asyncio.wait(talking, timeout=PATIENCE_S)
+        await cancel_all(talking)
+        for task in talking:
+            if task not in wedged:
+                task.result()
+        client = RedisClient(pair.primary.url)
+        wrongs = await counted_wrongs(client, talkers)
+        left = await debris(client)
+        await client.close()
+        marks = Counter((folder / "marks").read_text().split())
+        twice = sum(count - 1 for count in marks.values())
+        return [
+            Row("planned fail-overs", planned),
+            Row("crashes with the replica behind", crashes),
+            Row("servers that an intent waits for (redis.copies)", copies),
+            Row("messages answered", sum(len(talker.seen_answered) for talker in talkers)),
+            *_back_rows(back),
+            Row("in the crashes: messages to be sent again", sum(len(one.lost_ages) for one in talkers)),
+            Row("in the crashes: answers that were seen and forgotten", forgotten),
+            Row("unsafe tools that ran", marks.total()),
+            Row("of them twice", twice, twice == 0 if copies > 1 or not crashes else None),
+            *zero({"chats that do not go on": len(wedged), **wrongs}),
+            Row("left behind", ", ".join(left) or 0, not left),
+        ]
+
+
+def _back_rows(back: dict[str, list[float]]) -> list[Row]:
+    rows = []
+    for name, seconds in back.items():
+        if seconds:
+            what = "answers again after a crash" if name == "crash" else f"answers again, connections {name}"
+            kept = None if name == "crash" else max(seconds) <= BACK_WITHIN_S
+            rows.append(Row(f"{what}: p50, max s", f"{times_of(seconds).p50:.2f}, {max(seconds):.2f}", kept))
+    return rows
+
+
+def main() -> int:
+    """Run and print."""
+    parser = argparse.ArgumentParser(prog="python -m proof.chaos.failover")
+    parser.add_argument("--planned", type=int, default=6)
+    parser.add_argument("--crashes", type=int, default=4)
+    parser.add_argument("--copies", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    numbers = {"planned": given.planned, "crashes": given.crashes, "copies": given.copies, "seed": given.seed}
+    within_s = 300 + 30 * (given.planned + given.crashes)
+    return perform("fail-overs", partial(failovers, **numbers), within_s=within_s)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
