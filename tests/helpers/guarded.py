@@ -22,8 +22,10 @@ from worker.process.worker_handle import GuardianConfig
 async def main(config: GuardianConfig, behaviour: str, link: socket.socket, owner: str) -> None:
     client = RedisClient(config.redis_url)
     guard = GuardianLink(link, lease_s=config.lease_s)
-    if "--spare" in sys.argv and await guard.slot_to_fill() is None:
-        return
+    if "--spare" in sys.argv:
+        await client.command("SET", "test:spare", "waits")
+        if await guard.slot_to_fill() is None:
+            return
     queue = LeaseQueue(client, "turns", owner=owner, lease_s=config.lease_s)
     claims = await queue.acquire(10)
     await client.command("RPUSH", "test:said", f"{len(claims)}")
