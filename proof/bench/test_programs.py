@@ -12,7 +12,9 @@ import pytest
 
 from proof.bench.__main__ import BENCHES
 from proof.bench.children import ROOT
+from proof.bench.scripts import CONSTANT
 from proof.bench.table import from_json
+from shared.store.client.scripts import script_names
 
 pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -43,6 +45,7 @@ COLUMNS: Final = {
         "1 busy: rate", "2 busy: rate", "10 sessions: all", "1,000 sessions: Redis", "1 workers: all",
         "4 workers: push to reply p50",
     },
+    "scripts": {"turns/acquire", "turns/take", "sessions/read", "sessions/restore", "delivery/acquire"},
     "sockets": {
         "open socket: gateway", "open socket: beyond the bare server", "spread: late p99", "shared: late p50",
         "nothing happens: gateway",
@@ -81,6 +84,13 @@ def test_a_bench_runs_and_gives_its_columns(name: str, runs: dict[str, tuple[Run
     assert {figure.name for figure in report.figures} >= COLUMNS[name]
     assert all(figure.name in done.stdout for figure in report.figures)
     assert "Valkey" in report.machine
+
+
+def test_the_bench_of_scripts_knows_each_of_them(runs: dict[str, tuple[Run, Path]]) -> None:
+    """A new script has a case with the largest data that its limits allow, or data without a size of its own."""
+    runs["scripts"][0].result()
+    measured = {figure.name for figure in from_json(runs["scripts"][1].read_bytes()).figures}
+    assert measured | CONSTANT == {*script_names()}
 
 
 def test_every_bench_is_looked_at() -> None:

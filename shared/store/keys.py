@@ -122,6 +122,8 @@ limit: Final = Keys("shoal:limit:", "hash")
 brake: Final = OwnKeys("shoal:brake:", "string")
 # HASH that expires: a request over HTTP under one key, its ticket, and its answer
 request_answer: Final = OwnKeys("shoal:answer:", "hash")
+# LIST that expires soon: a part of a session that is being restored
+upload: Final = OwnKeys("shoal:upload:", "list")
 # STRING that expires: number of worker crashes while this job ran
 crashed: Final = OwnKeys("shoal:crashed:", "string")
 

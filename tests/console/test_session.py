@@ -275,6 +275,65 @@ async def test_an_archive_that_is_restored_is_due_for_memory_at_once(client: Red
     assert due == pytest.approx(seconds, abs=10)
 
 
+class Between(RedisClient):
+    """Does something before the first call whose first word is `word`, as somebody else could."""
+
+    def __init__(self, url: str, word: str, work: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(url)
+        self._word = word
+        self._work: Callable[[], Awaitable[object]] | None = work
+
+    async def command(self, *parts: Any) -> Any:
+        await self._before(parts[0])
+        return await super().command(*parts)
+
+    async def run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        await self._before(name)
+        return await super().run(name, *args, **kwargs)
+
+    async def _before(self, word: str) -> None:
+        if word == self._word and self._work is not None:
+            work, self._work = self._work, None
+            await work()
+
+
+async def test_a_session_that_changes_while_its_pages_are_read_is_read_again(
+    client: RedisClient, redis_url: str
+) -> None:
+    """An export is of one moment, though it comes in pages."""
+    await lived(client)
+    between = Between(redis_url, "XRANGE", lambda: talk(client))
+    try:
+        file = await SessionBackup(between, load({})).export(SESSION, now_ms=5)
+    finally:
+        await between.close()
+    assert file == await SessionBackup(client, load({})).export(SESSION, now_ms=5)
+
+
+async def test_a_restore_whose_upload_is_lost_writes_nothing(client: RedisClient, redis_url: str) -> None:
+    """Uploads expire, and none is left behind, whether they were used or not."""
+    await lived(client)
+    file = await SessionBackup(client, load({})).export(SESSION, now_ms=5)
+
+    async def lose() -> None:
+        uploads = await client.command("KEYS", keys.upload("*"))
+        assert 0 < min([await client.command("PTTL", key) for key in uploads]) <= 600_000
+        await client.command("DEL", uploads[0])
+
+    between = Between(redis_url, "sessions/restore", lose)
+    try:
+        with pytest.raises(SessionChanged):
+            await SessionBackup(between, load({})).restore(file, "web:anna/b")
+        assert await client.command("KEYS", "*web:anna/b*") == []
+        assert await client.command("KEYS", keys.upload("*")) == []
+        await SessionBackup(between, load({})).restore(file, "web:anna/b")
+    finally:
+        await between.close()
+    assert await client.command("KEYS", keys.upload("*")) == []
+    again = await SessionBackup(client, load({})).export("web:anna/b", now_ms=5)
+    assert (again.conversation, again.archive, again.history_md) == (file.conversation, file.archive, file.history_md)
+
+
 @pytest.mark.parametrize("changed", ["memory", "n", "gen", "mark", "archive_mark"])
 async def test_a_restore_that_meets_a_change_writes_nothing(client: RedisClient, redis_url: str, changed: str) -> None:
     """Compare and swap: on everything that was read."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK
-from shared.errors import BadInput, Refused, ShoalError
-from shared.ids import session_id, split_session
+from shared.errors import BadInput, RedisAway, Refused, ShoalError
+from shared.ids import nonce, session_id, split_session
 from shared.messages.codec import RECORD_LIMIT_BYTES, encode
 from shared.messages.inbound import RESERVED_CHANNELS
 from shared.messages.outbound import LogLine, decode_line
@@ -31,6 +32,14 @@ VERSION: Final = 1
 FILE_LIMIT_BYTES: Final = 256 * 1024 * 1024
 HOUR_MS: Final = 3_600_000
 SCHEDULE_LIMIT_BYTES: Final = 32 * 1024
+PAGE: Final = 64
+PAGE_BYTES: Final = 256 * 1024
+"""Limits of a page that is read or uploaded: all at once would hold the server up."""
+
+READS: Final = 5
+"""Tries to read a session at one moment. One that is answered changes every few seconds."""
+
+UPLOAD_MS: Final = 600_000
 _SCHEDULE: Final = re.compile(r"[0-9a-z]{1,32}")
 _KEYS: Final = (keys.session, keys.inbox, keys.history, keys.archive)
 
@@ -117,7 +126,7 @@ def read_file(data: bytes) -> SessionFile:
 
 
 class SessionBackup:
-    """Export and restore of sessions. Every method raises RedisAway."""
+    """Export and restore of sessions. Every method raises RedisAway and SessionChanged."""
 
     def __init__(self, client: RedisClient, settings: Settings) -> None:
         self._client = client
@@ -178,13 +187,20 @@ class SessionBackup:
         memory = keys.memory(scope), keys.memlog(scope), keys.IDLE, keys.REWORK
         idle_ms, rework_ms = int(self._memory.idle_s * 1000), int(self._memory.rework_h * HOUR_MS)
         kept = session, scope, self._keep_ms, self._keep_memory_ms, idle_ms, rework_ms
-        counts = len(file.history_md), int(file.conversation is not None), len(entries), len(archive)
-        lists: list[Value] = [*file.history_md, *entries, *archive]
-        done = await self._client.run(
-            "sessions/restore",
-            [*(kind(session) for kind in _KEYS), *memory],
-            [int(replace), *read.marks, read.version, *kept, file.memory_md, *counts, *lists],
-        )
+        log = [entry.encode() for entry in file.history_md]
+        uploads, counts = [keys.upload(nonce()) for _ in range(3)], list[Value]()
+        try:
+            for upload, records in zip(uploads, (log, entries, archive), strict=True):
+                counts += len(records), await self._upload(upload, records)
+            talk = int(file.conversation is not None)
+            done = await self._client.run(
+                "sessions/restore",
+                [*(kind(session) for kind in _KEYS), *memory, *uploads],
+                [int(replace), *read.marks, read.version, *kept, file.memory_md, talk, *counts],
+            )
+        finally:
+            with contextlib.suppress(RedisAway):
+                await self._client.command("DEL", *uploads)
         name = f"session {session!r}"
         if done == 0:
             raise RestoreConflict(f"{name} has a memory or a conversation; --force replaces it")
@@ -198,13 +214,49 @@ class SessionBackup:
         for schedule, first_ms in planned:
             await self._schedules.add(schedule, first_ms, once=False)
 
+    async def _upload(self, key: str, records: Sequence[bytes]) -> int:
+        """Store the records in pages, for the script that puts them in place; return their bytes."""
+        page, page_bytes = list[bytes](), 0
+        for at, record in enumerate(records, start=1):
+            page.append(record)
+            page_bytes += len(record)
+            if page_bytes >= PAGE_BYTES or len(page) == PAGE or at == len(records):
+                await self._client.pipeline([("RPUSH", key, *page), ("PEXPIRE", key, UPLOAD_MS)])
+                page, page_bytes = [], 0
+        return sum(map(len, records))
+
     async def _read_session(self, session: str, *, whole: bool) -> _StoredSession:
-        names = [kind(session) for kind in (*_KEYS, keys.outbox)]
-        answer = await self._client.run("sessions/read", names, [session, int(whole)])
-        *marks, waiting, scope, memory, version = answer[:8]
-        counters = tuple(mark.decode() for mark in marks)
-        stored = scope.decode(), memory.decode(errors="replace"), version.decode()
-        return _StoredSession(counters, waiting, *stored, *answer[8:])
+        names = [kind(session) for kind in _KEYS]
+        head = await self._client.run("sessions/read", names, [session])
+        for _ in range(READS):
+            *marks, waiting, scope, memory, version = head[:8]
+            log = await self._read_list(keys.memlog(scope.decode()))
+            talk: tuple[list[Any], ...] = ([], [], [])
+            if whole:
+                history, archive = keys.history(session), keys.archive(session)
+                lines = await self._read_lines(session)
+                talk = await self._read_list(history), await self._read_list(archive), lines
+            before, head = head, await self._client.run("sessions/read", names, [session])
+            # Nothing has happened meanwhile, so that the pages are of one moment.
+            if head == before:
+                counters = tuple(mark.decode() for mark in marks)
+                stored = scope.decode(), memory.decode(errors="replace"), version.decode()
+                return _StoredSession(counters, waiting, *stored, log, *talk)
+        raise SessionChanged(f"session {session!r} changes faster than it can be read; try again")
+
+    async def _read_list(self, key: str) -> list[bytes]:
+        found: list[bytes] = []
+        while page := await self._client.command("LRANGE", key, len(found), len(found) + PAGE - 1):
+            found += page
+        return found
+
+    async def _read_lines(self, session: str) -> list[Any]:
+        found: list[Any] = []
+        start = "-"
+        while page := await self._client.command("XRANGE", keys.outbox(session), start, "+", "COUNT", PAGE):
+            found += page
+            start = f"({page[-1][0].decode()}"
+        return found
 
     def _scope(self, session: str, read: _StoredSession) -> str:
         """Return the memory scope: that of the last message, or the one the first will have."""
