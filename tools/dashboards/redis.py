@@ -47,6 +47,11 @@ REDIS: Final = Board(
                     warn=1,
                     bad=0.5,
                 ),
+            ),
+        ),
+        Row(
+            "Memory",
+            (
                 Panel(
                     "Memory",
                     "bytes",
@@ -55,7 +60,7 @@ REDIS: Final = Board(
                         Query("max(shoal_redis_memory_limit_bytes)", "limit (0: none)"),
                     ),
                     "At the limit new messages are refused.",
-                    width=8,
+                    width=24,
                 ),
             ),
         ),
