@@ -32,7 +32,11 @@ def main() -> int:
         settings = load()
         config = guardian_config(settings, redis_url(settings))
         if arguments.tell:
-            config.send(link)
+            try:
+                config.send(link)
+            except OSError:
+                write_stderr("the guardian has ended; so does its worker")
+                return 1
         # Most of all imports, after the configuration was sent: neither the guardian nor the other
         # workers wait for them.
         from worker.process import worker_process

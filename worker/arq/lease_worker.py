@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from arq import worker as arq_worker
 from arq.connections import ArqRedis
@@ -58,6 +59,7 @@ class LeaseWorker(arq_worker.Worker):
 
     _claims: dict[str, Lease]
     _scores: dict[str, int]
+    _turns: WeakValueDictionary[str, asyncio.Lock]
 
     @cached_property
     def _loop_group(self) -> LoopGroup:
@@ -87,7 +89,7 @@ class LeaseWorker(arq_worker.Worker):
 
     def open(self) -> None:
         """Prepare to run jobs and to queue those that have a time. Connects nothing yet."""
-        self._claims, self._scores = {}, {}
+        self._claims, self._scores, self._turns = {}, {}, WeakValueDictionary()
         for job in self.cron_jobs:
             # arq recognizes a tick that was queued before by a claim that outlives the job. Here the
             # kept result does that.
@@ -143,21 +145,26 @@ class LeaseWorker(arq_worker.Worker):
     async def run_leased(self, lease: Lease) -> None:
         """Run one plain arq job under its lease."""
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
-        job_id, score = lease.claim.member, timestamp_ms()
-        self._claims[job_id], self._scores[job_id] = lease, score
+        job_id = lease.claim.member
 
         def cancel() -> None:
             if (task := self.job_tasks.get(job_id)) is not None:
                 task.cancel()
 
-        try:
-            # Only the job itself may be cancelled. arq then writes its end, still under the lease,
-            # and must finish that.
-            with lease.cancelled_by(cancel):
-                await self.run_job(job_id, score)
-        finally:
-            self._claims.pop(job_id, None)
-            self._scores.pop(job_id, None)
+        # arq knows a run by the id of its job alone. So a run that lapsed, and whose job this
+        # worker has leased again, must be over before the next one begins.
+        if (earlier := self._claims.get(job_id)) is not None:
+            earlier.lose()
+        async with self._turns.setdefault(job_id, asyncio.Lock()):
+            score = timestamp_ms()
+            self._claims[job_id], self._scores[job_id] = lease, score
+            try:
+                # Only the job itself may be cancelled. arq then writes its end, still under the
+                # lease, and must finish that.
+                with lease.cancelled_by(cancel):
+                    await self.run_job(job_id, score)
+            finally:
+                del self._claims[job_id], self._scores[job_id]
 
     async def _finish(self, job_id: str, finish: bool, delay_ms: int, result: bytes | None, keep_ms: int) -> None:
         lease, client = self._claims[job_id], self.ctx["client"]

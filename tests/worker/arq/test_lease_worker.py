@@ -18,6 +18,7 @@ import pytest
 from arq import Retry, cron, func
 from arq.cron import CronJob
 from arq.jobs import Job, JobResult
+from structlog.testing import capture_logs
 
 from shared.errors import SettingsError
 from shared.ids import nonce
@@ -189,6 +190,36 @@ async def test_a_drained_job_is_claimed_by_the_next_worker(redis_url: str) -> No
             job.job_id, second.ctx["redis"], _queue_name=second.queue_name, _deserializer=second.job_deserializer
         )
         assert await result(second, again) == "second"
+
+
+async def test_a_job_that_is_leased_again_begins_when_its_lapsed_run_is_over(redis_url: str) -> None:
+    """Both are in one worker, and arq knows them by the job's id: the end of one must not be written by the other."""
+    events: list[str] = []
+    began = asyncio.Event()
+
+    async def slow(ctx: Context) -> str:
+        events.append("begins")
+        if began.is_set():
+            return "second"
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            events.append("ends")
+        return "first"
+
+    with capture_logs() as logs:
+        async with working(redis_url, slow, lease_s=30) as worker:
+            job = await enqueue(worker, "slow")
+            await began.wait()
+            client = worker.ctx["client"]
+            await client.command("ZADD", keys.queue("jobs"), 1, job.job_id)
+            await client.run("jobs/wake", [keys.wake("jobs")])
+            assert await result(worker, job) == "second"
+            assert not worker.ctx["leases"]
+    assert events == ["begins", "ends", "begins"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == []
 
 
 async def test_a_signal_while_it_starts_ends_it_as_soon_as_it_has_started(redis_url: str) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -143,3 +145,14 @@ sys.exit(Guardian((sys.executable, '-c', {silent!r})).run())"""
     finally:
         guardian.kill()
         guardian.wait()
+
+
+def test_a_worker_whose_guardian_died_before_it_could_speak_ends_with_one_line(redis_url: str) -> None:
+    """Nobody waits for its settings any more."""
+    mine, theirs = socket.socketpair()
+    mine.close()
+    with theirs:
+        command = [sys.executable, "-m", "worker.main", "--guard", f"{theirs.fileno()},abc", "--tell"]
+        env = {**os.environ, "SHOAL_REDIS__URL": redis_url}
+        ended = subprocess.run(command, pass_fds=[theirs.fileno()], env=env, cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (1, "the guardian has ended; so does its worker\n")
