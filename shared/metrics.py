@@ -93,7 +93,7 @@ TURN_TAKEOVERS = _count("turn_takeovers", "Turns taken over from another worker,
 STALE_WRITES_REFUSED = _count("stale_writes_refused", "Writes of a worker that had lost its lease.")
 DEAD_LETTERS = _count("dead_letters", "Messages set aside, by reason.", "reason")
 LEASE_RENEW_LATE = _count("lease_renew_late", "Leases renewed later than half their length.")
-QUARANTINES = _count("quarantines", "Turns run in a process of their own, by what became of it.", "outcome")
+QUARANTINES = _count("quarantines", "Turns run in a child of their worker after two crashes, by the end.", "outcome")
 
 OUTBOX_WAITING = _gauge("outbox_waiting", "Chats of which something is not delivered yet, in Redis.", "channel")
 OUTBOX_OLDEST_SECONDS = _gauge("outbox_oldest_seconds", "How long the oldest undelivered line waits.", "channel")

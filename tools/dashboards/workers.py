@@ -43,7 +43,7 @@ WORKERS: Final = Board(
                     "Quarantine",
                     "ops",
                     rate_by("shoal_quarantines_total", "outcome"),
-                    "Turns that stood in two crashes, tried apart; `guilty` is one that kills.",
+                    "Turns that were in two crashes, run in child processes; `guilty` is one that kills.",
                 ),
                 Panel(
                     "History dropped",

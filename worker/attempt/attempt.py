@@ -74,7 +74,7 @@ class Attempt(ABC):
         """Write the result."""
 
     @abstractmethod
-    async def stop(self, stopped: TurnStopped, *, isolated: bool) -> str:
+    async def stop(self, stopped: TurnStopped) -> str:
         """End work that a person stopped."""
 
     @abstractmethod
@@ -101,19 +101,19 @@ class Attempt(ABC):
         if self.limit_s <= 0:  # earlier attempts used all of its time
             return await self.give_up("timeout")
         verdict: Verdict | None = None
-        quarantine = self.rules.quarantine if work.crashes >= AFTER_CRASHES else None
+        quarantine = self.rules.quarantine
         try:
-            # A child process has its own time limit: this one must not kill it while it commits.
-            with lease.interruptible(None if quarantine else self.limit_s) as limit:
-                if quarantine is not None:
-                    verdict = await quarantine.run(lease)
-                else:
+            if quarantine is not None and work.crashes >= AFTER_CRASHES:
+                # A child process has its own time limit, and learns by itself of stops and losses.
+                verdict = await quarantine.run(lease, work.crashes)
+            if verdict is None:
+                with lease.interruptible(self.limit_s) as limit:
                     result = await self.run()
                     # The agent is done. Waiting for Redis must not turn its answer into a time-out.
                     limit.stop_timer()
                     await lease.allow()
         except TurnStopped as exc:
-            return await self.stop(exc, isolated=quarantine is not None)
+            return await self.stop(exc)
         except errors.TurnParked:
             return "parked"
         except errors.TurnReleased as exc:
@@ -130,9 +130,6 @@ class Attempt(ABC):
         except ModelError as exc:
             return await self._after_model_error(exc)
         except LeaseLost:
-            if quarantine is not None:
-                # The child ended the work, and a renewal here found that the lease is no more.
-                return "quarantine_ended"
             if (outcome := await self.after_loss()) is None:
                 raise
             return outcome
@@ -149,7 +146,9 @@ class Attempt(ABC):
             return await self.finish(result)
         if verdict == "guilty":
             return await self.give_up("poison")
-        if verdict == "unproven":
+        if verdict == "split":
+            await lease.release(count="isolated")
+        elif verdict == "unproven":
             await lease.release(delay_s=1.0, count="crashes")
         return f"quarantine_{verdict}"
 

@@ -93,8 +93,8 @@ class SubagentAttempt(Attempt):
         outcome: Outcome = "ok" if result.outcome in ("done", "empty") else "failed"
         return await self._report(outcome, "" if result.outcome == "empty" else result.content)
 
-    async def stop(self, stopped: TurnStopped, *, isolated: bool) -> str:
-        return "quarantine_ended" if isolated else _count("cancelled")
+    async def stop(self, stopped: TurnStopped) -> str:
+        return _count("cancelled")
 
     async def give_up(self, reason: str, note: str = "") -> str:
         if note:

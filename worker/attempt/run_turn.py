@@ -59,8 +59,8 @@ class RunTurn(AttemptRules):
         try:
             with turn_span(claim, queue) as span:
                 outcome = set_outcome(span, await self._attempt(lease, work))
-                # The child of a quarantine has counted the turn already.
-                if not lease.counted_by_child:
+                # What a child of the quarantine has ended it has counted, too.
+                if outcome != "quarantine_ended":
                     metrics.TURNS.labels(outcome).inc()
                 took_s = self.clock.monotonic() - started
                 metrics.TURN_SECONDS.observe(took_s)
@@ -129,7 +129,7 @@ class TurnAttempt(Attempt):
         await self._commit("reply", "done", content, result.entries, result=result)
         return "done"
 
-    async def stop(self, stopped: TurnStopped, *, isolated: bool) -> str:
+    async def stop(self, stopped: TurnStopped) -> str:
         conversation = self._conversation
         assert conversation is not None
         await self._load_missed_joins(conversation)

@@ -84,7 +84,6 @@ class Lease:
     ) -> None:
         self.claim = claim
         self.queue = queue
-        self.counted_by_child = False  # a process of its own ran the work and counted its end
         self.draining = False  # true when the work must be released at its next boundary
         self._safe_s = safe_period_s(queue.lease_s)
         self._drained: asyncio.Event | None = None

@@ -92,17 +92,6 @@ class LeaseLoop:
             await cancel_all([renewing, working, *([self._ending] if self._ending else [])])
             await self.queue.close()
 
-    async def run_claimed(self, claim: Claim) -> None:
-        """Run one claim that another process made, and keep its lease. Return when it has ended."""
-        self._start(claim, self._clock.monotonic())
-        renewing = asyncio.create_task(self._keep_renewing())
-        try:
-            while self._tasks:
-                await asyncio.wait(self._tasks)
-        finally:
-            await cancel_all([renewing])
-            await self.queue.close()
-
     async def claim_once(self) -> bool:
         """Fill some of the free slots. Return whether there was work."""
         return len(self._leases) < self.slots and (await self._claim(self.queue.acquire))[0]

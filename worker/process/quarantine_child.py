@@ -1,33 +1,68 @@
-"""The child of a quarantine. `python -m worker.process.quarantine_child FD` runs the one claim that
-its parent sends over FD."""
+"""A child of a quarantine. `python -m worker.process.quarantine_child FD,OWNER QUEUE` runs claims of
+the worker OWNER that come over FD, until that is closed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import resource
 import signal
 import socket
 import sys
-from typing import Final
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from shared.settings import Settings, load
-from shared.store.turns.queue import Claim
-from worker.attempt.quarantine import ALIVE, ENDED, TICK_S, encode_counters
+from shared.store.turns.queue import Claim, LeaseQueue
+from shared.tasks import cancel_all, event_within
+from worker.attempt.child_counters import CounterReader
+from worker.attempt.quarantine import TICK_S, ChildReport
+from worker.lease.lease import Lease
+from worker.lease.lease_loop import LeaseLoop
+from worker.process.loop_group import LoopGroup
 from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_process import configure_process, event_loop
 from worker.sandbox.processes import DEATH_SIGNAL, prctl
 
-FRAME_LIMIT_BYTES: Final = 64 * 1024 * 1024
-FINAL_REPORT_S: Final = 2.0
+
+class FedQueue(LeaseQueue):
+    """A queue whose leases another process acquires; it `feed`s the claims."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._fed: list[Claim] = []
+        self._ready = asyncio.Event()
+
+    def feed(self, claim: Claim) -> None:
+        """Hand a claim to the next `acquire`."""
+        self._fed.append(claim)
+        self._ready.set()
+
+    async def acquire(self, count: int, **_: Any) -> list[Claim]:
+        """Return what was fed, all of it: the parent has a slot for each."""
+        fed, self._fed = self._fed, []
+        self._ready.clear()
+        return fed
+
+    async def acquire_next(self, count: int, **_: Any) -> list[Claim]:
+        """Return what was fed as soon as there is something, or nothing after `wait_s`."""
+        await event_within(self._ready, self.wait_s)
+        return await self.acquire(count)
+
+    async def end_wait(self) -> None:
+        """Make our own waiting `acquire_next` return."""
+        self._ready.set()
+
+    async def release_unknown(self, running: Iterable[Claim]) -> int:
+        """Release nothing: the other leases of this owner are its own affair."""
+        return 0
 
 
 def main() -> int:
-    """Receive the claim, run its work and exit with 0, however the work ended."""
-    link = socket.socket(fileno=int(sys.argv[1]))
+    """Run claims until the link is closed, and exit with 0, however they ended."""
+    fd, owner = sys.argv[1].split(",")
     if sys.platform == "linux":
         # The kernel kills this process with its parent. Elsewhere lease and fence end the work.
         with contextlib.suppress(OSError):
@@ -36,42 +71,52 @@ def main() -> int:
     limit = settings.worker.quarantine_mb * 1024 * 1024
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    size = int.from_bytes(_receive_exactly(link, 4))
-    if not 0 < size <= FRAME_LIMIT_BYTES:
-        return 3
-    claim = msgspec.msgpack.decode(_receive_exactly(link, size), type=Claim)
-    link.setblocking(False)
     with asyncio.Runner(loop_factory=event_loop) as runner:
-        runner.run(_run_claim(settings, claim, link))
-        with contextlib.suppress(OSError):
-            link.settimeout(FINAL_REPORT_S)
-            link.sendall(ENDED + encode_counters())
-            link.shutdown(socket.SHUT_WR)
+        runner.run(_serve(settings, sys.argv[2], owner, socket.socket(fileno=int(fd))))
     return 0
 
 
-async def _run_claim(settings: Settings, claim: Claim, link: socket.socket) -> None:
-    queue = "turns" if claim.subagent is None else "jobs"
-    deps = WorkerDeps(settings, queues=[queue], owner=claim.owner, link=None, isolated=True)
-    ticking = asyncio.create_task(_send_ticks(link))
+async def _serve(settings: Settings, name: str, owner: str, link: socket.socket) -> None:
+    reader, writer = await asyncio.open_unix_connection(sock=link)
+    loop, worker, counters = asyncio.get_running_loop(), settings.worker, CounterReader()
+    deps = WorkerDeps(settings, queues=[name], owner=owner, link=None, isolated=True)
+
+    def report(sign: ChildReport) -> None:
+        record = msgspec.msgpack.encode(sign)
+        writer.write(len(record).to_bytes(4) + record)
+
+    async def run(lease: Lease) -> None:
+        fence = lease.claim.fence
+        report(ChildReport(began=fence))
+        try:
+            await deps.run_work(lease)
+        finally:
+            report(ChildReport(ended=fence, counters=counters.read()))
+
+    async def tick() -> None:
+        while True:
+            report(ChildReport())
+            await asyncio.sleep(TICK_S)
+
+    async def receive() -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+            while True:
+                size = int.from_bytes(await reader.readexactly(4))
+                queue.feed(msgspec.msgpack.decode(await reader.readexactly(size), type=Claim))
+        group.on_signal(signal.SIGTERM)  # the parent has closed the link
+
+    queue = FedQueue(deps.client, name, owner=owner, lease_s=worker.lease_s)
+    leases = LeaseLoop(queue, slots=max(worker.turns, worker.jobs), run=run)
+    group = LoopGroup(drain_s=lambda: worker.drain_s, give_up=lambda: serving.cancel())
+    loop.add_signal_handler(signal.SIGTERM, group.on_signal, signal.SIGTERM)
+    others = [loop.create_task(tick()), loop.create_task(receive())]
+    serving = loop.create_task(deps.run_isolated(leases, group))
     try:
-        await deps.run_isolated(claim)
+        with contextlib.suppress(asyncio.CancelledError):  # the drain was given up
+            await serving
     finally:
-        ticking.cancel()
-
-
-async def _send_ticks(link: socket.socket) -> None:
-    while True:
-        with contextlib.suppress(OSError):
-            link.send(ALIVE)
-        await asyncio.sleep(TICK_S)
-
-
-def _receive_exactly(link: socket.socket, size: int) -> bytes:
-    data = link.recv(size, socket.MSG_WAITALL)
-    if len(data) < size:
-        os._exit(4)  # the parent died before the work began
-    return data
+        await cancel_all(others)
+        writer.close()
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from shared.store.fleet.spending import Spending
 from shared.store.jobs.jobs import Jobs, MemoryJobs
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
 from shared.store.turns.inbox import InboxLimits
-from shared.store.turns.queue import Claim, LeaseQueue, SubagentCaps
+from shared.store.turns.queue import LeaseQueue, SubagentCaps
 from shared.store.turns.turn_writes import Turns
 from shared.tasks import cancel_all, event_within
 from shared.tracing import process as tracing
@@ -35,7 +35,7 @@ from worker.jobs.ticks import Ticker
 from worker.lease.lease import GuardianLink, Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
 from worker.memory.consolidator import Consolidator
-from worker.process.loop_group import StopListener
+from worker.process.loop_group import LoopGroup, StopListener
 from worker.process.worker_handle import QUEUES
 from worker.sandbox.probe import SandboxFinder
 from worker.turn.turn_agent import TurnAgent
@@ -95,13 +95,13 @@ class WorkerDeps:
             turn_agent,
             settings=settings.agent,
             on_commit=self._on_commit,
-            quarantine=None if isolated else Quarantine(),
+            quarantine=None if isolated else Quarantine("turns", owner),
         )
         self._run_subagent = RunSubagent(
             children,
             turn_agent.run_subagent,
             settings=settings.agent,
-            quarantine=None if isolated else Quarantine(),
+            quarantine=None if isolated else Quarantine("jobs", owner),
         )
         self.consolidator: Consolidator  # set once the worker has started
         self._health = HealthServer(
@@ -130,13 +130,9 @@ class WorkerDeps:
         worker, agent = self._settings.worker, self._settings.agent
 
         async def run(lease: Lease) -> None:
-            claim = lease.claim
             await self._know_time()
-            if claim.turn is None and claim.subagent is None:
-                await run_job(lease)
-            else:
-                await self._until_sandbox_checked()
-                await (self._run_turn if claim.turn else self._run_subagent)(lease)
+            is_job = lease.claim.turn is None and lease.claim.subagent is None
+            await (run_job if is_job else self.run_work)(lease)
 
         for name in self.queues:
             queue = LeaseQueue(
@@ -216,14 +212,19 @@ class WorkerDeps:
         await self.client.close()
         await tracing.stop()
 
-    async def run_isolated(self, claim: Claim) -> None:
-        """Run one turn or subagent to its end under another's lease. SIGTERM releases it."""
-        [loop] = self.make_loops(self._run_turn)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, loop.drain)
+    async def run_work(self, lease: Lease) -> None:
+        """Run a turn or a subagent to its end, or release it."""
+        await self._until_sandbox_checked()
+        await (self._run_turn if lease.claim.turn else self._run_subagent)(lease)
+
+    async def run_isolated(self, loop: LeaseLoop, group: LoopGroup) -> None:
+        """Run `loop`, whose work another process has claimed, until it is drained."""
+        self._loops.append(loop)
         try:
             await self._listen_for_stops()
+            await self._know_time()
             await self._sandbox.find()
-            await loop.run_claimed(claim)
+            await group.run([loop])
         finally:
             await self.close()
 

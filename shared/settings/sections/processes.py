@@ -15,8 +15,8 @@ Uid = Annotated[int, Meta(ge=0, le=2**32 - 2)]
 
 
 class WorkerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Capacity of one worker, the length of its leases, and the time that a drain may take. A turn
-    that was running in two crashes runs isolated, in a process with `quarantine_mb` of memory. One
+    """Capacity of one worker, the length of its leases, and the time that a drain may take. Turns
+    that were running in two crashes run isolated, in processes with `quarantine_mb` of memory. One
     person gets at most `share` of the fleet's turns while others wait."""
 
     turns: Count = 100

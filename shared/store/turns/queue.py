@@ -262,18 +262,13 @@ class LeaseQueue:
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
-        `crashes`, or `away` (the model is unavailable: stored once, with the time). For a plain job
-        only crashes count, and a job of memory rests for a minute after one. Raises LeaseLost."""
+        `crashes` (of a process with more than this work), `isolated` (the crash of a child of the
+        quarantine), or `away` (the model is unavailable: stored once, with the time). For a plain
+        job only crashes count, and a job of memory rests for a minute after one. Raises
+        LeaseLost."""
         names = [*self._keys, keys.attempts(claim.member)]
         args = *claim.fence, int(delay_s * 1000), count
         if await self._client.run("turns/release", names, args, retry_for_s=retry_for_s) != 1:
-            raise claim.lost()
-
-    async def mark_isolated(self, claim: Claim) -> None:
-        """Record that this work runs isolated, in a process of its own: if the worker dies, the
-        work is not blamed in full. Raises LeaseLost."""
-        names = [self._keys[1], keys.attempts(claim.member)]
-        if await self._client.run("turns/isolate", names, claim.fence) != 1:
             raise claim.lost()
 
     async def release_unknown(self, running: Iterable[Claim]) -> int:

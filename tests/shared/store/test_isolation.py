@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from shared.errors import LeaseLost
 from shared.ids import nonce
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry
@@ -41,13 +40,10 @@ async def claim_one(client: RedisClient) -> Claim:
     return claim
 
 
-async def crashes(client: RedisClient, dies: Dies, *, isolated: bool, times: int) -> int:
+async def crashes(client: RedisClient, dies: Dies, *, times: int) -> int:
     """What is counted after a worker has died with the turn so many times."""
     for _ in range(times):
-        claim = await claim_one(client)
-        if isolated:
-            await queue(client).mark_isolated(claim)
-        await dies(client, claim)
+        await dies(client, await claim_one(client))
     last = await claim_one(client)
     assert last.turn is not None
     await _given_back_uncounted(client, last)
@@ -59,42 +55,36 @@ async def _given_back_uncounted(client: RedisClient, claim: Claim) -> None:
 
 
 @pytest.mark.parametrize("dies", [_lapsed, _given_back])
-async def test_three_deaths_of_a_worker_beside_count_as_one(client: RedisClient, dies: Dies) -> None:
-    """So that who stands apart while others kill their worker is not convicted; but neither does it go on for ever."""
+async def test_from_the_second_crash_on_three_deaths_of_a_worker_count_as_one(client: RedisClient, dies: Dies) -> None:
+    """The turn runs in a child by then. So kills of workers convict nobody; but neither does it go on for ever."""
     await say(Inbox(client))
-    assert await crashes(client, dies, isolated=False, times=2) == 2
-    assert await crashes(client, dies, isolated=True, times=2) == 2
-    assert await crashes(client, dies, isolated=True, times=4) == 4
+    assert await crashes(client, dies, times=1) == 1
+    assert await crashes(client, dies, times=1) == 2
+    assert await crashes(client, dies, times=2) == 2
+    assert await crashes(client, dies, times=4) == 4
 
 
-async def test_only_the_lease_that_was_marked_is_isolated(client: RedisClient) -> None:
-    """The next worker may run it beside others again."""
+async def test_the_death_of_its_own_child_counts_in_full(client: RedisClient) -> None:
+    """Each divides the company in which it runs next."""
     await say(Inbox(client))
-    await queue(client).mark_isolated(first := await claim_one(client))
-    await _lapsed(client, first)
-    second = await claim_one(client)
-    await _lapsed(client, second)
-    third = await claim_one(client)
-    assert third.turn is not None
-    assert third.turn.crashes == 1
-    with pytest.raises(LeaseLost):
-        await queue(client).mark_isolated(first)
-    assert await client.command("HGET", keys.session(SESSION), "apart") == first.lease_id.encode()
+    for count in range(1, 5):
+        claim = await claim_one(client)
+        await LeaseQueue(client, "turns", owner=claim.owner, lease_s=30).release(claim, count="isolated")
+        assert await crashes(client, _lapsed, times=0) == count
 
 
 async def test_crashes_of_an_isolated_subagent_count_less_too(client: RedisClient) -> None:
     """Its record is its own."""
     parent = await Parent.begin(client)
     await parent.spawn("aaaaaaaa")
-    for _ in range(3):
+    for seen in (0, 1, 2, 2, 2):
         [claim] = await take(client)
         assert claim.subagent is not None
-        assert claim.subagent.crashes == 0
-        await queue(client, "jobs").mark_isolated(claim)
+        assert claim.subagent.crashes == seen
         await client.command("ZADD", keys.queue("jobs"), 1, claim.member)
     [claim] = await take(client)
     assert claim.subagent is not None
-    assert claim.subagent.crashes == 1
+    assert claim.subagent.crashes == 3
 
 
 @pytest.mark.parametrize("how", ["step", "end"])
@@ -102,8 +92,7 @@ async def test_progress_and_an_end_forget_it(client: RedisClient, how: str) -> N
     """As with crashes of any kind."""
     await say(Inbox(client))
     for _ in range(3):
-        await queue(client).mark_isolated(claim := await claim_one(client))
-        await _lapsed(client, claim)
+        await _lapsed(client, await claim_one(client))
     claim = await claim_one(client)
     if how == "step":
         await Turns(client).append_step(claim, 1, AssistantEntry(content="x", turn=1))
@@ -113,4 +102,4 @@ async def test_progress_and_an_end_forget_it(client: RedisClient, how: str) -> N
         assert again.turn.crashes == 0
     else:
         await Turns(client).commit(claim, history=[], lines=[reply("x", 1)], event=TurnEvent(1, "done"))
-        assert await client.command("HMGET", keys.session(SESSION), "apart", "spared") == [None, None]
+        assert await client.command("HMGET", keys.session(SESSION), "crashes", "spared") == [None, None]

@@ -46,11 +46,11 @@ Agent = Callable[[LeaseJournal], Awaitable[str]]
 class FixedVerdict(Quarantine):
     """A quarantine that starts no process and returns the verdict it was given."""
 
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__()
+    def __init__(self, verdict: Verdict | None) -> None:
+        super().__init__("turns", nonce())
         self.verdict = verdict
 
-    async def run(self, lease: Lease) -> Verdict:
+    async def run(self, lease: Lease, crashes: int) -> Verdict | None:
         return self.verdict
 
 
@@ -260,21 +260,34 @@ async def test_too_many_crashes_end_the_work_without_running_it(bench: Bench) ->
     assert "makes me fail every time" in text
 
 
-@pytest.mark.parametrize("verdict", ["guilty", "unproven", "ended"])
+@pytest.mark.parametrize(
+    ("verdict", "counted"),
+    [("guilty", None), ("split", ("crashes", 3)), ("unproven", ("spared", 1)), ("ended", None)],
+)
 async def test_work_that_was_in_two_crashes_is_isolated_and_ends_by_the_verdict(
-    bench: Bench, logs: list[Any], verdict: Verdict
+    bench: Bench, logs: list[Any], verdict: Verdict, counted: tuple[str, int] | None
 ) -> None:
-    """`guilty` ends it as poison, `unproven` counts a crash and releases it, `ended` was the child's doing."""
+    """`guilty` ends it as poison. `split` counts a crash, `unproven` a third of one; both release it. `ended` was
+    the child's doing."""
     await bench.client.command("HSET", bench.state, "tries", 1, "crashes", AFTER_CRASHES)
     await attempt(bench.loop(never, FixedVerdict(verdict)))
-    replies, counters = await bench.replies(), await bench.counters()
+    replies = await bench.replies()
     if verdict == "guilty":
         assert len(replies) == 1
         assert outcomes(bench, logs) == ["dead" if bench.queue == "turns" else "poison"]
-    else:
-        assert replies == []
-        assert outcomes(bench, logs) == [f"quarantine_{verdict}"]
-        assert counters == [None, str(AFTER_CRASHES + (verdict == "unproven")).encode()]
+        return
+    assert replies == []
+    assert outcomes(bench, logs) == [f"quarantine_{verdict}"]
+    for name, count in {"crashes": AFTER_CRASHES, "spared": None, **dict([counted] if counted else [])}.items():
+        assert await bench.client.command("HGET", bench.state, name) == (count and str(count).encode())
+
+
+async def test_a_suspect_for_which_no_child_starts_runs_where_it_is(bench: Bench, logs: list[Any]) -> None:
+    """It is answered, not passed around."""
+    await bench.client.command("HSET", bench.state, "tries", 1, "crashes", AFTER_CRASHES)
+    await attempt(bench.loop(failing(), FixedVerdict(None)))
+    assert len(await bench.replies()) == 1
+    assert outcomes(bench, logs) == ["done" if bench.queue == "turns" else "ok"]
 
 
 async def test_a_suspended_lease_holds_the_result_back_until_it_is_renewed(bench: Bench) -> None:

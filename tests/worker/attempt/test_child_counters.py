@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from shared.metrics import (
@@ -13,7 +14,12 @@ from shared.metrics import (
     observed,
     totals,
 )
-from worker.attempt import quarantine
+from worker.attempt.child_counters import ChildCounters, CounterReader, merge_counters
+
+
+def sent(reader: CounterReader) -> ChildCounters:
+    """What the reader found, after its way to another process."""
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(reader.read()), type=ChildCounters)
 
 
 def everything() -> dict[str, dict[tuple[str, ...], float]]:
@@ -22,25 +28,37 @@ def everything() -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_numbers_and_sums_come_over_as_they_are() -> None:
-    """With and without labels. Counted in the same process everything is there twice."""
+    """With and without labels: what was counted since the last reading, and nothing else."""
+    STALE_WRITES_REFUSED.inc(7)
+    reader, start, started = CounterReader(), everything(), observed(ANSWER_SECONDS).get(("done",), (0, 0.0))
     MODEL_TOKENS.labels("openai/gpt-5", "input").inc(123)
     STALE_WRITES_REFUSED.inc()
     for seconds in (1.0, 2.0, 4.5):
         ANSWER_SECONDS.labels("done").observe(seconds)
-    before, times = everything(), observed(ANSWER_SECONDS)[("done",)]
-    assert quarantine.merge_counters(quarantine.encode_counters())
-    assert everything() == {
-        name: {labels: 2 * value for labels, value in found.items()} for name, found in before.items()
-    }
+    merge_counters(sent(reader))
+    grown = everything()
+    assert grown["stale_writes_refused"][()] == start["stale_writes_refused"][()] + 2
+    assert grown["model_tokens"]["openai/gpt-5", "input"] == 246
     many, seconds = observed(ANSWER_SECONDS)[("done",)]
-    assert many == 2 * times[0]
-    assert seconds == pytest.approx(2 * times[1])
+    assert many == started[0] + 6
+    assert seconds == pytest.approx(started[1] + 15)
+
+
+def test_a_reading_begins_where_the_last_one_ended() -> None:
+    """A child reports at the end of each turn."""
+    reader = CounterReader()
+    STALE_WRITES_REFUSED.inc(2)
+    assert sent(reader).counts == [("stale_writes_refused", (), 2.0)]
+    assert sent(reader) == ChildCounters([], [])
+    STALE_WRITES_REFUSED.inc()
+    assert sent(reader).counts == [("stale_writes_refused", (), 1.0)]
 
 
 def test_one_time_comes_into_its_own_bucket() -> None:
     """Most turns have one of a kind."""
+    reader = CounterReader()
     TOOL_SECONDS.labels("only_here").observe(7.0)
-    assert quarantine.merge_counters(quarantine.encode_counters())
+    merge_counters(sent(reader))
     buckets = {
         sample.labels["le"]: sample.value
         for family in TOOL_SECONDS.collect()
@@ -48,11 +66,3 @@ def test_one_time_comes_into_its_own_bucket() -> None:
         if sample.name.endswith("_bucket") and sample.labels["tool"] == "only_here"
     }
     assert (buckets["5.0"], buckets["10.0"]) == (0, 2)
-
-
-@pytest.mark.parametrize("data", [b"", b"\xc1", quarantine.encode_counters()[:-1], b"\x80"])
-def test_what_cannot_be_read_counts_nothing(data: bytes) -> None:
-    """A child that died while it spoke."""
-    before = everything()
-    assert not quarantine.merge_counters(data)
-    assert everything() == before

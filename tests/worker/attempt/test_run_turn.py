@@ -29,7 +29,6 @@ from tests.helpers.wait import eventually
 from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
 from worker.attempt.attempt import CRASH_LIMIT
-from worker.attempt.quarantine import AFTER_CRASHES, Quarantine
 from worker.attempt.run_turn import RunTurn
 from worker.lease.lease_loop import LeaseLoop
 from worker.turn.conversation import Conversation
@@ -250,20 +249,6 @@ async def test_a_full_ledger_ends_the_turn_with_its_reason(client: RedisClient) 
     await run_until_idle(client, make_loop(client, greedy))
     [line] = await lines(client)
     assert "2 MB" in line.content
-
-
-async def test_a_turn_that_cannot_be_isolated_waits_in_the_queue(client: RedisClient) -> None:
-    """Held by a worker it would stand beside the next crash, too, and be blamed for it. Nothing is counted."""
-    await say(Inbox(client), "beside a poison")
-    await client.command("HSET", keys.session(SESSION), "tries", 1, "crashes", AFTER_CRASHES)
-    runner = RunTurn(client, Turns(client), echo, quarantine=Quarantine(max_children=0))
-    loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=10, run=runner)
-    assert await loop.claim_once()
-    await eventually(lambda: loop.running == 0)
-    assert await client.command("HMGET", keys.session(SESSION), "crashes", "errors") == [b"2", None]
-    assert await client.command("HLEN", keys.leases("turns")) == 0
-    assert not await loop.claim_once(), "not at once"
-    assert await client.command("ZCARD", keys.queue("turns")) == 1
 
 
 async def test_eight_crashes_without_a_step_end_a_message(client: RedisClient) -> None:

@@ -144,11 +144,11 @@ local function field(entry, name)
   end
 end
 
--- Counts that the owner of a turn or subagent died. Work that ran isolated, in a process of its
--- own, most likely did not kill the worker: `effective_crashes` counts three such deaths as one.
-local function count_crash(record, lease)
-  -- Field `apart` holds the lease under which the work was isolated; another lease's mark is stale.
-  local isolated = redis.call('HGET', record, 'apart') == lease
+-- Counts that the owner of a turn or subagent died. From its second crash on the work runs isolated,
+-- in a child of its worker, and most likely did not kill the worker itself: such deaths are counted
+-- in field `spared`, and `effective_crashes` counts three of them as one.
+local function count_crash(record)
+  local isolated = (tonumber(redis.call('HGET', record, 'crashes') or 0) or 0) >= 2
   count_up(record, isolated and 'spared' or 'crashes', 1)
 end
 

@@ -126,7 +126,7 @@ local function claim_turn(member, due, old_lease, from)
   if not fits(history_bytes, ledger_bytes) then return end
   -- An entry in the hash of leases whose deadline has passed: its owner died.
   if old_lease then
-    count_crash(session, old_lease)
+    count_crash(session)
   end
   tries, before = (parse_count(tries) or 0) + 1, parse_count(before) or 0
   -- The token grows even when the counter or the clock lost its latest writes; a new owner nonce
@@ -220,7 +220,7 @@ local function claim_subagent(member, due, old_lease)
     redis.call('ZADD', 'shoal:subagents', 0, id)
   end
   if old_lease then
-    count_crash(child, old_lease)
+    count_crash(child)
   end
   local token = integer(math.max((tonumber(redis.call('HGET', child, 'token')) or 0) + 1, us))
   redis.call('HSET', child, 'token', token)

@@ -2,7 +2,7 @@
 -- Gives a lease back before the work is done; the ledger stays for the next owner. A turn keeps the
 -- place in the queue of its first claim. A job of memory that crashed rests for a while.
 -- KEYS   1 queue  2 leases  3 wake  4 session or child ('' for a job)
--- ARGV   1 member  2 lease  3 delay ms  4 what to note: 'errors', 'crashes' (counted), 'away' (since when) or ''
+-- ARGV   1 member  2 lease  3 delay ms  4 what to note: 'errors', 'crashes', 'isolated' (counted), 'away' (since when) or ''
 -- returns 1 released, -1 the lease is lost
 -- Only the holder may give it back; a successor's lease stays.
 if not holds_lease(KEYS[2], ARGV[1], ARGV[2]) then return -1 end
@@ -34,9 +34,12 @@ local function put_back()
   -- HSETNX: the first time counts, from which the patience with an unavailable model is measured.
   if ARGV[4] == 'away' then
     redis.call('HSETNX', KEYS[4], 'away', integer(now))
-  -- Counted as isolated if this lease ran in a process of its own.
+  -- A process with other work in it died: `count_crash` decides how much that says.
   elseif ARGV[4] == 'crashes' then
-    count_crash(KEYS[4], ARGV[2])
+    count_crash(KEYS[4])
+  -- Its child of the quarantine died, of this work or of the few others in it.
+  elseif ARGV[4] == 'isolated' then
+    count_up(KEYS[4], 'crashes', 1)
   elseif ARGV[4] ~= '' then
     count_up(KEYS[4], ARGV[4], 1)
   end

@@ -11,6 +11,11 @@ import msgspec
 
 from shared.crash_points import crash_point
 from worker.agent.tools.tool import Safety, ToolContext
+from worker.attempt import attempt
+
+if "NO_QUARANTINE" in os.environ:
+    # What the quarantine costs is measured against workers that have none.
+    attempt.__dict__["AFTER_CRASHES"] = attempt.__dict__["CRASH_LIMIT"] = 1_000_000
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
