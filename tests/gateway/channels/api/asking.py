@@ -168,7 +168,7 @@ async def text_of(stream: AsyncStream[ChatCompletionChunk]) -> str:
 async def left_behind(client: RedisClient) -> list[str]:
     """Every key but those that are of no session: what ids were seen (a hash a day), how fast somebody writes, that
     somebody is due, which processes there are, and what is to be swept."""
-    found = [key.decode() for key in await client.command("KEYS", "*")]
+    found = [name for key in await client.command("KEYS", "*") if (name := key.decode()) != keys.CLOCKS]
     return sorted(
         key
         for key in found
