@@ -59,8 +59,8 @@ CONSTANT: Final = frozenset(
         *("access/audit", "access/pair_approve", "access/pair_ask", "access/pair_revoke", "delivery/ack"),
         *("delivery/edit", "delivery/leave", "delivery/pause", "delivery/replay", "delivery/requeue"),
         *("delivery/save_note", "delivery/stream_message", "fleet/announce", "fleet/limit_enter", "fleet/limit_report"),
-        *("fleet/spend", "jobs/enqueue", "jobs/finish", "jobs/wake", "listeners/acquire", "listeners/release"),
-        *("listeners/renew", "schedules/reschedule", "sessions/remember", "sessions/request_begin"),
+        *("fleet/broken_keys", "fleet/spend", "jobs/finish", "jobs/wake", "listeners/acquire", "listeners/release"),
+        *("listeners/renew", "schedules/reschedule", "sessions/request_begin"),
         *("sessions/request_end", "subagents/detach", "subagents/save_note", "turns/approve", "turns/isolate"),
         *("turns/park", "turns/slow_down", "turns/stop"),
     }
@@ -148,6 +148,7 @@ async def _one_full_chat(stage: Stage) -> None:
         await stage.say(metadata={"joins": "1"})
     last = await stage.say(metadata={"joins": "1"})
     await SeenMessages(client).knows(last)
+    await SeenMessages(client).new_form(last, nonce())
     await Withdrawals(client, LIMITS).withdraw("web", CHAT, last.id)
     await stage.turns.join_waiting(claim, 1, at_start=True)
     for step in range(2, LEDGER_CAP_BYTES // STEP):
