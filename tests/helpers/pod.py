@@ -111,6 +111,8 @@ def main() -> int:
         become(given.uid, given.gid, [int(group) for group in given.groups.split(",") if group])
     if given.profile is not None:
         load_profile(given.profile)
+    for handle in (10, 251):  # a starter may forget to close some of its own
+        os.dup2(0, handle)
     return int(run(given.words))
 
 

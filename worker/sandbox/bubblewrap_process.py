@@ -8,16 +8,16 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from typing import Final
 
 from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
-from worker.sandbox.layout import OWN_PROCESSES, PATH, BubblewrapStart, SandboxUser
-from worker.sandbox.processes import usage_below
+from worker.sandbox.layout import NICE, OWN_PROCESSES, PATH, BubblewrapStart, SandboxUser
+from worker.sandbox.usage import pause_s, usage_below
 
-# Interval at which memory and processes are measured.
-MEASURE_INTERVAL_S: Final = 0.1
+MEASURE_AGAIN_S: Final = 0.1
 START_S: Final = 20.0
 KILL_S: Final = 20.0
 _STATUS_BYTES: Final = 4096
@@ -95,6 +95,8 @@ class BubblewrapProcess:
         return int(json.loads(status_line.partition(b"\n")[0])["child-pid"])
 
     async def _wait_for_ending(self, outer: int, first: int, gate: int) -> Ending:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, first, NICE)
         # A broken pipe: bubblewrap has failed already; its output says why.
         with contextlib.suppress(BrokenPipeError):
             os.write(gate, b".")
@@ -111,13 +113,13 @@ class BubblewrapProcess:
             leaving.cancel()
 
     async def _watch_usage(self, first: int) -> None:
+        pause = pause_s(0, self._limits.memory_bytes)
         while True:
-            await asyncio.sleep(MEASURE_INTERVAL_S)
-            used = await asyncio.to_thread(usage_below, first)
-            if used.memory_bytes > self._limits.memory_bytes:
-                return self._set_ending("memory")
-            if used.threads > self._limits.processes + OWN_PROCESSES:
-                return self._set_ending("processes")
+            await asyncio.sleep(pause)
+            measured = await asyncio.to_thread(_measure, first, self._limits)
+            if isinstance(measured, str):
+                return self._set_ending(measured)
+            pause = measured
 
     def _set_ending(self, ending: Ending) -> None:
         if not self._ending.done():
@@ -163,6 +165,22 @@ class BubblewrapProcess:
             cut_bytes=self._cut_bytes,
             seconds=seconds,
         )
+
+
+def _measure(first: int, limits: CommandLimits) -> Ending | float:
+    """Return the limit that is exceeded, or the time until the next measurement. Near the limit it
+    measures again itself: the event loop may be busy for longer than a command needs."""
+    until = time.monotonic() + MEASURE_AGAIN_S
+    while True:
+        used = usage_below(first)
+        if used.memory_bytes > limits.memory_bytes:
+            return "memory"
+        if used.threads > limits.processes + OWN_PROCESSES:
+            return "processes"
+        pause = pause_s(used.memory_bytes, limits.memory_bytes)
+        if time.monotonic() + pause > until:
+            return pause
+        time.sleep(pause)
 
 
 def _start_process(

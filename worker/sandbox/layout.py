@@ -25,11 +25,15 @@ UID: Final = 1000  # user id of the command, as it sees it
 TMP_BYTES: Final = 128 * 1024 * 1024
 SHM_BYTES: Final = 16 * 1024 * 1024
 OPEN_FILES: Final = 256
+# Address space of a process, as a multiple of its memory: runtimes reserve much more than they use,
+# and page tables for all of it would take twice the memory.
+ADDRESS_SPACE: Final = 1024
 OWN_PROCESSES: Final = 3  # the first inner process of bubblewrap and the shells around a command
 CPU_GRACE_S: Final = 2
+NICE: Final = 10  # whoever measures and ends a command must still get to run
 NO_LIMITS: Final = 125  # exit code of a shell that could not set the limits
 TMP: Final = "/tmp"  # noqa: S108 (the command's own, in memory)
-_SHM: Final = "/dev/shm"  # noqa: S108
+SHM: Final = "/dev/shm"  # noqa: S108
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
@@ -38,6 +42,11 @@ _ETC: Final = (
     *("magic", "mime.types", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf", "terminfo"),
 )
 _ETC_ONLINE: Final = ("resolv.conf",)
+# Files of /proc that describe the machine, and that no command needs.
+_MASKED: Final = tuple(
+    f"/proc/{name}"
+    for name in ("cmdline", "config.gz", "iomem", "ioports", "kallsyms", "keys", "modules", "timer_list")
+)
 _GENERATED: Final = {
     "passwd": f"agent:x:{UID}:{UID}:agent:{WORKSPACE}:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n",
     "group": f"agent:x:{UID}:\nnogroup:x:65534:\n",
@@ -56,7 +65,8 @@ _SHELL_LINES: Final = (
     'mkdir "$place/workspace" "$place/program"',
     'mount -c --bind . "$place/workspace"',
     'cd /; [ -z "$top" ] || mount --bind "$top" "$place/program"',
-    'exec setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all "$@"',
+    # A shell exports the folders it was in. The command could read them from its first process.
+    'exec env -i PATH="$PATH" setpriv --reuid "$uid" --regid "$gid" --clear-groups --inh-caps=-all "$@"',
 )
 GENERATED_FILES: Final = {f"/etc/{name}": text.encode() for name, text in _GENERATED.items()}
 """Files of /etc that are written for the command, by path."""
@@ -84,8 +94,14 @@ def _mount_options(*, proc: bool, network: bool) -> Iterator[str]:
             yield from ("--ro-bind", f"/{name}", f"/{name}")
     for name in (*_ETC, *(_ETC_ONLINE if network else ())):
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
-    yield from ("--proc", "/proc") if proc else ("--size", "4096", "--tmpfs", "/proc")
-    yield from ("--dev", "/dev", "--perms", "0700", "--size", str(SHM_BYTES), "--tmpfs", _SHM)
+    if proc:
+        yield from ("--proc", "/proc")
+        for masked in filter(os.path.exists, _MASKED):
+            # bubblewrap mounts without devices, so that nobody can open this one.
+            yield from ("--ro-bind", "/dev/null", masked)
+    else:
+        yield from ("--size", "4096", "--tmpfs", "/proc", "--remount-ro", "/proc")
+    yield from ("--dev", "/dev", "--perms", "0700", "--size", str(SHM_BYTES), "--tmpfs", SHM)
     yield from ("--remount-ro", "/dev", "--perms", "0700", "--size", str(TMP_BYTES), "--tmpfs", TMP)
 
 
@@ -110,7 +126,8 @@ def limited_argv(what: str | Sequence[str], limits: CommandLimits) -> list[str]:
     processes = limits.processes + OWN_PROCESSES
     settings = (
         f"ulimit -c 0 && ulimit -n {OPEN_FILES} && ulimit -f {limits.file_bytes // 512} "
-        f"&& ulimit -d {limits.memory_bytes // 1024} && ulimit -t {hard} && ulimit -S -t {soft} "
+        f"&& ulimit -d {limits.memory_bytes // 1024} && ulimit -v {limits.memory_bytes * ADDRESS_SPACE // 1024} "
+        f"&& ulimit -t {hard} && ulimit -S -t {soft} "
         f"&& {{ ulimit -u {processes} || ulimit -p {processes}; }}"
     )
     line = f'{{ {settings}; }} 2>/dev/null || exit {NO_LIMITS}; exec "$@"'

@@ -1,5 +1,5 @@
-"""Settings of this process (prctl(2), through ctypes), and all processes below one: list them, kill
-them, and measure what they use.
+"""Settings of this process (prctl(2), through ctypes), and all processes below one: list them, and
+kill them.
 
 A caller that kills must be their subreaper (prctl(2)): a process that loses its parent then becomes
 the caller's child, so none escapes, even into a session of its own, and "no children left" means
@@ -11,10 +11,9 @@ import contextlib
 import ctypes
 import os
 import signal
-import stat
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 DEATH_SIGNAL: Final = 1  # sent to this process when the thread that started it ends
 DUMPABLE: Final = 4  # 0: others of the same user can neither trace it nor read its /proc files
@@ -24,7 +23,6 @@ NO_NEW_PRIVILEGES: Final = 38
 AMBIENT, AMBIENT_CLEAR_ALL = 47, 4
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
-_KB: Final = 1024
 
 
 def prctl(option: int, *values: int) -> None:
@@ -43,14 +41,6 @@ def wake_on_signals() -> int:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return read
-
-
-class ProcessUsage(NamedTuple):
-    """Usage of many processes. `memory_bytes` counts private memory, shared memory once for each
-    process, and open files that have no name any more: those are held by nothing else."""
-
-    threads: int
-    memory_bytes: int
 
 
 def children(pid: int) -> list[int]:
@@ -102,22 +92,6 @@ def kill_descendants() -> dict[int, int]:
     return statuses
 
 
-def usage_below(pid: int) -> ProcessUsage:
-    """Measure all processes below `pid`, not `pid` itself. It reads /proc from outside, so nothing
-    they do can hide it. Mapped programs and libraries do not count: they belong to the machine."""
-    threads = memory_kb = 0
-    unlinked: dict[tuple[int, int], int] = {}
-    for one in descendants(pid):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{one}/status", "rb") as file:
-                fields = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
-            threads += int(fields[b"Threads"])
-            for name in (b"RssAnon", b"RssShmem"):
-                memory_kb += int(fields.get(name, b"0").split()[0])
-            unlinked |= _unlinked_files(one)
-    return ProcessUsage(threads, memory_kb * _KB + sum(unlinked.values()))
-
-
 def _signal_all(top: int, number: int, but: Collection[int] = ()) -> set[int]:
     """Signal all below `top` except some; return those signalled. Each is signalled as soon as it
     is seen, because a fork bomb leaves no time for a second pass. Whole process groups are
@@ -148,16 +122,4 @@ def _search_children(parent: int) -> list[int]:
                 fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
                 if int(fields[1]) == parent:
                     found.append(int(name))
-    return found
-
-
-def _unlinked_files(pid: int) -> dict[tuple[int, int], int]:
-    """Return the sizes of open files without a name, by device and inode: each counts once."""
-    found: dict[tuple[int, int], int] = {}
-    with contextlib.suppress(OSError):  # the process has ended
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):
-                info = os.stat(f"/proc/{pid}/fd/{name}")
-                if stat.S_ISREG(info.st_mode) and info.st_nlink == 0:
-                    found[info.st_dev, info.st_ino] = info.st_blocks * 512
     return found

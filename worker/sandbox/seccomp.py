@@ -24,8 +24,10 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16
 _X32_BIT: Final = 0x40000000
 _NEW_NAMESPACES: Final = 0x7E020000  # CLONE_NEW* as clone(2) reads them
+_CLONE_THREAD, _CLONE_FILES = 0x10000, 0x400
 _FILTER: Final = 2
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPES = 1, 1, 0xF
+_SOL_SOCKET, _SO_SNDBUF, _F_SETPIPE_SZ = 1, 7, 1031
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
 
 
@@ -89,6 +91,12 @@ REFUSED: Final[dict[str, tuple[int | None, int | None]]] = _table(
     {"iopl": (172, None), "ioperm": (173, None), "uselib": (134, None)},
     {"lsm_set_self_attr": (460, 460)},
 )
+# Refused with EINVAL, as by a file system that does not support them: programs then copy by read and
+# write. In a pipe or socket, a byte from each of many large pages would keep all of these pages, and
+# nothing counts them.
+UNSUPPORTED: Final = _table(
+    {"sendfile": (40, 71), "splice": (275, 76), "tee": (276, 77), "vmsplice": (278, 75)},
+)
 # Refused where Landlock does not keep signals inside: the filter sees a pid, and not whose it is.
 SIGNALS: Final = _table(
     {"tkill": (200, 130), "tgkill": (234, 131)},
@@ -97,7 +105,7 @@ SIGNALS: Final = _table(
 CONDITIONAL: Final = _table(
     {"kill": (62, 129), "clone": (56, 220), "clone3": (435, 435), "socketpair": (53, 199)},
     {"prlimit64": (302, 261), "sched_setaffinity": (203, 122), "setpriority": (141, 140)},
-    {"ioctl": (16, 29), "personality": (135, 92)},
+    {"ioctl": (16, 29), "personality": (135, 92), "setsockopt": (54, 208), "fcntl": (72, 25)},
 )
 
 _PRIO_PROCESS: Final = 0
@@ -132,9 +140,10 @@ def build_filter(machine: str, *, signals_scoped: bool) -> bytes:
     # ENOSYS for calls newer than the table: libraries then fall back to an older call.
     code += [_instruction(_JGT, NEWEST, 0, 1), _return_errno(errno.ENOSYS)]
     refused = REFUSED if signals_scoped else {**REFUSED, **SIGNALS}
-    for columns in refused.values():
-        if (number := columns[arch.column]) is not None:
-            code += [_instruction(_JEQ, number, 0, 1), _return_errno(errno.EPERM)]
+    for table, error in ((refused, errno.EPERM), (UNSUPPORTED, errno.EINVAL)):
+        for columns in table.values():
+            if (number := columns[arch.column]) is not None:
+                code += [_instruction(_JEQ, number, 0, 1), _return_errno(error)]
     for name, columns in CONDITIONAL.items():
         if name != "kill" or not signals_scoped:
             checks = [*_check_arguments(name), _instruction(_RETURN, _ALLOW)]
@@ -161,7 +170,15 @@ def _check_arguments(name: str) -> Iterable[bytes]:
             # Its flags are in memory, which a filter cannot read; on ENOSYS libc uses clone.
             return [_return_errno(errno.ENOSYS)]
         case "clone":
-            return [_load_argument(0), _instruction(_JSET, _NEW_NAMESPACES, 0, 1), _return_errno(errno.EPERM)]
+            return [
+                _load_argument(0),
+                _instruction(_JSET, _NEW_NAMESPACES, 0, 1),
+                _REFUSE,
+                # A thread with handles of its own: /proc shows only those of the first thread.
+                _instruction(_JSET, _CLONE_THREAD, 0, 2),
+                _instruction(_JSET, _CLONE_FILES, 1, 0),
+                _REFUSE,
+            ]
         case "socketpair":
             return [
                 *_refuse_unless(0, _AF_UNIX),
@@ -174,6 +191,17 @@ def _check_arguments(name: str) -> Iterable[bytes]:
             return _refuse_unless(0, 0)
         case "setpriority":
             return [*_refuse_unless(0, _PRIO_PROCESS), *_refuse_unless(1, 0)]
+        case "setsockopt":
+            # The size of a send buffer is ignored: what a socket holds is counted by its default.
+            return [
+                _load_argument(1),
+                _instruction(_JEQ, _SOL_SOCKET, 0, 3),
+                _load_argument(2),
+                _instruction(_JEQ, _SO_SNDBUF, 0, 1),
+                _return_errno(0),
+            ]
+        case "fcntl":
+            return [_load_argument(1), _instruction(_JEQ, _F_SETPIPE_SZ, 0, 1), _REFUSE]
         case "ioctl":
             return [
                 _load_argument(1),

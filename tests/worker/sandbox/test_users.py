@@ -66,6 +66,20 @@ def tried(words: list[str], *, before: str = "", **settings: str) -> dict[str, o
     return found
 
 
+async def test_a_command_of_root_learns_nothing_of_the_machine(as_root: None, closed: Path) -> None:
+    """Neither the way to its workspace nor how the machine was started, built and filled."""
+    bubblewrap = await tier("bubblewrap")
+    folder = closed / "workspaces" / "mine"
+    folder.mkdir(parents=True, mode=0o700)
+    files = ("cmdline", "config.gz", "iomem", "kallsyms")
+    line = f"cat /proc/1/environ | tr '\\0' '\\n'; cd /proc; cat {' '.join(files)} | head -c 99"
+    finished = await bubblewrap.run(command(folder, line))
+    assert str(closed).encode() not in finished.output
+    lines = finished.output.decode().splitlines()
+    assert lines[0].startswith("PATH=")
+    assert all(line.startswith("cat: ") for line in lines[1:]), lines
+
+
 async def test_root_runs_commands_where_all_is_closed_to_others(as_root: None, closed: Path) -> None:
     """A home, `.shoal`, and a bubblewrap that lies in one: exec works out of the box, and nothing is opened for it."""
     bubblewrap = await tier("bubblewrap")

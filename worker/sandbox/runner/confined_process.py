@@ -17,13 +17,12 @@ from typing import Final, NoReturn
 
 from worker.sandbox import landlock, seccomp
 from worker.sandbox.command import SandboxCommand
-from worker.sandbox.layout import CPU_GRACE_S, OPEN_FILES, command_environment, shell_argv
+from worker.sandbox.layout import ADDRESS_SPACE, CPU_GRACE_S, NICE, OPEN_FILES, command_environment, shell_argv
 from worker.sandbox.processes import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
 from worker.sandbox.runner.place import DEVICE_PATHS, READ_PATHS, CommandPlace
 
 # Files of a command are open to its user and to the workspace's group, the worker's.
 UMASK: Final = 0o007
-_NICE: Final = 10  # the supervisor of a fork bomb must still get to run
 _NOT_FOUND: Final = 127
 _NOT_RUN: Final = 126
 
@@ -53,7 +52,7 @@ def exec_command(
 
 def _prepare_process(stdin: int, output: int, parent: int) -> None:
     os.setsid()
-    os.nice(_NICE)
+    os.nice(NICE)
     prctl(DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the prctl: that signal will never come
         raise OSError(errno.ECHILD, "the supervisor is gone")
@@ -67,7 +66,8 @@ def _prepare_process(stdin: int, output: int, parent: int) -> None:
     os.dup2(stdin, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    # The exec closes every handle above 2: Python opens all of them close-on-exec.
+    # The exec closes every handle above 2: main() closed the inherited ones, and Python opens all of
+    # its own close-on-exec.
 
 
 def _set_limits(command: SandboxCommand, uid_processes: int) -> None:
@@ -80,6 +80,7 @@ def _set_limits(command: SandboxCommand, uid_processes: int) -> None:
         (resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
         (resource.RLIMIT_NPROC, uid_processes, uid_processes),
         (resource.RLIMIT_DATA, limits.memory_bytes, limits.memory_bytes),
+        (resource.RLIMIT_AS, limits.memory_bytes * ADDRESS_SPACE, limits.memory_bytes * ADDRESS_SPACE),
     ):
         top = resource.getrlimit(kind)[1]
         if top != resource.RLIM_INFINITY:

@@ -23,6 +23,7 @@ from worker.sandbox.runner.runner import Runner
 
 EXIT_SETTINGS: Final = 2
 EXIT_UNABLE: Final = 3
+_HANDLES: Final = 2**31 - 1
 
 
 def main(words: Sequence[str]) -> int:
@@ -43,6 +44,8 @@ def main(words: Sequence[str]) -> int:
             why = "a runner must not be root: its commands would be too; start it as a user of its own"
             raise SettingsError(why)
         unbuffer_stderr()
+        # The starter's handles would be open in every command: an exec closes only those that we open.
+        os.closerange(3, _HANDLES)
         log.configure(settings.log, process="runner")
         if (missing := _find_obstacle()) is not None:
             sys.stderr.write(f"no commands can be run here: {missing}\n")

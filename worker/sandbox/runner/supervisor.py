@@ -18,12 +18,12 @@ from typing import Final, NoReturn
 from worker.guards.openat import remove_tree
 from worker.sandbox import processes
 from worker.sandbox.command import Ending, Finished, SandboxCommand
-from worker.sandbox.layout import hide_files, show_files
+from worker.sandbox.layout import TMP_BYTES, hide_files, show_files
 from worker.sandbox.runner import frames, workspace_quota
 from worker.sandbox.runner.confined_process import exec_command
 from worker.sandbox.runner.place import CommandPlace
+from worker.sandbox.usage import INODE_BYTES, pause_s, usage_below
 
-WATCH_MS: Final = 50
 MEASURE_S: Final = 0.5  # interval at which the workspace is measured
 SEND_S: Final = 10.0  # time that the worker has to read the last reply
 FOLDER_MODE: Final = 0o700
@@ -104,13 +104,15 @@ class CommandSupervisor:
         for folder in (place.folder, place.tmp, place.shown):
             folder.mkdir(FOLDER_MODE)
         show_files(place.workspace, self._command.shown, place.shown)
+        # Opened before the command can close the folder to us.
+        tmp = os.open(place.tmp, os.O_RDONLY | os.O_DIRECTORY)
         began = time.monotonic()
         output, fault = self._start_command()
         if fault:
             processes.kill_descendants()
             return frames.RequestRefused(f"the command cannot be confined: {fault}")
         try:
-            self._watch(output, began + self._limits.wall_s)
+            self._watch(output, tmp, began + self._limits.wall_s)
         except WatchEnded as ended:
             killed = processes.kill_descendants()
             if self._status is None:
@@ -147,15 +149,16 @@ class CommandSupervisor:
         os.set_blocking(output, False)
         return output, fault.decode("utf-8", "replace")
 
-    def _watch(self, output: int, until: float) -> NoReturn:
+    def _watch(self, output: int, tmp: int, until: float) -> NoReturn:
         """Serve the command until it is over. Raises WatchEnded."""
         poll = select.poll()
         poll.register(output, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
         look_at = measure_at = 0.0
+        command = self._command
         while True:
             poll.register(self._peer, select.POLLIN | (select.POLLOUT if self._to_send else 0))
-            ready = dict(poll.poll(WATCH_MS))
+            ready = dict(poll.poll(max(look_at - time.monotonic(), 0) * 1000))
             if self._wake in ready:
                 os.read(self._wake, 4096)
             if self._stopped:
@@ -172,11 +175,13 @@ class CommandSupervisor:
             if now >= until:
                 raise WatchEnded("wall")
             if now >= look_at:
-                self._check_usage()
-                look_at = time.monotonic() + WATCH_MS / 1000
+                look_at = time.monotonic() + self._check_usage()
             if now >= measure_at:
-                if workspace_quota.is_over_quota(self._place.workspace, self._command):
+                if workspace_quota.is_over_quota(self._place.workspace, command.quota_bytes, command.quota_files):
                     raise WatchEnded("room")
+                # Bubblewrap's /tmp is as small. This one may lie in memory too; nothing else limits it.
+                if workspace_quota.is_over_quota(tmp, TMP_BYTES, self._limits.memory_bytes // INODE_BYTES):
+                    raise WatchEnded("memory")
                 measure_at = time.monotonic() + MEASURE_S
 
     def _forward_output(self, output: int, *, to_the_end: bool = False) -> bool:
@@ -212,16 +217,18 @@ class CommandSupervisor:
             if pid == 0:
                 return
 
-    def _check_usage(self) -> None:
+    def _check_usage(self) -> float:
+        """Raise WatchEnded if it is too much; return the time until the next measurement."""
         me, at_most = os.getpid(), self._limits.processes
         # Cheap even for a fork bomb: it stops counting early.
         if len(list(islice(processes.descendants(me), at_most + 1))) > at_most:
             raise WatchEnded("processes")
-        used = processes.usage_below(me)
+        used = usage_below(me)
         if used.threads > at_most:
             raise WatchEnded("processes")
         if used.memory_bytes > self._limits.memory_bytes:
             raise WatchEnded("memory")
+        return pause_s(used.memory_bytes, self._limits.memory_bytes)
 
     def _build_result(self, why: Ending | None, seconds: float) -> Finished:
         assert self._status is not None

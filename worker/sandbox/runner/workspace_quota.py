@@ -12,22 +12,20 @@ from pathlib import Path
 from typing import Final
 
 from worker.guards.openat import DEPTH_LIMIT, open_folder_beneath, remove_tree, walk_beneath
-from worker.sandbox.command import SandboxCommand
 
 _FOLDER_BITS: Final = 0o770
 _FILE_BITS: Final = 0o660
 _OWN: Final = 0o700
 
 
-def is_over_quota(workspace: int, command: SandboxCommand) -> bool:
-    """Return whether a workspace exceeds the command's quota (0: unlimited), or hides its files."""
-    quota_bytes, quota_files = command.quota_bytes, command.quota_files
+def is_over_quota(folder: int, quota_bytes: int, quota_files: int) -> bool:
+    """Return whether a folder exceeds a quota (0: unlimited), or hides its files."""
     if not quota_bytes and not quota_files:
         return False
     size_bytes = files = 0
     hidden: list[tuple[str, ...]] = []  # folders that are closed to us
     with contextlib.suppress(OSError):
-        for found in walk_beneath(workspace, closed=hidden.append):
+        for found in walk_beneath(folder, closed=hidden.append):
             size_bytes, files = size_bytes + found.disk_bytes, files + 1
             if (quota_bytes and size_bytes > quota_bytes) or (quota_files and files > quota_files):
                 return True
