@@ -11,6 +11,7 @@ from console.output import as_json, examples, limit, print_facts, print_json, pr
 from console.progress import bar
 from console.redis_call import redis_command, with_redis
 from console.session_files import export, import_, no_session
+from shared.errors import Refused
 from shared.ids import log_id, split_session
 from shared.store import keys
 from shared.terminal_text import clean, counted, duration, size
@@ -31,7 +32,7 @@ _LABELS: Final = {
 
 @click.group()
 def session() -> None:
-    """Manage conversations: list, show, export, import, forget.
+    """Manage conversations: list, show, export, import, forget, requeue.
 
     NAME is channel:chat, as `list` shows it, e.g. web:owner/terminal. Only `export` and
     `show --memory` show what people wrote.
@@ -126,7 +127,12 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
         from shared.store.sessions.session import Sessions
 
         session = await _existing_session(client, name)
-        return session, (await Sessions(client).state(session)).scope
+        try:
+            return session, (await Sessions(client).state(session)).scope
+        except Refused:
+            if not everything:
+                raise
+            return session, f"chat:{session}"  # a key of it is broken, which deleting everything mends
 
     async def run(client: RedisClient) -> int:
         from shared.store.sessions import erase
@@ -149,6 +155,21 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
         click.echo(f"Nothing is left of {chosen!r}: {counted(gone, 'record')} deleted.")
     else:
         click.echo(f"Forgotten: memory and conversation of {chosen!r}; the chat was told.")
+
+
+@session.command(epilog=examples("shoal session requeue"))
+@as_json
+@redis_command
+async def requeue(client: RedisClient, as_json: bool) -> None:
+    """Queue conversations again that have messages and are in no queue, as after a broken queue was
+    deleted."""
+    from shared.store.turns.lost_places import requeue_lost
+
+    count = await requeue_lost(client)
+    if as_json:
+        print_json({"queued": count})
+    else:
+        click.echo(f"{counted(count, 'conversation')} queued again.")
 
 
 async def _existing_session(client: RedisClient, name: str) -> str:

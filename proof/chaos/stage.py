@@ -47,23 +47,26 @@ async def stage(
     folder: Path,
     *,
     workers: int,
+    gateways: int = 0,
     lease_s: float = 15.0,
     drain_s: float = 8.0,
     fsync: Fsync = "always",
     env: Mapping[str, str] | None = None,
     watched: bool = True,
 ) -> AsyncIterator[Stage]:
-    """A server and so many worker groups; all of it ends with the block. Unless `watched` the witness hears nothing."""
+    """A server, so many worker groups and gateways; all of it ends with the block. Unless `watched` the witness hears
+    nothing."""
     server = EmbeddedValkey(folder / "valkey", fsync=fsync)
     await asyncio.to_thread(server.start)
     client = RedisClient(server.url)
     witness = Witness(server.url)
     listening = [asyncio.create_task(witness.run())] if watched else []
-    fleet = Fleet(server, None, folder, gateways=0, workers=workers, lease_s=lease_s, drain_s=drain_s, env=env)
+    fleet = Fleet(server, None, folder, gateways=gateways, workers=workers, lease_s=lease_s, drain_s=drain_s, env=env)
     try:
         if watched:
             await eventually(witness.listening.is_set)
         await present_workers(client, workers, within_s=60)
+        await eventually(fleet.ready, within_s=30)
         yield Stage(folder, server, fleet, client, witness)
     finally:
         await cancel_all(listening)

@@ -346,6 +346,15 @@ def test_doctor_lists_calls_without_a_result_before_workers_start(durable: str) 
     assert "open calls" not in diagnosis(durable)[1]
 
 
+def test_doctor_names_a_broken_key_of_the_fleet(durable: str) -> None:
+    """That comes first: what else there is to see may stand on it."""
+    command(durable, "SET", keys.PRESENCE, "x")
+    command(durable, "SET", keys.queue("turns"), "x")
+    code, checks = diagnosis(durable)
+    assert (code, checks["keys"][0]) == (1, "failed")
+    assert checks["keys"][1].startswith("shoal:presence, shoal:queue:turns are of another type")
+
+
 def test_doctor_stops_where_it_cannot_go_on() -> None:
     """Wrong settings are all there is to say; without Redis what can be seen from here is still said."""
     code, checks = diagnosis("redis://127.0.0.1:1/0")

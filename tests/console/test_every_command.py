@@ -29,7 +29,7 @@ ANSWERS = {
     "audit": "", "config check": "", "config show": "", "cron list": "", "dead drop": "ab12cd34 --yes", "dead list": "",
     "dead replay": "ab12cd34", "dead show": "ab12cd34 --text", "doctor": "", "jobs cancel": "--all", "jobs list": "",
     "pair list": "", "session export": "web:owner/a", "session forget": "web:owner/a --yes", "session list": "",
-    "session show": "web:owner/a --memory", "status": "", "top": "",
+    "session requeue": "", "session show": "web:owner/a --memory", "status": "", "top": "",
 }  # fmt: skip
 """Commands that answer something of a store with a session and a dead letter, and what is typed for that."""
 

@@ -697,6 +697,26 @@ def test_forget_everything_leaves_nothing(shoal: Shoal, redis_url: str) -> None:
     assert again.exit_code == 1
 
 
+@pytest.mark.parametrize("kind", [keys.session, keys.inbox, keys.history], ids=str)
+def test_forget_everything_mends_a_broken_chat(shoal: Shoal, redis_url: str, kind: keys.SessionKeys) -> None:
+    """Everything else about it is an error in one line that says so."""
+    on(redis_url, lived)
+    on(redis_url, lambda client: client.pipeline([("DEL", kind(SESSION)), ("SET", kind(SESSION), "x")]))
+    shown = shoal("show", SESSION)
+    assert (shown.exit_code, shown.stderr.count("\n")) == (1, 1)
+    assert "damaged" in shown.stderr
+    assert shoal("forget", SESSION, "--everything", "--yes").exit_code == 0
+    assert on(redis_url, everything) == set()
+
+
+def test_a_chat_without_a_place_is_queued_again(shoal: Shoal, redis_url: str) -> None:
+    """As the runbook says after a broken queue."""
+    on(redis_url, lambda client: say(Inbox(client)))
+    on(redis_url, lambda client: client.command("DEL", keys.queue("turns")))
+    assert shoal("requeue").stdout == "1 conversation queued again.\n"
+    assert json.loads(shoal("requeue", "--json").stdout) == {"queued": 0}
+
+
 def test_a_redis_that_is_away_is_one_line(shoal: Shoal) -> None:
     """Exit code 3, as with all commands."""
     away = shoal("list", SHOAL_REDIS__URL="redis://127.0.0.1:1/0")

@@ -13,7 +13,23 @@ from shared.store.client.redis_client import RedisClient, pairs
 Breakage = Literal["wrong type", "deleted", "random bytes", "future version"]
 BREAKAGES: Final[tuple[Breakage, ...]] = ("wrong type", "deleted", "random bytes", "future version")
 
+KINDS: Final[list[keys.FleetKey | keys.Keys]] = [
+    *keys.FLEET.values(),
+    *(kind for kind in keys.FAMILIES.values() if kind.type),
+]
+"""Every kind of key: a new one is among them from its first day."""
+
 FUTURE: Final = msgspec.msgpack.encode({"t": "of a version to come", "v": 999})
+
+
+async def names_of(client: RedisClient, kind: keys.FleetKey | keys.Keys, chat: str) -> list[str]:
+    """The keys of a kind that there are, of those that chats have only this one's; else one that is not there."""
+    if isinstance(kind, keys.FleetKey):
+        return [kind]
+    found = [name.decode() for name in await client.command("KEYS", f"{kind}*")]
+    if isinstance(kind, keys.OwnKeys):
+        found = [name for name in found if chat in name]
+    return found or [kind(chat if isinstance(kind, keys.OwnKeys) else "turns")]
 
 
 async def break_key(client: RedisClient, name: str, how: Breakage, rng: random.Random) -> None:
@@ -41,9 +57,9 @@ async def _spoil(client: RedisClient, name: str, type: str, junk: bytes | None) 
                 await client.command("HSET", name, field, junk or "1")
         case "list":
             many = await client.command("LLEN", name) if junk else 0
-            for at in range(many):
-                await client.command("LSET", name, at, junk or b"")
-            await client.command("RPUSH", name, junk or FUTURE)
+            if junk:
+                await client.command("DEL", name)
+            await client.command("RPUSH", name, *[junk or FUTURE] * (many + 1))
         case "zset":
             await client.command("ZADD", name, 0, junk or "zz:of-a-version-to-come")
         case "set":

@@ -158,7 +158,8 @@ async def _erase_from_lists(client: RedisClient, session: str) -> int:
     channel, chat_id = split_session(session)
     gone = 0
     async for key in _scan(client, f"{_glob(keys.chats(channel, ''))}*"):
-        gone += await client.command("ZREM", key, chat_id)
+        with contextlib.suppress(Refused):  # a broken list has no chats
+            gone += await client.command("ZREM", key, chat_id)
     return gone
 
 

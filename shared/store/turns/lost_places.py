@@ -1,0 +1,18 @@
+"""Chats that lost their place in the queue, as after somebody deleted a broken queue."""
+
+from __future__ import annotations
+
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import TURNS
+
+
+async def requeue_lost(client: RedisClient) -> int:
+    """Queue every chat again that has messages and is in no queue; return how many. Raises
+    RedisAway. It looks at all keys, so only the console may call it."""
+    count, names = 0, [keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS)]
+    async for found in client.scan("SCAN", match=f"{keys.inbox}*"):
+        if found:
+            sessions = [name.decode().removeprefix(keys.inbox) for name in found]
+            count += await client.run("sessions/requeue", names, sessions)
+    return count
