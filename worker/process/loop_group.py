@@ -85,11 +85,12 @@ class StopListener:
     def _on_stop(self, data: bytes) -> None:
         """Interrupt the work that `data` names: `<member> <turn>`. A subagent has no turn number of
         its own, so its second word is ignored."""
-        member, _, turn = data.decode().rpartition(" ")
+        # A broken key of one chat may name anything; the others' turns are not to end with it.
+        member, _, turn = data.decode(errors="replace").rpartition(" ")
         for loop in self._loops:
             for lease in loop.find(member):
                 claim = lease.claim
-                if claim.subagent or (claim.turn and claim.turn.n == int(turn)):
+                if claim.subagent or (claim.turn and str(claim.turn.n) == turn):
                     lease.interrupt(TurnStopped())
 
     async def _renew_now(self) -> None:

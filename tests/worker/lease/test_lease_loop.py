@@ -17,11 +17,13 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
+from shared.tasks import cancel_all
 from tests.helpers.build import message, reply, say
 from tests.helpers.clock import HandClock
 from tests.helpers.wait import eventually
 from worker.lease.lease import Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
+from worker.process.loop_group import StopListener
 
 LEASE_S = 2.0
 
@@ -291,6 +293,24 @@ async def test_a_broken_key_of_the_fleet_ends_no_worker(client: RedisClient, fle
     await client.command("DEL", keys.leases("turns"))
     gate.set()
     await eventually(lambda: done == ["web:owner/a"])
+
+
+async def test_a_stop_that_names_nothing_ends_no_worker(client: RedisClient, fleet: Fleet) -> None:
+    """A list of subagents that is full of something else sends such names when its chat is stopped."""
+    gate, done = asyncio.Event(), list[str]()
+    loop = fleet.start(committer(client, done, gate))
+    await say(Inbox(client))
+    await eventually(lambda: loop.running == 1)
+    stops = StopListener(client, [loop])
+    await stops.subscribe()
+    listening = asyncio.create_task(stops.run())
+    await eventually(lambda: client.command("PUBLISH", keys.CONTROL, b"sub:\x8f\xff 1"))
+    await client.command("PUBLISH", keys.CONTROL, f"{keys.turn('web:owner/a')} x")
+    await client.command("PUBLISH", keys.CONTROL, f"{keys.turn('web:owner/a')} 1")
+    await eventually(lambda: not loop.running)
+    assert not listening.done()
+    assert done == []
+    await cancel_all([listening])
 
 
 async def test_a_chat_that_cannot_be_committed_is_released_for_a_minute(client: RedisClient, fleet: Fleet) -> None:
