@@ -1,7 +1,7 @@
 """The message of a chat that a running turn is streamed into, by edits.
 
-Streaming never delays or doubles a reply: any failure ends it for that turn, and the reply comes as
-without. The platform's id of the message is kept with the chat, so that another gateway or attempt
+Streaming never delays or doubles a reply: a failure stops it for some seconds or for that turn, and
+the reply comes as without. The platform's id of the message is kept with the chat, so that another gateway or attempt
 goes on with the same one, until the reply's first piece replaces it. The message's key is kept
 before it is sent: by it a platform that has keys or a look-up tells the id if the sender died."""
 
@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.delivery.chat_lease import ChatLease
 from gateway.delivery.line_posts import STOPPED, Render, render_off_loop
-from gateway.delivery.platform_calls import DeliveryContext, Rates, T, spare
+from gateway.delivery.platform_calls import ChannelFault, DeliveryContext, Rates, T, spare
 from gateway.platform.protocol import (
     MarkupRefused,
     MaybeSent,
@@ -32,6 +32,7 @@ from shared.chatlog.live_text import LiveText
 from shared.ids import nonce
 from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import LogLine, OutboundMessage
+from shared.metrics import DELIVERY_UNKNOWN
 from shared.store.delivery.deliveries import DeliveryState
 
 AFTER_S: Final = 0.6  # a turn that is answered sooner is not streamed: one message, no edit
@@ -144,10 +145,15 @@ class StreamedMessage:
         except MarkupRefused:
             self._finished_turn = turn if self._plain else self._finished_turn
             self._plain = True
-        except NotAccepted:
-            self._next_at = self._clock.monotonic() + RETRY_S
-        except NotDelivered:
-            self._finished_turn = turn
+        except NotDelivered as exc:
+            # An edit may be made again, and so may a message that the platform knows by a key or a
+            # look-up. Another one that may exist would be a second message.
+            again = self._exists_for(turn) or self._platform.abilities.resend_guard != "nothing"
+            unclear = isinstance(exc, MaybeSent) and not isinstance(exc, ChannelFault)
+            if isinstance(exc, NotAccepted) or (unclear and again):
+                self._next_at = self._clock.monotonic() + RETRY_S
+            else:
+                self._finished_turn = turn
         else:
             self._shown, self._version = piece, version
 
@@ -221,7 +227,10 @@ class StreamedMessage:
         guard = self._platform.abilities.resend_guard
         same, id = msgspec.structs.replace(post, key=key, buttons=(), reply_to=None), None
         try:
-            if guard == "look-up":
+            if guard == "nothing":
+                # The unfinished message may stay above the reply, which is sent as a new one.
+                DELIVERY_UNKNOWN.labels(self._platform.name).inc()
+            elif guard == "look-up":
                 id = await self._look_up(same)
             elif guard == "key":
                 if (wait_s := await self._deliveries.reserve_call(self._lease.chat, rates.posts)) > 0:

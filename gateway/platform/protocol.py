@@ -154,7 +154,7 @@ class NotAccepted(NotDelivered):
 
 
 class MaybeSent(NotDelivered):
-    """The request may have arrived, but no answer came."""
+    """The request may have arrived, but no answer came, or one that does not say so (a 5xx)."""
 
 
 class ChannelBroken(Exception):

@@ -152,5 +152,5 @@ class _Talk:
         if kind == "unanswered":
             self._wire.cut()
             return False
-        await self._wire.say("250 2.0.0 It is on its way")
+        await self._wire.say("451 4.3.0 Try again" if kind == "stored" else "250 2.0.0 It is on its way")
         return True

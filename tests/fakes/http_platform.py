@@ -98,6 +98,9 @@ class FakeHttpPlatform:
                 await hang_up(request)
             case "unanswered":
                 return None, True
+            case "stored":
+                request["failed"] = True
+                return None, True
             case "hang":
                 await asyncio.Event().wait()  # until the client gives up
         assert fault is not None
@@ -115,7 +118,9 @@ class FakeHttpPlatform:
 
 
 async def hang_up(request: web.Request) -> None:
-    """Cut the connection; the handler never returns."""
+    """Cut the connection, and the handler never returns; or answer as a proxy does whose server took the call."""
+    if "failed" in request:
+        raise web.HTTPBadGateway
     assert request.transport is not None
     request.transport.abort()
     await asyncio.Event().wait()

@@ -46,7 +46,6 @@ _CLOSED: Final = {10003, 50001, 50007, 50013, 50278, 160005}
 _NO_PERMISSION: Final = 50013
 _NO_HISTORY: Final = 160002
 _BLOCKED: Final = 40333
-_LATE: Final = (504, 520, 521, 522, 524)  # of a proxy: the server behind it may have done it
 _TOO_MANY_S: Final = 60.0
 T = TypeVar("T")
 
@@ -201,9 +200,9 @@ def map_error(name: str, status: int, headers: Mapping[str, str], reply: Any, *,
         case 429:
             whole_bot = code is None or reply.get("global") is True or "X-RateLimit-Global" in headers
             return Throttled(_retry_after_s(headers, reply), whole_bot=whole_bot)
-        case _ if status in _LATE:
-            return MaybeSent(why)
-        case _ if status >= 500 or code is None or code == _BLOCKED:
+        case _ if status >= 500:
+            return MaybeSent(why)  # the server behind a proxy may have done it
+        case _ if code is None or code == _BLOCKED:
             return NotAccepted(why)
         case _ if code == _NO_PERMISSION and with_file:
             return PostRefused(f"{why}: perhaps it may not attach files there")

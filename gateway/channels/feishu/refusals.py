@@ -109,6 +109,8 @@ def map_error(error: FeishuError) -> Exception:
         return ChannelBroken(_BROKEN[code])
     if code in _KNOWN:
         kind, why = _KNOWN[code]
+        if kind is NotAccepted and error.status >= 500:
+            kind = MaybeSent
         return kind(f"{code}: {why}")
     if code == 230001 and "receive_id" in error.msg:
         return ChatClosed(f"{code}: there is no such chat")
@@ -132,8 +134,6 @@ def map_connect_error(error: FeishuError) -> Exception:
 
 
 def _map_status(error: FeishuError) -> Exception:
-    if error.status == 503:
-        return NotAccepted("503: Feishu is out of order")
     if error.status >= 500:
         return MaybeSent(f"{error.status}: Feishu does not know")
     if error.code == NONE and error.status < 400:

@@ -43,9 +43,9 @@ _CLOSED: Final = frozenset(
     cannot_post_to_shared_channel team_not_found""".split()
 )
 _MARKUP: Final = frozenset("invalid_blocks invalid_blocks_format invalid_attachments msg_blocks_too_long".split())
-_OUT_OF_ORDER: Final = frozenset("service_unavailable team_added_to_org accesslimited".split())
-_HALF_DONE: Final = frozenset("internal_error fatal_error request_timeout".split())
-"""For these, Slack documents that part of the request may have been done."""
+_OUT_OF_ORDER: Final = frozenset("team_added_to_org accesslimited".split())
+_HALF_DONE: Final = frozenset("internal_error fatal_error request_timeout service_unavailable".split())
+"""For these, Slack documents that part of the request may have been done, or says nothing of it."""
 
 _WORD: Final = re.compile(r"[a-z0-9_:,.-]{1,80}")
 
@@ -133,8 +133,8 @@ def map_error(error: object, *, status: int, retry_after: str | None = None, nee
         return ChatClosed(word)
     if word in _MARKUP:
         return MarkupRefused(word)
-    if word in _OUT_OF_ORDER or (not word and status == 503):
-        return NotAccepted(word or "Slack is out of order")
+    if word in _OUT_OF_ORDER:
+        return NotAccepted(word)
     if word in _HALF_DONE or status >= 500 or (not word and status < 400):
         return MaybeSent(word or f"status {status}")
     if not word:

@@ -202,7 +202,8 @@ def _map_error(exc: exceptions.AiogramError) -> Exception:
         case exceptions.TelegramEntityTooLarge() | exceptions.TelegramNotFound():
             return PostRefused(f"{type(exc).__name__} of the Bot API")
         case exceptions.TelegramServerError():
-            return NotAccepted("the Bot API is out of order")
+            # A proxy of the Bot API says so, too, of what went through.
+            return MaybeSent("the Bot API is out of order")
         case exceptions.TelegramNetworkError():
             # Without a connection the request cannot have arrived.
             arrived = not isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError)

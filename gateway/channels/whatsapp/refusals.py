@@ -28,7 +28,10 @@ _CLOSED: Final = {
     130403: "the number is blocked",
     131050: "the person wants no messages",
 }
-_OUT_OF_ORDER: Final = {1, 2, 131000, 131016, 131057, 133004}
+_FAILED: Final = {131000, 131057}
+"""WhatsApp documents of these that the message was not sent."""
+
+_OUT_OF_ORDER: Final = {1, 2, 131016, 133004}
 _NO_TOKEN: Final = {0, 190}
 _NO_RIGHT: Final = {3, 10, 131005, *range(200, 300)}
 _NO_ACCOUNT: Final = {368, 131031, 131042, 131045, 133010}
@@ -77,7 +80,7 @@ def map_error(status: int, body: bytes) -> Exception:
         return Throttled(_WHOLE_BOT[code], whole_bot=True)
     if code in _CLOSED:
         return ChatClosed(f"{code}: {_CLOSED[code]}")
-    if code in _OUT_OF_ORDER:
+    if code in _FAILED or (code in _OUT_OF_ORDER and status < 500):
         return NotAccepted(f"{code}: WhatsApp is out of order")
     return _map_status(status, code)
 
@@ -85,10 +88,8 @@ def map_error(status: int, body: bytes) -> Exception:
 def _map_status(status: int, code: int) -> Exception:
     if status == 429:
         return Throttled(_WHOLE_BOT[130429], whole_bot=True)
-    if code == -1 and status in (502, 504):
-        return MaybeSent(f"{status}: who stands before WhatsApp does not know")
     if status >= 500:
-        return NotAccepted(f"{status}: WhatsApp is out of order")
+        return MaybeSent(f"{status if code == -1 else code}: WhatsApp does not know")
     if status < 400:
         return NotAccepted(f"{status}: no answer of the Graph API; is channels.whatsapp.api right?")
     return PostRefused(f"{code if code != -1 else status}: refused by WhatsApp")

@@ -50,7 +50,7 @@ Signing = Literal["good", "none", "blank", "wrong", "old", "changed"]
 seconds ago (where the platform signs a time); well, and then one byte of the body was changed."""
 
 FaultKind = Literal[
-    "throttled", "throttled bot", "markup", "refused", "closed", "down", "unheard", "unanswered", "hang"
+    "throttled", "throttled bot", "markup", "refused", "closed", "down", "unheard", "unanswered", "stored", "hang"
 ]
 """What the platform does with a call:
 
@@ -61,6 +61,7 @@ FaultKind = Literal[
 - down: 500 or 503 at once, or no connection
 - unheard: the connection is cut before the platform took the post, without an answer
 - unanswered: the platform takes the post and shows it; then the connection is cut without an answer
+- stored: the platform takes the post and shows it; then 502, or a failure that means "try again" where there is no HTTP
 - hang: the platform does not take it and says nothing until the client gives up
 """
 

@@ -9,8 +9,9 @@ from itertools import count, pairwise
 import pytest
 
 from shared.messages.outbound import OutboundMessage
+from shared.metrics import DELIVERY_UNKNOWN
 from shared.store import keys
-from tests.contracts.channels.bench import Fault
+from tests.contracts.channels.bench import Fault, FaultKind
 from tests.contracts.channels.echo import Turn
 from tests.contracts.channels.live import Live
 from tests.contracts.channels.stage import Stage
@@ -159,14 +160,16 @@ async def test_another_gateway_goes_on_with_the_message_of_one_that_died(played:
     await played.sees(live.chat, "One, two, three.")
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["no answer", "it dies"])
+@pytest.mark.parametrize(("kind", "dies"), [("unanswered", False), ("unanswered", True), ("stored", False)])
 async def test_a_message_of_which_nobody_knows_becomes_the_reply_where_the_platform_can_tell_it(
-    played: Stage, live: Live, dies: bool
+    played: Stage, live: Live, kind: FaultKind, dies: bool
 ) -> None:
-    """The call that shows the first words is taken by the platform, and then its answer is lost, or the gateway. By
-    its key, or by asking, the message is found again. Where a platform offers neither the words stay above the
-    reply."""
-    played.bench.fault(Fault(kind="unanswered", chat=live.chat))
+    """The call that shows the first words is taken by the platform, and then its answer is lost, or the gateway, or
+    the answer is a failure. By its key, or by asking, the message is found again. Where a platform offers neither the
+    words stay above the reply, and that is counted."""
+    counted = DELIVERY_UNKNOWN.labels(played.bench.name)
+    before = counted._value.get()
+    played.bench.fault(Fault(kind=kind, chat=live.chat))
     turn = await live.begin()
     await turn.stream("One two")
     await live.sees("One two")
@@ -177,8 +180,10 @@ async def test_a_message_of_which_nobody_knows_becomes_the_reply_where_the_platf
     if played.replicas[0].channel.abilities.resend_guard == "nothing":
         await live.sees("One, two, three.")
         assert len(played.texts(live.chat)) == 2
+        assert counted._value.get() == before + 1
     else:
         await played.sees(live.chat, "One, two, three.")
+        assert counted._value.get() == before
     await played.quiet()
 
 

@@ -126,7 +126,7 @@ async def test_a_platform_that_is_out_of_order_gets_everything_later_in_order(pl
     await played.sees(chat, "echo: one", "echo: two")
 
 
-@pytest.mark.parametrize("kind", ["unheard", "unanswered", "hang"])
+@pytest.mark.parametrize("kind", ["unheard", "unanswered", "stored", "hang"])
 async def test_a_send_without_an_answer_loses_nothing_and_doubles_only_what_is_counted(
     played: Stage, kind: FaultKind
 ) -> None:
@@ -140,7 +140,7 @@ async def test_a_send_without_an_answer_loses_nothing_and_doubles_only_what_is_c
     played.bench.fault(Fault(kind=kind))
     await played.say(chat, "one")
     await played.say(chat, "two")
-    twice = kind == "unanswered" and channel.abilities.resend_guard == "nothing"
+    twice = kind in ("unanswered", "stored") and channel.abilities.resend_guard == "nothing"
     await played.sees(chat, *(["echo: one"] * (2 if twice else 1)), "echo: two")
     assert played.texts(chat).count("echo: one") - 1 <= counted._value.get() - before <= 1
     if channel.abilities.resend_guard != "nothing":

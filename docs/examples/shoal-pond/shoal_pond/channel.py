@@ -203,7 +203,9 @@ async def _refuse(answer: aiohttp.ClientResponse) -> None:
             raise Throttled(float(answer.headers.get("Retry-After", "1")), whole_bot=error == "bot")
         case 400 if error == "markup":
             raise MarkupRefused("markup")
-        case status if status >= 500 or status == 409:
-            raise NotAccepted(f"status {status}")
+        case status if status >= 500:
+            raise MaybeSent(f"status {status}")  # the server behind a proxy may have taken it
+        case 409:
+            raise NotAccepted("status 409")
         case status:
             raise PostRefused(f"status {status} {error}")

@@ -52,7 +52,7 @@ def post(text: str = "<b>hi</b>", *, place: PostTarget = PLACE, as_plain: bool =
         ("markup", MarkupRefused),
         ("refused", PostRefused),
         ("closed", ChatClosed),
-        ("down", NotAccepted),
+        ("down", MaybeSent),
         ("unheard", MaybeSent),
         ("unanswered", MaybeSent),
         ("hang", MaybeSent),
