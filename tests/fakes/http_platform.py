@@ -14,6 +14,9 @@ from shared.tasks import cancel_all
 
 BODY_BYTES: Final = 64 * 1024 * 1024
 
+FAILURE: Final = web.RequestKey("failure", web.Response)
+"""The answer to a call once it had its effect."""
+
 Met = tuple[web.Response | None, bool]
 """The answer in place of the platform's own, if any; and whether the connection is cut once the call had its effect."""
 
@@ -99,7 +102,7 @@ class FakeHttpPlatform:
             case "unanswered":
                 return None, True
             case "stored":
-                request["failed"] = True
+                request[FAILURE] = self.fault_answer(ScriptedFault("down", call, chat, 1), call)
                 return None, True
             case "hang":
                 await asyncio.Event().wait()  # until the client gives up
@@ -118,9 +121,10 @@ class FakeHttpPlatform:
 
 
 async def hang_up(request: web.Request) -> None:
-    """Cut the connection, and the handler never returns; or answer as a proxy does whose server took the call."""
-    if "failed" in request:
-        raise web.HTTPBadGateway
+    """Cut the connection, or answer with the failure that is to follow the effect. The handler never returns."""
+    if (failure := request.get(FAILURE)) is not None:
+        kind = type("Failure", (web.HTTPServerError,), {"status_code": failure.status})
+        raise kind(text=failure.text, content_type=failure.content_type)
     assert request.transport is not None
     request.transport.abort()
     await asyncio.Event().wait()

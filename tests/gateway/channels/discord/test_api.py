@@ -86,6 +86,7 @@ def with_file(name: str = "a.pdf", **more: object) -> Post:
         ("504/0", MaybeSent),
         ("unheard", MaybeSent),
         ("unanswered", MaybeSent),
+        ("stored", MaybeSent),
         ("hang", MaybeSent),
     ],
 )

@@ -148,6 +148,7 @@ async def test_a_token_is_renewed_before_its_end(fake: FakeFeishu) -> None:
         ("down", MaybeSent),
         ("unheard", MaybeSent),
         ("unanswered", MaybeSent),
+        ("stored", MaybeSent),
         ("hang", MaybeSent),
     ],
 )

@@ -60,6 +60,7 @@ def post(text: str = "*hi*", *, key: str = "slack:D7:1:0", place: PostTarget = P
         ("down", MaybeSent),
         ("unheard", MaybeSent),
         ("unanswered", MaybeSent),
+        ("stored", MaybeSent),
         ("hang", MaybeSent),
     ],
 )

@@ -55,6 +55,7 @@ def post(text: str = "<b>hi</b>", *, place: PostTarget = PLACE, as_plain: bool =
         ("down", MaybeSent),
         ("unheard", MaybeSent),
         ("unanswered", MaybeSent),
+        ("stored", MaybeSent),
         ("hang", MaybeSent),
     ],
 )

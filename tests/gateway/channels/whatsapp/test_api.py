@@ -71,6 +71,7 @@ def file(media_type: str, name: str) -> Post:
         ("down", MaybeSent),
         ("unheard", MaybeSent),
         ("unanswered", MaybeSent),
+        ("stored", MaybeSent),
         ("hang", MaybeSent),
     ],
 )
