@@ -132,30 +132,33 @@ class Lease:
         while not self.suspended:  # noqa: ASYNC110 (time passes; nothing happens that could set an event)
             await asyncio.sleep(min(CHECK_EVERY_S, self.queue.lease_s / 40))
 
-    async def confirm(self) -> None:
+    async def confirm(self, steps: int = 0) -> None:
         """Renew now, before an effect that must not happen twice. With `redis.copies`, return when
-        that many servers have it; while they are missing, raise TurnReleased. Raises LeaseLost,
-        RedisAway."""
+        that many servers have it, and `steps` of the ledger; raise TurnReleased while they do not.
+        Raises LeaseLost, RedisAway."""
         sent_at, queue = self._clock.monotonic(), self.queue
         if queue.copies == 1:
             [answer] = await queue.renew([self.claim], retry_for_s=queue.lease_s)
-            holds = answer is not None
+            have = answer
         else:
             try:
-                holds = await with_retries(lambda: queue.confirm(self.claim), queue.lease_s)
+                have = await with_retries(lambda: queue.confirm(self.claim), queue.lease_s)
             except RedisAway as exc:
                 # A lease that simply lapsed would be counted as a crash of this worker.
                 log.warning("too few copies", error=str(exc), doing="trying the turn again later")
                 raise TurnReleased("copies", delay_s=COPIES_DELAY_S) from exc
-        if not holds:
+            if have is not None and have < steps:
+                # The step was accepted by a primary that is gone. Whoever goes on writes it again.
+                raise TurnReleased("lost tail")
+        if have is None:
             raise self.lose()
         self.renewed(sent_at)
 
-    async def secure(self) -> None:
-        """Return when a fail-over loses nothing that was written so far, as far as `redis.copies`
+    async def secure(self, steps: int) -> None:
+        """Return when a fail-over loses none of the `steps` in the ledger, as far as `redis.copies`
         promises it. Raises as `confirm`."""
         if self.queue.copies > 1:
-            await self.confirm()
+            await self.confirm(steps)
 
     async def release(self, *, delay_s: float = 0.0, count: str = "") -> None:
         """Give the work back, see `LeaseQueue.release`. Waits long for Redis."""

@@ -45,7 +45,6 @@ class LeaseJournal:
         self.entries = list(entries)
         self.lease: Final = lease
         self.confirm: Final = lease.confirm
-        self.secure: Final = lease.secure
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
         self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None
@@ -55,6 +54,10 @@ class LeaseJournal:
         await self.lease.allow()
         if self.lease.draining:
             raise TurnReleased("drain")
+
+    async def secure(self) -> None:
+        """Wait until the steps so far survive a fail-over."""
+        await self.lease.secure(len(self.entries))
 
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         """Write the next step together with its effect."""

@@ -235,30 +235,33 @@ class LeaseQueue:
         answer = await self._client.run("turns/renew", self._keys[:2], args, retry_for_s=retry_for_s)
         return [None if stop < 0 else stop for stop in answer]
 
-    async def confirm(self, claim: Claim) -> bool:
-        """Renew a lease. Return whether it holds, once `copies` servers have that and everything that
-        was written before. Raises RedisAway when too few have it in time."""
+    async def confirm(self, claim: Claim) -> int | None:
+        """Renew a lease, and wait until `copies` servers have that and everything that was written
+        before. Return how many steps its ledger has there, None when the lease is lost. Raises
+        RedisAway when too few servers have it in time."""
         lease = self.owner, int(self.lease_s * 1000), claim.member, claim.token
         renewal: tuple[Value, ...] = (2, *self._keys[:2], *lease)
         script = load("turns/renew")
-        renewed, _, copies = await self._copying.commands(
+        renewed, _, copies, steps = await self._copying.commands(
             [
                 ["EVALSHA", sha(script), *renewal],
                 # WAIT waits for the last write of its own connection. A renewal within the same
                 # millisecond as another one writes nothing; this always does.
                 ["INCR", keys.CONFIRMED],
                 ["WAIT", self.copies - 1, int(self._copy_wait_s * 1000)],
+                # Of the same server: after a fail-over it may lack steps that another one accepted.
+                ["XLEN", keys.ledger(claim.member.partition(":")[2])],
             ]
         )
         if unknown_script(renewed):
             await self._client.evaluate(script, renewal)
             return await self.confirm(claim)
-        for answer in (renewed, copies):
+        for answer in (renewed, copies, steps):
             if isinstance(answer, ReplyError):
                 raise answer
         if copies < self.copies - 1:
             raise RedisAway(f"{copies + 1} of {self.copies} servers have the last writes (redis.copies)")
-        return bool(renewed[0] >= 0)
+        return int(steps) if renewed[0] >= 0 else None
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,

@@ -6,10 +6,12 @@ import pytest
 
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import LeaseLost, RedisAway, TurnReleased
+from shared.messages.transcript import IntentEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import Claim, LeaseQueue
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import say
 from worker.lease.lease import COPIES_DELAY_S, Lease
 
@@ -31,9 +33,9 @@ async def test_without_a_replica_nothing_that_wants_one_is_confirmed(client: Red
     queue, claim = await claimed(client, copies=2)
     with pytest.raises(RedisAway, match="1 of 2 servers"):
         await queue.confirm(claim)
-    for step in (lease_of(queue, claim).confirm, lease_of(queue, claim).secure):
+    for step in (lease_of(queue, claim).confirm(), lease_of(queue, claim).secure(1)):
         with pytest.raises(TurnReleased) as caught:
-            await step()
+            await step
         assert caught.value.delay_s == COPIES_DELAY_S
     await queue.close()
 
@@ -42,10 +44,10 @@ async def test_one_copy_is_there_at_once(client: RedisClient) -> None:
     """As without the setting; then a further wait costs no command."""
     queue, claim = await claimed(client, copies=1)
     lease = lease_of(queue, claim)
-    assert await queue.confirm(claim)
+    assert await queue.confirm(claim) == 0
     await lease.confirm()
     await client.command("CONFIG", "RESETSTAT")
-    await lease.secure()
+    await lease.secure(1)
     assert b"cmdstat_evalsha" not in await client.command("INFO", "commandstats")
     await queue.close()
 
@@ -55,7 +57,31 @@ async def test_a_lease_that_is_lost_is_not_confirmed(client: RedisClient) -> Non
     queue, claim = await claimed(client, copies=1)
     await client.command("HDEL", keys.leases("turns"), claim.member)
     await client.command("SCRIPT", "FLUSH")
-    assert not await queue.confirm(claim)
+    assert await queue.confirm(claim) is None
     with pytest.raises(LeaseLost):
         await lease_of(queue, claim).confirm()
+    await queue.close()
+
+
+class Copied(LeaseQueue):
+    """Two servers have what this one has."""
+
+    async def confirm(self, claim: Claim) -> int | None:
+        self.copies = 1
+        try:
+            return await super().confirm(claim)
+        finally:
+            self.copies = 2
+
+
+async def test_a_step_that_a_lost_primary_had_accepted_does_not_count(client: RedisClient) -> None:
+    """Its successor has the lease and a replica, and lacks the intent: the tool must not run, or it would run twice."""
+    await say(Inbox(client))
+    queue = Copied(client, "turns", owner="a" * 32, lease_s=15, copies=2)
+    [claim] = await queue.acquire(1)
+    lease = lease_of(queue, claim)
+    await Turns(client).append_step(claim, 1, IntentEntry(call_id="c1", turn=1))
+    await lease.secure(1)
+    with pytest.raises(TurnReleased, match="lost tail"):
+        await lease.secure(2)
     await queue.close()
