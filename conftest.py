@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import hypothesis
 import pytest
+import structlog
 from hypothesis import strategies as st
 
 from console.up.supervisor import Reaper
@@ -27,6 +28,9 @@ hypothesis.settings.register_profile(
     "shoal", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
 hypothesis.settings.load_profile("shoal")  # how fast an example is made says something of the machine only
+# Rich's tracebacks, structlog's own choice, hold the event loop for a tenth of a second or more.
+_plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _plain])
 FAST_TEST_S: Final = 2.0
 TOO_SLOW: Final = "a fast test took"
 MEASURED: Final = 3  # tries of a fast test that seems too slow: what the machine did is over by the last of them
