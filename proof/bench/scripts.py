@@ -61,7 +61,7 @@ CONSTANT: Final = frozenset(
         *("delivery/save_note", "delivery/stream_message", "fleet/announce", "fleet/limit_enter", "fleet/limit_report"),
         *("fleet/broken_keys", "fleet/spend", "jobs/finish", "jobs/wake", "listeners/acquire", "listeners/release"),
         *("listeners/renew", "schedules/reschedule", "sessions/request_begin"),
-        *("sessions/request_end", "subagents/detach", "subagents/save_note", "turns/approve", "turns/isolate"),
+        *("sessions/request_end", "sessions/requeue", "subagents/detach", "subagents/save_note", "turns/approve"),
         *("turns/park", "turns/slow_down", "turns/stop"),
     }
 )

@@ -206,7 +206,7 @@ def test_a_real_bash_completes_commands_and_names_with_colons(filled: str, tmp_p
     """bash takes a colon for the end of a word: what it has already is not offered again."""
     need("bash", found=shutil.which("bash") is not None)
     assert in_bash("shoal dea", filled, tmp_path) == ["dead"]
-    assert in_bash("shoal session ", filled, tmp_path) == ["export", "forget", "import", "list", "show"]
+    assert in_bash("shoal session ", filled, tmp_path) == ["export", "forget", "import", "list", "requeue", "show"]
     assert in_bash("shoal session show web:owner/o", filled, tmp_path) == ["owner/one"]
     assert in_bash("shoal session show web:", filled, tmp_path) == ["owner/one", "owner/two"]
     assert in_bash("shoal session show we", filled, tmp_path) == ["web:owner/one", "web:owner/two"]
