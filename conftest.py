@@ -34,7 +34,7 @@ structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _pla
 FAST_TEST_S: Final = 2.0
 TOO_SLOW: Final = "a fast test took"
 MEASURED: Final = 3  # tries of a fast test that seems too slow: what the machine did is over by the last of them
-REPEATS: Final = 3
+REPEATS: Final = 6
 SLOWEST: Final = 30
 
 _left_open: Final = left_open.LeftOpen()

@@ -63,7 +63,7 @@ async def _measure(found: Rounds, plan: Plan) -> None:
         for _ in range(plan.repeats(ROUNDS)):
             for name, (kind, number, many, turns) in SIDES.items():
                 async with emptied(valkey.url) as client:
-                    cost = await drain(client, valkey.url, kind, number, many, plan.of(turns, turns // 10))
+                    cost = await drain(client, valkey.url, kind, number, many, plan.of(turns, turns // 3))
                 found.add(f"{name}: rate", "turns/s", cost.rate)
                 found.add(f"{name}: worker", "ms CPU a turn", cost.worker_ms)
                 found.add(f"{name}: Redis", "ms CPU a turn", cost.redis_ms)
@@ -83,7 +83,8 @@ async def drain(client: RedisClient, url: str, kind: str, number: float, many: i
             await asyncio.sleep(0.02)
             left = await _left(client, queue)
         seconds = time.perf_counter() - started
-        done = await _done(client, kind, sessions) - at
+        # A quick round may be over before the first look.
+        done = max(1, await _done(client, kind, sessions) - at)
         used = pool.cpu_s - used
         return Cost(
             rate=done / seconds,

@@ -57,7 +57,7 @@ async def _measure(found: Rounds, plan: Plan) -> None:
         for _ in range(plan.repeats(ROUNDS)):
             for many in (1, 2):
                 async with emptied(valkey.url) as client:
-                    cost = await drain(client, valkey.url, "shoal", 100, many, plan.of(6000, 300))
+                    cost = await drain(client, valkey.url, "shoal", 100, many, plan.of(6000, 2000))
                     found.add(f"{many} busy: rate", "turns/s", cost.rate)
             for sessions in _sessions(plan):
                 async with emptied(valkey.url) as client:
