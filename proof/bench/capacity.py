@@ -173,8 +173,9 @@ def measure(plan: Plan) -> Report:
     found = Rounds()
     asyncio.run(_measure(found, plan))
     by_name = {figure.name: figure.median for figure in found.figures()}
+    # A quick round may cost less than a tick of the processor's clock.
     notes = tuple(
-        f"a core of the {name} carries {1000 / by_name[f'CPU of the {name}']:.0f} such turns a second"
+        f"a core of the {name} carries {1000 / max(by_name[f'CPU of the {name}'], 0.01):.0f} such turns a second"
         for name in ("gateway", "worker", "Redis")
     )
     return Report(title="capacity: a turn with a tool and 100 streamed words", figures=found.figures(), notes=notes)
