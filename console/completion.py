@@ -43,7 +43,8 @@ def _completed_from(find: Find) -> Complete:
 
 
 def _offered(find: Find, incomplete: str) -> list[CompletionItem]:
-    from shared.settings import load, redis_url
+    from shared.settings import redis_url
+    from shared.settings.trust import load_trusted
 
     # Whatever hangs (a name server, a server that was stopped), and whoever waits for a thread at
     # the end of a process.
@@ -51,7 +52,7 @@ def _offered(find: Find, incomplete: str) -> list[CompletionItem]:
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     found: dict[str, CompletionItem] = {}
     try:
-        connection = RespConnection(redis_url(load()), timeout_s=LIMIT_S)
+        connection = RespConnection(redis_url(load_trusted()), timeout_s=LIMIT_S)
         for value, about in find(connection, incomplete):
             if value.startswith(incomplete) and _HARMLESS.fullmatch(value) and len(found) < MOST:
                 found.setdefault(value, CompletionItem(value, help=about or None))
@@ -68,7 +69,9 @@ def letters(redis: RespConnection, incomplete: str) -> Iterator[tuple[str, str]]
     """References of the newest dead letters."""
     from shared.store.client.scripts import load
 
-    rows = redis.command("EVAL", load("turns/dead_page").source, "1", keys.DEAD, "XREVRANGE", "+", "-", str(2 * MOST))
+    script = load("letters/page")
+    words = script.words({"command": "XREVRANGE", "first": "+", "last": "-", "most": str(2 * MOST)}, keys.Whose())
+    rows = redis.command("EVAL", script.source, *map(str, words))
     for row in rows if isinstance(rows, list) else []:
         id, _, _, reason = _texts(row)[:4]
         why, _, reference = reason.rpartition(" ")

@@ -21,7 +21,7 @@ WITHIN_S: Final = 60.0
 
 @click.group()
 def config() -> None:
-    """Check or show the settings that a process started here would get."""
+    """Check, show or trust the settings that a process started here would get."""
 
 
 @config.command(epilog=examples("shoal config check", "SHOAL_CONFIG=other.toml shoal config check"))
@@ -35,6 +35,23 @@ def check(as_json: bool) -> None:
         print_json({"ok": True})
     else:
         click.echo("The settings are fine.")
+
+
+@config.command(epilog=examples("shoal config trust"))
+@as_json
+def trust(as_json: bool) -> None:
+    """Trust ./shoal.toml as it is now, so that other commands use it; `shoal up` does so itself."""
+    from shared.settings.trust import trust_folder
+
+    try:
+        found = trust_folder()
+    except (OSError, RuntimeError) as exc:
+        raise SettingsError(f"what you trust cannot be kept ({exc}); name the file in SHOAL_CONFIG") from None
+    if as_json:
+        print_json({"trusted": found})
+    else:
+        nothing = "There is nothing to trust: no ./shoal.toml is used here."
+        click.echo("./shoal.toml is trusted as it is now." if found else nothing)
 
 
 @config.command(epilog=examples("shoal config show", "shoal config show --json | jq .worker"))

@@ -33,10 +33,14 @@ _COMMANDS: Final = {
     "cron": _CommandPlace("console.cron", "Look after what chats have planned."),
     "dead": _CommandPlace("console.dead", "Look after messages that were given up."),
     "doctor": _CommandPlace("console.doctor.command", "Check one thing after the other, and say what to do."),
+    "init": _CommandPlace("console.init.command", "Choose a model, test it, and write the settings."),
     "jobs": _CommandPlace("console.jobs", "Look after what agents do in the background."),
+    "logs": _CommandPlace("console.up.logs", "Show the log of `shoal up`."),
+    "open": _CommandPlace("console.page", "Open the page of this machine in a browser."),
     "pair": _CommandPlace("console.access", "Let people in to chat platforms, and out again."),
     "session": _CommandPlace("console.sessions", "Look after conversations and what is remembered."),
     "status": _CommandPlace("console.top.command", "Show what is wrong, who waits, and who is there."),
+    "token": _CommandPlace("console.page", "Print the owner's token."),
     "top": _CommandPlace("console.top.command", "Watch the fleet, live."),
     "up": _CommandPlace("console.up.command", "Run all of Shoal on this machine."),
 }
@@ -53,6 +57,14 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(_COMMANDS[cmd_name].module), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as exc:  # click knows none of ours before they are asked for
+            raise click.NoSuchCommand(exc.command_name, possibilities=_COMMANDS, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -29,13 +29,15 @@ def with_redis(work: Callable[[RedisClient], Awaitable[T]]) -> T:
     """Run `work` with a client of its own. Raises SettingsError, RedisAway, and what it raises."""
     import asyncio
 
-    from shared.settings import RedisUrl, load, redis_url
+    from shared.settings import RedisUrl, redis_url
+    from shared.settings.trust import load_trusted
     from shared.store.client.redis_client import RedisClient
 
-    url = redis_url(load())
+    settings = load_trusted()
+    url = redis_url(settings)
 
     async def run() -> T:
-        client = RedisClient(url, name="shoal-console")
+        client = RedisClient(url, name="shoal-console", copies=settings.redis.copies)
         try:
             return await work(client)
         except RedisAway as exc:

@@ -228,6 +228,7 @@ def _counts(file: SessionFile, session: str) -> dict[str, Any]:
         "history_entries": len(file.history_md),
         "entries": None if file.conversation is None else len(file.conversation),
         "archived_entries": None if file.archive is None else len(file.archive),
+        "transcript_entries": None if file.transcript is None else len(file.transcript),
         "unreadable": file.unreadable,
     }
 
@@ -242,6 +243,8 @@ def _describe(file: SessionFile) -> str:
     if file.archive:
         earlier = counted(len(file.archive), "earlier entry", "earlier entries")
         parts.append(f"{earlier} not in memory yet")
+    if file.transcript:
+        parts.append(f"a transcript of {counted(len(file.transcript), 'entry', 'entries')} before them")
     return ", ".join(parts)
 
 

@@ -7,8 +7,10 @@ import sys
 from functools import partial
 
 from gateway.app import check, main
+from shared.confinement.own_process import hide_process
 from shared.process import service
 
 if __name__ == "__main__":
+    hide_process()
     names = [name for name in sys.argv[1:] if name != "--check"]
     sys.exit(service.run(partial(check if "--check" in sys.argv[1:] else main, names)))

@@ -16,10 +16,13 @@ from gateway.platform.webhooks import WebhookServer
 from gateway.upkeep import RedisWatch
 from shared import log
 from shared.errors import SettingsError
+from shared.media.store import check_store
+from shared.network import outgoing
 from shared.process.fleet_gauges import FleetGauges, warn_of_restart
 from shared.process.listening import HealthServer
 from shared.process.service import EXIT_SETTINGS, freeze_heap
 from shared.process.stats import Announcer
+from shared.process.volume_gauges import VolumeGauges
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits
@@ -39,12 +42,13 @@ async def main(names: Sequence[str], stop: asyncio.Event) -> None:
     """Run these channels until `stop` is set; without names the web chat and every platform that is
     on. Raises SettingsError when something it needs is missing or taken."""
     settings = load()
-    for secret in secrets_of(settings):
-        log.redact(secret)
+    for secret, setting in secrets_of(settings):
+        log.redact(secret, setting)
     log.configure(settings.log, process="gateway", for_good=True)
     chosen = wanted(names, settings)
+    outgoing.start(settings.network)
     tracing.start(settings.tracing, process="gateway")
-    client = RedisClient(redis_url(settings), name="shoal-gateway")
+    client = RedisClient(redis_url(settings), name="shoal-gateway", copies=settings.redis.copies)
     hooks = WebhookServer(settings.hooks, stop)
     try:
         channels = make_channels(chosen, settings, client, hooks)
@@ -86,7 +90,7 @@ async def _run(
         settings.metrics.host,
         settings.metrics.port_of("gateway"),
         reason,
-        refresh=FleetGauges(client).refresh,
+        refresh=FleetGauges(client, volumes=VolumeGauges.of(settings, workspaces=False)).refresh,
         spare=settings.metrics.port is None,
         detail=lambda: "".join(f"{line}\n" for line in _off(channels)),
     )
@@ -98,7 +102,10 @@ async def _run(
             start = group.create_task
             listening = [start(each.listen(ingress, stop), name=each.name) for each in channels]
             listening.append(group.create_task(hooks.run(), name="hooks"))
-            chores = [group.create_task(work) for work in (watch.run(), announcer.run(), warn_of_restart(client))]
+            chores = [
+                group.create_task(work)
+                for work in (watch.run(), announcer.run(), warn_of_restart(client), check_store(settings.media))
+            ]
             await asyncio.wait(listening)
             for chore in chores:
                 chore.cancel()

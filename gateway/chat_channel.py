@@ -7,13 +7,14 @@ import contextlib
 from typing import Final
 
 from gateway.delivery.egress import Egress
+from gateway.delivery.line_posts import fits_one_post
 from gateway.ingress.ingest import Ingress
 from gateway.platform.inlet import PlatformInlet
 from gateway.platform.listening import ListenerCursor, PlatformListener, locks_of
 from gateway.platform.opening import ChannelState, open_platform
 from gateway.platform.protocol import ChannelBroken, HookAnswer, HookRequest
 from gateway.platform.registry import PlatformContext, make_platform
-from gateway.platform.webhooks import WebhookServer
+from gateway.platform.webhooks import PlacedInlet, WebhookServer
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import SettingsError
 from shared.media.store import MediaStore
@@ -71,6 +72,7 @@ class ChatChannel:
 
     async def listen(self, sink: Ingress, draining: asyncio.Event) -> None:
         """Open, listen and deliver until `draining`; after a fault of the platform, again."""
+        sink.limit_questions(self.name, lambda line: fits_one_post(line, self._platform.render))
         try:
             while await open_platform(self._platform, self._state, draining):
                 await self._run_opened(sink, draining)
@@ -129,8 +131,10 @@ class ChatChannel:
                 self._state.break_down(broken)
             return
 
+        placed = PlacedInlet(inlet, self._hooks)
+
         async def answer(request: HookRequest) -> HookAnswer:
-            return await self._platform.hook(request, inlet)
+            return await self._platform.hook(request, placed)
 
         self._hooks.set_handler(self.name, answer)
         try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 
@@ -37,3 +38,8 @@ SYSTEM_CLOCK = Clock()
 """The clock of this process. A worker lets it follow the server, so that all workers of a fleet
 agree on the time, whatever their machines say. A gateway does not: platforms sign their requests
 with the real time, and the machine's own clock is the best guess at that."""
+
+
+def machine_timezone() -> str:
+    """Return the IANA name of the machine's time zone, `""` where it cannot be found."""
+    return os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]

@@ -28,6 +28,7 @@ _PID_FILE = "valkey.pid"
 _LOG_LIMIT_BYTES = 1_000_000
 _POLL_S = 0.01
 
+_KEPT: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR", "TZ")
 _ALLOCATOR = "glibc.malloc.tcache_count=1000"
 """Allocator setting of this build, which uses the C library's malloc. By default that keeps
 seven free pieces of each small size at hand; a script allocates and frees hundreds at once, and
@@ -88,15 +89,15 @@ class EmbeddedValkey:
         lock = self._lock()
         try:
             self.port = self._choose_port()
-            _write_private(self.dir / _CONFIG_FILE, self._config())
+            write_private(self.dir / _CONFIG_FILE, self._config())
             self._process = self._spawn(lock)
             self._spawned(self._process.pid)
         finally:
             os.close(lock)  # the server has inherited it: it lives and dies with that
-        _write_private(self.dir / _PID_FILE, f"{self._process.pid}\n")
+        write_private(self.dir / _PID_FILE, f"{self._process.pid}\n")
         self._wait_for_answer(self._process, timeout_s)
         self._wanted_port = self.port
-        _write_private(self.dir / EMBEDDED_URL_FILE, self.url + "\n")
+        write_private(self.dir / EMBEDDED_URL_FILE, self.url + "\n")
 
     def stop(self, *, timeout_s: float = 20.0) -> None:
         """Stop the server after it wrote its data; kill it when that takes over `timeout_s`."""
@@ -223,9 +224,11 @@ lazyfree-lazy-user-del yes
 
 
 def _environment() -> dict[str, str]:
-    """Return our environment with the allocator setting; an existing one comes last and wins."""
+    """Return what the server needs of our environment, and none of its secrets, with the allocator
+    setting; an existing one comes last and wins."""
     existing = os.environ.get("GLIBC_TUNABLES")
-    return os.environ | {"GLIBC_TUNABLES": f"{_ALLOCATOR}:{existing}" if existing else _ALLOCATOR}
+    kept = {name: value for name, value in os.environ.items() if name in _KEPT}
+    return kept | {"GLIBC_TUNABLES": f"{_ALLOCATOR}:{existing}" if existing else _ALLOCATOR}
 
 
 def _remembered(config: Path) -> tuple[int, str]:
@@ -255,7 +258,8 @@ def _pid_note(dir: Path) -> str:
     return ""
 
 
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
+    """Replace a file by one with `text` that only this user can read."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:

@@ -103,11 +103,15 @@ class TurnLimited(TurnEnded):
 
 class ModelError(ShoalError):
     """A model call failed. `kind` is one of rate_limit, overloaded, timeout, connection, auth,
-    bad_request, context_length, bad_reply. `retryable` says whether the same call can work later;
-    `retry_after_s` is the provider's wish, when it gave one."""
+    bad_request, context_length, bad_reply, invalid_output. `retryable` says whether the same call
+    can work later; `retry_after_s` is the provider's wish, when it gave one. `reason` may quote what
+    was sent: it is for the owner alone, and in no log."""
 
-    def __init__(self, kind: str, message: str, *, retryable: bool, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, kind: str, message: str, *, retryable: bool, retry_after_s: float | None = None, reason: str = ""
+    ) -> None:
         super().__init__(message)
+        self.reason = reason
         self.kind = kind
         self.retryable = retryable
         self.retry_after_s = retry_after_s

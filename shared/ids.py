@@ -6,7 +6,7 @@ import hashlib
 import re
 import secrets
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from shared.errors import BadInput
@@ -14,29 +14,68 @@ from shared.errors import BadInput
 SESSION_LIMIT_BYTES: Final = 200
 FOLDER_NAME: Final = re.compile(r"[0-9a-f]{40}")  # the form of a name from `folder_name`
 _SAFE: Final = "/@+=,!$'()*"
+_WORD: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_THREAD: Final = "%23"  # `#`, between a chat and its thread
 
 API: Final = "api"  # channel of requests over HTTP
+WEB: Final = "web"  # channel of the page
 MARK: Final = "~"  # begins the name of an ephemeral session; people cannot choose one
 KEEP_MS: Final = 86_400_000  # of an ephemeral session; so long its request may be repeated
+
+
+class SessionName(NamedTuple):
+    """The parts of a session's name, `[tenant/]channel:chat[;agent]`. Tenant and agent are empty
+    until there are several: percent-encoding writes neither `/` before the colon nor `;`, so names
+    without them stay what they are."""
+
+    channel: str
+    chat_id: str
+    tenant: str = ""
+    agent: str = ""
+
+    def __str__(self) -> str:
+        chat = f"{self.channel_key}:{quote(self.chat_id, safe=_SAFE)}"
+        return f"{chat};{self.agent}" if self.agent else chat
+
+    @property
+    def channel_key(self) -> str:
+        """What stands before the colon, and names what a tenant has once for a channel."""
+        channel = quote(self.channel, safe="")
+        return f"{self.tenant}/{channel}" if self.tenant else channel
+
+    @classmethod
+    def parse(cls, session: str) -> SessionName:
+        """Take a name apart; one that was not made here gives what it can."""
+        place, _, chat = session.partition(":")
+        tenant, _, channel = place.rpartition("/")
+        chat, _, agent = chat.partition(";")
+        return cls(unquote(channel), unquote(chat), tenant, agent)
+
+    def check(self) -> None:
+        """Raise BadInput when channel or chat is empty, a tenant or agent is no plain word, or the
+        whole is longer than 200 bytes."""
+        if not self.channel or not self.chat_id:
+            raise BadInput("bad_chat", "a session needs a channel and a chat id; one of them is empty")
+        for what, word in (("tenant", self.tenant), ("agent", self.agent)):
+            if word and not _WORD.fullmatch(word):
+                raise BadInput("bad_chat", f"{what} {word!r} is none: use a to z, 0 to 9 and -, at most 32")
+        if (size := len(str(self))) > SESSION_LIMIT_BYTES:
+            limit = f"at most {SESSION_LIMIT_BYTES} are allowed"
+            raise BadInput("bad_chat", f"the chat id is {size} bytes long; {limit}")
 
 
 @lru_cache(4096)
 def session_id(channel: str, chat_id: str) -> str:
     """Return the name of one conversation: `channel:chat`, percent-encoded, so that it can be part
-    of any key. Raises BadInput when either part is empty or the whole is longer than 200 bytes."""
-    if not channel or not chat_id:
-        raise BadInput("bad_chat", "a session needs a channel and a chat id; one of them is empty")
-    name = f"{quote(channel, safe='')}:{quote(chat_id, safe=_SAFE)}"
-    if len(name) > SESSION_LIMIT_BYTES:
-        limit = f"at most {SESSION_LIMIT_BYTES} are allowed"
-        raise BadInput("bad_chat", f"the chat id is {len(name)} bytes long; {limit}")
-    return name
+    of any key. Raises BadInput (see `SessionName.check`)."""
+    name = SessionName(channel, chat_id)
+    name.check()
+    return str(name)
 
 
 def split_session(session: str) -> tuple[str, str]:
     """Return the (channel, chat id) of a session."""
-    channel, _, chat = session.partition(":")
-    return unquote(channel), unquote(chat)
+    return SessionName.parse(session)[:2]
 
 
 def ephemeral_chat(principal: str, ticket: str) -> str:
@@ -47,13 +86,24 @@ def ephemeral_chat(principal: str, ticket: str) -> str:
 
 def is_ephemeral(session: str) -> bool:
     """Tell whether a session is ephemeral."""
-    channel, _, chat = session.partition(":")
-    return channel == API and chat.partition("/")[2].startswith(MARK)
+    place, _, chat = session.partition(":")
+    return place.rpartition("/")[2] == API and chat.partition("/")[2].startswith(MARK)
 
 
 def account_of(session: str) -> str:
     """Return whose budget pays: the session, or its person's for all ephemeral sessions."""
     return session[: session.index(MARK) + 1] if is_ephemeral(session) else session
+
+
+def person_of(session: str) -> str:
+    """Return who pays for the disk space of a session: the principal on the page and over HTTP. On a
+    platform it is the chat with all its threads, which in a chat of two is the person."""
+    place, _, chat = session.partition(":")
+    tenant, slash, channel = place.rpartition("/")
+    chat = chat.partition(";")[0]
+    if channel in (WEB, API):
+        return f"{tenant}{slash}{chat.partition('/')[0]}"
+    return f"{place}:{chat.rpartition(_THREAD)[0] or chat}"
 
 
 def folder_name(session: str) -> str:

@@ -135,6 +135,23 @@ def configure(settings: LogSettings, *, process: str, stream: TextIO | None = No
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
+def configure_guest() -> None:
+    """Show warnings alone, on stderr, in a program of somebody else that has configured no log."""
+    if not structlog.is_configured():
+        # The renderer's own tracebacks show local variables, and so what people wrote.
+        renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.format_exc_info,
+                _mask_secrets,
+                renderer,
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        )
+
+
 class _Line(logging.Formatter):
     """Formatter of JSON lines. Ours need no record of `logging`: a fraction of the cost."""
 

@@ -84,7 +84,9 @@ APPROVALS = _count("approvals", "Questions whether a tool may run, and what beca
 
 TURNS = _count("turns", "Turns ended, by outcome.", "outcome")
 TURN_SECONDS = _times("turn_seconds", "From the claim of a turn until this worker was done with it.", _LONG)
-FIRST_TOKEN_SECONDS = _times("first_token_seconds", "From the claim of a turn to its first text.", _LONG)
+FIRST_TOKEN_SECONDS = _times(
+    "first_token_seconds", "From the claim of a turn to its first text that people have not seen.", _LONG
+)
 ANSWER_SECONDS = _times(
     "answer_seconds", "From a message's acceptance to the end of its turn, by what the end was.", _LONG, "outcome"
 )
@@ -105,6 +107,9 @@ QUEUE_OLDEST_DUE_SECONDS = _gauge("queue_oldest_due_seconds", "How long the olde
 
 MODEL_REQUESTS = _count("model_requests", "Model calls ended, by outcome.", "model", "outcome")
 MODEL_SECONDS = _times("model_seconds", "From request to the reply's last token.", _LONG, "model")
+MODEL_FIRST_TOKEN_SECONDS = _times(
+    "model_first_token_seconds", "From a streamed request to the first piece of its reply.", _LONG, "model"
+)
 MODEL_TOKENS = _count("model_tokens", "Tokens used; direction is input or output.", "model", "direction")
 MODEL_COST_USD = _count("model_cost_usd", "What model calls cost, as far as prices are known.", "model")
 MODEL_THROTTLED = _count("model_throttled", "Calls held back for the fleet, by reason.", "model", "reason")
@@ -127,11 +132,20 @@ DELIVERY_SECONDS = _times("delivery_seconds", "From a line's time to its last po
 DELIVERY_CALLS = _count("delivery_calls", "Calls of chat platforms, by outcome.", "channel", "outcome")
 CHANNEL_ON = _gauge("channel_on", "1 while a chat platform is connected, 0 while it is off or away.", "channel")
 
+WEB_SOCKETS = _gauge("web_sockets", "Open web sockets of pages at this gateway.")
+API_SECONDS = _times("api_seconds", "Requests below /v1, to the end of their answer, by HTTP status.", _LONG, "status")
+PLACES = _gauge("places", "Work that all workers may run at once, draining ones apart, in Redis.", "queue")
+WORKER_PLACES = _gauge("worker_places", "Work that the largest worker, all its processes, may run at once.", "queue")
+
 PROCESSES = _gauge("processes", "Gateways and workers that say in Redis that they live.", "kind")
 REDIS_UP = _gauge("redis_up", "1 when Redis answered the last reading, else 0.")
 REDIS_MEMORY_BYTES = _gauge("redis_memory_bytes", "Memory that Redis uses; NaN when it does not tell.")
 REDIS_MEMORY_LIMIT_BYTES = _gauge("redis_memory_limit_bytes", "Redis' maxmemory; 0 is none, NaN not told.")
 REDIS_WRITES_OK = _gauge("redis_writes_ok", "0 when the last write of Redis' log failed; NaN is not told.")
+REDIS_AOF_BYTES = _gauge("redis_aof_bytes", "Size of Redis' append-only file; NaN is not told.")
+REDIS_AOF_BUSY_SECONDS = _gauge(
+    "redis_aof_busy_seconds", "How long Redis was writing and syncing that file since its start; NaN is not told."
+)
 REDIS_LOSS_WINDOW_SECONDS = _gauge(
     "redis_loss_window_seconds", "How much that it confirmed Redis may forget in a crash; NaN is not told."
 )
@@ -141,8 +155,16 @@ REDIS_RESTART_SAFE = _gauge("redis_restart_safe", "0 when a restart may forget n
 REDIS_RESTART_SAFE.set(math.nan)
 REDIS_CLOCK_AHEAD_SECONDS = _gauge("redis_clock_ahead_seconds", "How far Redis' clock is ahead of ours.")
 REDIS_CLOCK_FELL_BACK = _count("redis_clock_fell_back", "Queues whose times were moved, as Redis' clock fell back.")
+REDIS_SHORT_WRITES = _count("redis_short_writes", "Writes that fewer servers had in time than redis.copies.", "outcome")
 REDIS_COMMAND_SECONDS = _times("redis_command_seconds", "How long Redis took, waiting calls apart.", _QUICK)
 REDIS_RECONNECTS = _count("redis_reconnects", "Times Redis was away and came back.")
+VOLUME_ROOM_BYTES = _gauge(
+    "volume_room_bytes", "Room for files on a volume; below 0 they are refused. NaN: it does not answer.", "volume"
+)
+CONNECTION_PLACES = _gauge("connection_places", "Most connections that a listener keeps.", "listener", "who")
+CONNECTIONS = _gauge("connections", "Connections that a listener has now.", "listener", "who")
+CONNECTIONS_CUT = _count("connections_cut", "Connections that a listener ended, by reason.", "listener", "reason")
+LOGINS_REFUSED = _count("logins_refused", "Wrong tokens, by whether their address had sent too many.", "braked")
 FANOUT_GAPS = _count("fanout_gaps", "Times pub/sub was cut, and logs were read for what was said meanwhile.")
 TRACE_SPANS_DROPPED = _count("trace_spans_dropped", "Spans of traces that no collector got.", "reason")
 EVENT_LOOP_LAG_SECONDS = _times("event_loop_lag_seconds", "How late the event loop ran a timer.", _QUICK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Final
 from urllib.parse import quote
 
@@ -31,18 +32,29 @@ class Redactor:
     """Masks every registered secret and everything that looks like one."""
 
     def __init__(self) -> None:
-        self._known: frozenset[str] = frozenset()
+        self._names: dict[str, str] = {}
         self._pattern: re.Pattern[str] | None = None
 
-    def add(self, secret: str) -> None:
-        """Mask `secret`, also percent-encoded or escaped, unless it has under 4 characters."""
-        if len(secret) < _SHORTEST or secret in self._known:
+    def add(self, secret: str, name: str = "") -> None:
+        """Mask `secret`, also percent-encoded or escaped, unless it has under 4 characters. `name`
+        is what people may read instead of it; the first one counts."""
+        if len(secret) < _SHORTEST or secret in self._names:
             return
         # A secret also appears as repr, as JSON and percent-encoded in logs of libraries.
         escaped = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
-        self._known |= {secret, quote(secret, safe=""), *escaped}
-        longest_first = sorted(self._known, key=len, reverse=True)
+        for form in (secret, quote(secret, safe=""), *sorted(escaped)):
+            self._names.setdefault(form, name if form == secret else f"{name}, encoded".lstrip(", "))
+        longest_first = sorted(self._names, key=len, reverse=True)
         self._pattern = re.compile("|".join(re.escape(known) for known in longest_first))
+
+    def split(self, text: str) -> Iterator[tuple[str, str | None]]:
+        """Yield the text in pieces: each with None, or a registered secret with its name."""
+        end = 0
+        for found in self._pattern.finditer(text) if self._pattern is not None else ():
+            yield text[end : found.start()], None
+            yield found[0], self._names[found[0]]
+            end = found.end()
+        yield text[end:], None
 
     def __call__(self, text: str) -> str:
         if self._pattern is not None:

@@ -12,20 +12,29 @@ _ESCAPES: Final = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # strings: titles, links
     r"|\x1b[ -/]*[0-~]?"
 )
-_CONTROLS: Final = dict.fromkeys([*range(32), 127, *range(128, 160)])
-_KEPT: Final = {code: kept for code, kept in _CONTROLS.items() if code not in (9, 10)}
+_CONTROLS: Final = (*range(32), 127, *range(128, 160))
+# Embeddings, overrides and isolates reach past their own end: the host behind a link, or the end of
+# a command, would read differently.
+_DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_REMOVED: Final = {code: None for code in (*_CONTROLS, *_DIRECTIONS) if code not in (9, 10)}
 
 
 def clean(text: str) -> str:
-    """Remove escape sequences and control characters from foreign text; line ends and tabs stay. A
-    model or a stranger must not move the cursor, rename the window or write to the reader's
-    clipboard."""
-    return _ESCAPES.sub("", text.replace("\r\n", "\n")).translate(_KEPT)
+    """Remove escape sequences, control characters and changes of writing direction from foreign
+    text; line ends and tabs stay. A model or a stranger must not move the cursor, rename the window,
+    write to the reader's clipboard or show a text backwards."""
+    return _ESCAPES.sub("", text.replace("\r\n", "\n")).translate(_REMOVED)
 
 
 def clean_line(text: str) -> str:
     """Clean a text and put it on one line."""
     return " ".join(clean(text).split())
+
+
+def shorten(text: str, chars: int) -> str:
+    """Clean a text, put it on one line, and cut it to `chars` characters."""
+    line = clean_line(text)
+    return line if len(line) <= chars else f"{line[: chars - 1].rstrip()}…"
 
 
 def duration(seconds: float) -> str:

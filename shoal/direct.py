@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable
-from typing import Final, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 from shared.chatlog.follower import ChatFollower
 from shared.chatlog.turn_reader import TurnReader
@@ -16,12 +16,18 @@ from shared.ids import session_id, split_session
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, LiveEvent
 from shared.messages.outbound import UserLine
-from shared.settings import Settings, load, redis_url
+from shared.settings import Settings, redis_url
+from shared.settings.trust import load_trusted
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.tasks import cancel_all
+
+if TYPE_CHECKING:
+    from gateway.ingress.commands import CommandRunner
+    from worker.agent.hook import AgentHook
+    from worker.agent.tools.tool import Tool
 
 SENDER: Final = "user"
 OWN_CHANNEL: Final = "cli"
@@ -32,7 +38,7 @@ LOOK_EVERY_S: Final = 5.0  # pub/sub may lose events, so the log is read after t
 STORE_PATIENCE_S: Final = 10.0  # a message that cannot be stored is retried for this time
 OnDelta = Callable[[DeltaEvent], object]
 
-_ENDS: Final = ("reply", "stopped", "apology")  # kinds of lines that end a turn
+_ENDS: Final = ("reply", "stopped", "apology", "command")  # kinds of lines that answer a message
 
 
 class NotAnswered(ShoalError):
@@ -58,37 +64,56 @@ class AnswerLate(ShoalError, TimeoutError):
 async def process_direct(
     content: str,
     session_key: str = "cli:direct",
-    channel: str = "cli",
-    chat_id: str = "direct",
+    channel: str | None = None,
+    chat_id: str | None = None,
     *,
     settings: Settings | None = None,
     client: RedisClient | None = None,
     timeout_s: float = TIMEOUT_S,
     on_delta: OnDelta | None = None,
+    strict: bool = False,
+    worker: bool = False,
+    tools: Sequence[Tool] = (),
+    hooks: Sequence[AgentHook] = (),
 ) -> str:
     """Send a message to a chat, and return the text of its answer. Calls on one session are
     answered in order.
 
-    `session_key` is `channel:chat_id`, or a thread of it, `channel:chat_id#thread`. A `/command` is
-    a message like any other: gateways answer commands, and this goes past them. `on_delta` gets the
-    growing answer; an event that is `full` replaces the text before it. Without a `client` one is
-    made from `settings`, by default those that every process reads. Raises BadInput, Refused or
-    RedisAway when the message was not accepted, and after that NotAnswered or AnswerLate."""
+    `session_key` is `channel:chat_id`, or a thread of it, `channel:chat_id#thread`. It alone is
+    enough; a `channel` and a `chat_id` that are given must agree with it. A `/command` is answered
+    in the caller's own chats, those of channel `cli`. `on_delta` gets the growing answer; an event
+    that is `full` replaces the text before it. Without a `client` one is made from `settings`, by
+    default those of the folder, which must be trusted as for `shoal` commands, and the environment.
+
+    With `worker`, `tools` or `hooks` this process answers, by a `local_worker` for this call alone.
+    A message that gets no reply returns `""`, or raises NotAnswered if `strict`. Raises BadInput,
+    Refused, RedisAway or SettingsError when the message was not accepted, and AnswerLate."""
     message = _message(content, session_key, channel, chat_id)
-    settings = settings or load()
-    if client is not None:
-        return await _ask(client, message, settings, on_delta, timeout_s)
-    own = RedisClient(redis_url(settings), name="shoal-direct")
-    try:
-        return await _ask(own, message, settings, on_delta, timeout_s)
-    finally:
-        await own.close()
+    settings = settings or load_trusted()
+    async with contextlib.AsyncExitStack() as stack:
+        if worker or tools or hooks:
+            from shoal.own_worker import local_worker
+
+            await stack.enter_async_context(local_worker(tools=tools, hooks=hooks, settings=settings))
+        if client is None:
+            client = RedisClient(redis_url(settings), name="shoal-direct", copies=settings.redis.copies)
+            stack.push_async_callback(client.close)
+        try:
+            return await _ask(client, message, settings, on_delta, timeout_s)
+        except NotAnswered:
+            if strict:
+                raise
+            return ""
 
 
-def _message(content: str, session_key: str, channel: str, chat_id: str) -> InboundMessage:
+def _message(content: str, session_key: str, channel: str | None, chat_id: str | None) -> InboundMessage:
     if not content.strip():
         raise BadInput("empty", "the message has no text")
     of_channel, of_chat = split_session(session_key)
+    channel = of_channel if channel is None else channel
+    chat_id = of_chat.partition("#")[0] if chat_id is None else chat_id
+    if not (channel and chat_id):
+        raise BadInput("bad_session", f"session_key {session_key!r} is not of channel and chat; write 'cli:direct'")
     thread = of_chat.removeprefix(f"{chat_id}#") if of_chat.startswith(f"{chat_id}#") else None
     if of_channel != channel or (of_chat != chat_id and not thread):
         raise BadInput(
@@ -135,19 +160,13 @@ async def _ask(
             async with asyncio.timeout(LOOK_EVERY_S):
                 # Followed before the message exists, so that none of its events is missed.
                 await follower.follow(session, reader)
-        accepted = await Inbox(client, InboxLimits.of(settings)).ingest(
-            message,
-            log_line=UserLine(id=message.id, text=message.content, at=message.timestamp),
-            internal=True,
-            retry_for_s=STORE_PATIENCE_S,
-        )
-        reader.number = accepted.turn
+        number = reader.number = await _ingest(client, message, settings)
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 while True:
                     deltas, reader.deltas = reader.deltas, []
                     for delta in deltas:
-                        if on_delta is not None and delta.turn == accepted.turn:
+                        if on_delta is not None and delta.turn == number:
                             on_delta(delta)
                     if reader.end is not None or reader.lost:
                         return _answer_text(reader, message.id)
@@ -160,6 +179,33 @@ async def _ask(
     finally:
         follower.unfollow(session, reader)
         await cancel_all([following])
+
+
+async def _ingest(client: RedisClient, message: InboundMessage, settings: Settings) -> int:
+    """Put a message into the inbox, or answer a command. Return its number, 0 for a command."""
+    line, limits = UserLine(id=message.id, text=message.content, at=message.timestamp), InboxLimits.of(settings)
+    # What a program writes into a person's chat may be anybody's text: `/yes` in it is no consent.
+    if message.channel == OWN_CHANNEL and message.content.lstrip().startswith("/"):
+        commands = _commands(client, limits, settings)
+        if (found := commands.find(message.content)) is not None:
+            await commands.run(message, *found, show=line, principal=None, retry_for_s=STORE_PATIENCE_S)
+            return 0
+    inbox = Inbox(client, limits)
+    accepted = await inbox.ingest(message, log_line=line, internal=True, retry_for_s=STORE_PATIENCE_S)
+    return accepted.turn
+
+
+def _commands(client: RedisClient, limits: InboxLimits, settings: Settings) -> CommandRunner:
+    # Imported here: messages without a slash need nothing of a gateway.
+    from gateway.commands.registry import build_commands, plugin_commands
+    from gateway.ingress.approvals import ApprovalDesk
+    from gateway.ingress.commands import CommandRunner
+    from shared.store.access.audit import Audit
+    from shared.store.turns.approvals import Approvals
+
+    commands = build_commands(settings, client, plugin_commands(settings.plugins))
+    desk = ApprovalDesk(Approvals(client, limits), Audit(client), SYSTEM_CLOCK)
+    return CommandRunner(client, commands, limits, desk, SYSTEM_CLOCK)
 
 
 def _answer_text(reader: TurnReader, message_id: str) -> str:

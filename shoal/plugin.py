@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from shared.errors import SettingsError as SettingsError
     from shared.errors import ToolFailed as ToolFailed
     from shared.messages.inbound import InboundMessage as InboundMessage
+    from shared.network.http_client import open_session as open_session
+    from shared.network.outgoing import for_channel as for_channel
     from shared.settings import Secret as Secret
     from shared.tasks import cancel_all as cancel_all
     from worker.agent.hook import AgentHook as AgentHook
@@ -67,6 +69,8 @@ HOMES: Final[dict[str, str]] = {
     "gateway.platform.registry": "BuiltPlatform Cursor PlatformContext",
     "shared.errors": "BadInput RedisAway Refused SettingsError ToolFailed",
     "shared.messages.inbound": "InboundMessage",
+    "shared.network.http_client": "open_session",
+    "shared.network.outgoing": "for_channel",
     "shared.settings": "Secret",
     "shared.tasks": "cancel_all",
     "worker.agent.hook": "AgentHook Iteration IterationDone ToolRun",

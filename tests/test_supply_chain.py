@@ -233,5 +233,5 @@ def test_both_commands_run_the_check() -> None:
     )
     assert len(rules) == 2
     for rule in rules:
-        install, checked, stamped = (rule.index(part) for part in ("$(INSTALL)", "check_packages.py", "touch"))
+        install, checked, stamped = (rule.index(part) for part in ("$(call install,", "check_packages.py", "touch"))
         assert install < checked < stamped

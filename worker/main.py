@@ -8,6 +8,7 @@ import socket
 import sys
 from typing import Any
 
+from shared.confinement.own_process import hide_process
 from shared.errors import SettingsError
 from shared.process.stderr import unbuffer_stderr, write_stderr
 from shared.settings import load, redis_url
@@ -17,6 +18,7 @@ from worker.process.worker_handle import guardian_config, queue_name
 def main() -> int:
     """Run one worker under a guardian: `--guard FD,OWNER --slot N [--tell] [--spare] [queue ...]`."""
     unbuffer_stderr()
+    hide_process()
     parser = argparse.ArgumentParser(prog="python -m worker.main")
     parser.add_argument("queues", nargs="*", type=queue_name)
     parser.add_argument("--guard", required=True, help="file descriptor of the link to the guardian, and our nonce")
@@ -39,10 +41,10 @@ def main() -> int:
                 return 1
         # Most of all imports, after the configuration was sent: neither the guardian nor the other
         # workers wait for them.
-        from worker.process import worker_process
+        from worker.arq import settings as arq_settings
 
         slot = None if arguments.spare else arguments.slot
-        worker_process.run(settings, queues=arguments.queues, owner=owner, link=link, slot=slot)
+        arq_settings.run(settings, queues=arguments.queues, owner=owner, link=link, slot=slot)
     except SettingsError as exc:
         write_stderr(str(exc))
         return 2
@@ -50,11 +52,18 @@ def main() -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """Import `WorkerSettings` on demand: only arq's command needs it and arq."""
+    """Make `WorkerSettings` on demand: only arq's command asks for it."""
     if name != "WorkerSettings":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from worker.arq.lease_worker import redis_settings
     from worker.arq.settings import ArqSettings
 
+    try:
+        # For `arq --check`, which connects by itself.
+        ArqSettings.redis_settings = redis_settings(redis_url(load()))
+    except SettingsError as exc:
+        write_stderr(str(exc))
+        raise SystemExit(2) from exc
     return ArqSettings
 
 

@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -18,12 +18,14 @@ from websockets.sync.connection import Connection
 
 from console.chat.state import ChatEvent, ChatNote, ClientState, decode_frame
 from shared.backoff import Backoff
+from shared.clock import machine_timezone
 from shared.errors import ShoalError
-from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, WelcomeFrame
+from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, ListChatsFrame, WelcomeFrame
 
 CONNECT_S: Final = 5.0
 HEARTBEAT_S: Final = 10.0
 NOT_ALLOWED: Final = 4401
+LISTED_CHATS: Final = 20
 
 
 class ChatFailed(ShoalError):
@@ -31,10 +33,13 @@ class ChatFailed(ShoalError):
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """The first connection stands. `commands` are words such as `help`."""
+    """The first connection stands. `commands` are words such as `help`; a message may have `files`
+    files of `file_bytes` bytes each."""
 
     principal: str
     commands: tuple[str, ...] = ()
+    files: int = 0
+    file_bytes: int = 0
 
 
 class ChatEnded(msgspec.Struct, frozen=True):
@@ -85,12 +90,19 @@ class ChatClient:
             socket.close()
         self._thread.join(timeout=1.0)  # one that still waits for a gateway ends with the process
 
-    def send_message(self, text: str, id: str | None = None) -> str:
-        """Send a message now, or with the next connection. Return its id, by default a new one."""
+    def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
+        """Send a message now, or with the next connection. Return its id, by default a new one.
+        `media` are the references of uploaded files."""
         id = id or str(uuid.uuid4())
         with self._lock:
-            self._deliver(self._state.send_message(id, text))
+            self._deliver(self._state.send_message(id, text, media))
         return id
+
+    def list_chats(self) -> bool:
+        """Ask for this person's chats: a `ChatListFrame` follows. Return False without a connection."""
+        with self._lock:
+            self._deliver([ListChatsFrame(limit=LISTED_CHATS)])
+            return self._socket is not None
 
     def stop(self, turn: int | None = None) -> None:
         """Stop `turn`, or else the turns that answer messages from here."""
@@ -127,7 +139,7 @@ class ChatClient:
             if was_welcomed:
                 alone_since = time.monotonic()
                 backoff.reset()
-                self.events.put(ChatNote("the connection is lost; trying again"))
+                self.events.put(ChatNote("the connection is lost; trying again", lost=True))
             if time.monotonic() - alone_since > self._patience_s:
                 lost = self._state.unaccepted
                 fate = "may not have been received" if lost else "was received and will be answered"
@@ -147,7 +159,7 @@ class ChatClient:
             compression=None,
             proxy=None,
         ) as socket:
-            socket.send(_encode(HelloFrame(self._token)))
+            socket.send(_encode(HelloFrame(self._token, machine_timezone())))
             welcome = decode_frame(socket.recv(timeout=CONNECT_S))
             while not isinstance(welcome, WelcomeFrame):
                 if isinstance(welcome, ErrorFrame) and welcome.code == "not_allowed":
@@ -157,7 +169,8 @@ class ChatClient:
                 self.events.put(ChatNote("connected again"))
             else:
                 commands = tuple(command.name for command in welcome.commands)
-                self.events.put(Connected(welcome.principal, commands))
+                limits = welcome.files, welcome.file_bytes
+                self.events.put(Connected(welcome.principal, commands, *limits))
             self._welcomed = True
 
             self._retry_at = math.inf

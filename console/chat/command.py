@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import click
 
+from console.chat.local_commands import CHAT_NAME
 from console.output import as_json, examples
 from shared.errors import SettingsError
 
@@ -34,12 +34,14 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened 
 def chat(message: str | None, name: str, url: str | None, token: str | None, history: int, as_json: bool) -> None:
     """Talk to Shoal through its web gateway.
 
-    Ctrl-C stops the running answer; at the empty prompt it leaves, as Ctrl-D and /quit do. /help
-    lists what else may be said with a slash. With -m, or with text on standard input, one message
-    is sent and its answer printed; the exit code is 0 for an answer, 1 for an apology or an error,
-    130 after Ctrl-C.
+    Esc or Ctrl-C stops the running answer; at the empty prompt Ctrl-C leaves, as Ctrl-D and /quit
+    do. Alt-Enter begins a line, Ctrl-X Ctrl-E opens $EDITOR, /attach FILE sends a file along,
+    /sessions shows your chats, /help what else may be said with a slash.
+
+    With -m, or with text on standard input, one message is sent and its answer printed; the exit
+    code is 0 for an answer, 1 for an apology or an error, 130 after Ctrl-C.
     """
-    if not re.fullmatch("[A-Za-z0-9_-]{1,64}", name):
+    if not CHAT_NAME.fullmatch(name):
         rule = "1 to 64 letters, digits, dashes and underscores"
         raise click.BadParameter(rule, param_hint="--chat")
     if message is None and not sys.stdin.isatty():
@@ -50,9 +52,9 @@ def chat(message: str | None, name: str, url: str | None, token: str | None, his
         raise click.UsageError("--json goes with one message: -m, or text on standard input.")
 
     from console.chat import conversation  # here: `shoal --help` does without all of it
-    from shared.settings import load
+    from shared.settings.trust import load_trusted
 
-    url, token = find_target(load(), url, token)
+    url, token = find_target(load_trusted(), url, token)
     if message is None:
         conversation.converse(url, token, name, history=history)
     else:
@@ -64,8 +66,8 @@ def find_target(settings: Settings, url: str | None, token: str | None) -> tuple
 
     A url may be the line that `make up` prints, with the token behind a `#`. Raises SettingsError.
     """
-    address, inside = _parse_url(url) if url else (_settings_address(settings), None)
-    return address, token or inside or _settings_token(settings)
+    address, inside = _parse_url(url) if url else (settings_address(settings), None)
+    return address, token or inside or settings_token(settings)
 
 
 def _parse_url(url: str) -> tuple[str, str | None]:
@@ -79,7 +81,8 @@ def _parse_url(url: str) -> tuple[str, str | None]:
     return urlunsplit((scheme, parts.netloc, path, parts.query, "")), token
 
 
-def _settings_address(settings: Settings) -> str:
+def settings_address(settings: Settings) -> str:
+    """Return the address of the page's socket on this machine. Raises SettingsError."""
     port = settings.web.port
     if port == 0:
         why = "web.port is 0, so nobody knows where the gateway listens"
@@ -88,7 +91,9 @@ def _settings_address(settings: Settings) -> str:
     return f"ws://{f'[{host}]' if ':' in host else host}:{port}/ws"
 
 
-def _settings_token(settings: Settings) -> str:
+def settings_token(settings: Settings) -> str:
+    """Return the owner's token: that of the settings, else the one that `shoal up` made. Raises
+    SettingsError."""
     web = settings.web
     own = web.token or web.tokens.get("owner")
     if own is not None:

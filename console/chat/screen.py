@@ -34,6 +34,10 @@ class Screen:
     def rest(self) -> None:
         """Stop updating; the person types next."""
 
+    def keep(self) -> None:
+        """Leave the running text where it stands, and stop updating: other text follows below."""
+        self.rest()
+
 
 class PlainScreen(Screen):
     """A pipe: the answer as it grows, word for word; everything else goes to stderr."""
@@ -80,14 +84,20 @@ class JsonScreen(Screen):
             shown["media"] = [file.name for file in reply.media]
         if reply.buttons:
             shown["buttons"] = reply.buttons
+        if reply.sources:
+            shown["sources"] = reply.sources
         click.echo(json.dumps(shown, indent=2))
 
 
 def shown_text(reply: ReplyFrame) -> str:
-    """Return the text of a reply, a line for each file, and its suggested answers by number."""
+    """Return the text of a reply, a line for each file, its suggested answers by number, and the
+    strangers whose text its turn had read."""
     files = [f"[file: {file.name}, {size(file.size)}; the chat page has it]" for file in reply.media]
     buttons = [f"{number}. {label}" for number, label in enumerate(reply.buttons, 1)]
-    return "\n\n".join(part for part in (reply.text, "\n".join(files), "\n".join(buttons)) if part)
+    read = ", ".join(map(clean_line, reply.sources))
+    sources = f"(after reading {read})" if read else ""
+    parts = (reply.text, "\n".join(files), "\n".join(buttons), sources)
+    return "\n\n".join(part for part in parts if part)
 
 
 def is_silent(reply: ReplyFrame) -> bool:

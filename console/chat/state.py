@@ -9,7 +9,7 @@ gap, and text that was shown stays until there is more of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -27,6 +27,8 @@ ServerFrame = (
     | web.ResumedFrame
     | web.HistoryFrame[msgspec.Raw]
     | web.ErrorFrame
+    | web.TurnFrame
+    | web.ChatListFrame
 )
 
 TRANSIENT: Final = frozenset({"rate_limited", "sender_limit", "busy", "overloaded", "unavailable"})
@@ -73,10 +75,12 @@ class MessageRefused(msgspec.Struct, frozen=True):
 
 
 class ChatNote(msgspec.Struct, frozen=True):
-    """A remark for the person. With `retry_s`, what was refused is sent again after that time."""
+    """A remark for the person. With `retry_s`, what was refused is sent again after that time.
+    `lost`: there is no connection."""
 
     text: str
     retry_s: float | None = None
+    lost: bool = False
 
 
 ChatEvent = (
@@ -88,6 +92,8 @@ ChatEvent = (
     | GrowingReply
     | web.ProgressFrame
     | web.ResumedFrame
+    | web.TurnFrame
+    | web.ChatListFrame
     | MessageRefused
     | ChatNote
 )
@@ -98,13 +104,13 @@ class ClientState:
     of the gateway into events to show and frames to send."""
 
     def __init__(self, chat: str) -> None:
-        self.unaccepted: dict[str, str] = {}
-        """Texts of the messages, by id, that are not known to be durable."""
+        self.unaccepted: dict[str, SendFrame] = {}
+        """Messages, by id, that are not known to be durable."""
 
         self._chat = chat
         self._shown: int | None = None
         self._marks: dict[int, int] = {}
-        self._unanswered: dict[str, str] = {}
+        self._unanswered: dict[str, SendFrame] = {}
         self._turns: dict[int, str] = {}
         self._answered = 0
         self._stopping = False
@@ -124,11 +130,12 @@ class ClientState:
         """Return the frames to send again after a note with `retry_s`."""
         return self.opening_frames() if self._shown is None else self._message_frames()
 
-    def send_message(self, id: str, text: str) -> list[ClientFrame]:
+    def send_message(self, id: str, text: str, media: Sequence[str] = ()) -> list[ClientFrame]:
         """Add a message of the person's, and return the frames to send now."""
-        self.unaccepted[id] = self._unanswered[id] = text
+        frame = SendFrame(id, self._chat, text, tuple(media))
+        self.unaccepted[id] = self._unanswered[id] = frame
         self._stopping = False
-        return [] if self._shown is None else [SendFrame(id, self._chat, text)]
+        return [] if self._shown is None else [frame]
 
     def stop(self, turn: int | None = None) -> list[ClientFrame]:
         """Stop `turn`, or else the turns that answer messages from here, also a turn that has not
@@ -165,13 +172,15 @@ class ClientState:
                     yield GrowingReply(turn, self._live.shown)
             case web.ProgressFrame(turn=turn) if turn > self._answered:
                 yield frame
+            case web.TurnFrame() | web.ChatListFrame():
+                yield frame
             case web.ResumedFrame():
                 yield from self._on_resumed(frame)
             case web.ErrorFrame():
                 yield from self._on_error(frame)
 
     def _message_frames(self) -> list[ClientFrame]:
-        return [SendFrame(id, self._chat, text) for id, text in self.unaccepted.items()]
+        return list(self.unaccepted.values())
 
     def _stop_frames(self) -> list[ClientFrame]:
         """Return the stop frame, repeated: a turn can only be stopped while it runs or is next."""
@@ -184,6 +193,10 @@ class ClientState:
             if isinstance(line, ReplyFrame):
                 self._known_replies.append(line)
             return
+        if isinstance(line, web.ApprovalFrame) and line.state == "open":
+            # The text in front of the question stays above it; what comes next is shown from its
+            # beginning, below.
+            self._live = LiveText(line.turn)
         self._shown = max(self._shown, line.seq)
         self._marks[line.seq] = line.mark
         if isinstance(line, ReplyFrame):

@@ -18,6 +18,9 @@ from shared.terminal_text import clean, clean_line
 _REST: Final = 4.0
 """A rendering is followed by a pause this many times as long, so that it never takes the CPU."""
 
+_BELOW: Final = 8
+"""Lines that a growing answer leaves to the prompt, what is typed and the status."""
+
 
 class SafeMarkdown:
     """Markdown without control codes, hidden links or swallowed HTML."""
@@ -40,11 +43,12 @@ class SafeMarkdown:
 
 
 class _GrowingTail:
-    """The last lines of a growing answer, as many as fit. Renders again when the text has grown and
-    the pause is over."""
+    """The last lines of a growing answer, as many as fit above `below` others. Renders again when
+    the text has grown and the pause is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, below: int = 2) -> None:
         self.text = ""
+        self._below = below
         self._drawn = ""
         self._lines: list[list[Segment]] = []
         self._not_before = 0.0
@@ -57,7 +61,7 @@ class _GrowingTail:
             self._not_before = time.monotonic() + _REST * (time.monotonic() - started)
         if not self._lines:
             yield Text("…", style="dim")
-        for line in self._lines[-max(1, console.height - 2) :]:
+        for line in self._lines[-max(1, console.height - self._below) :]:
             yield from line
             yield Segment.line()
 
@@ -104,7 +108,47 @@ class TerminalScreen(Screen):
     def note(self, text: str) -> None:
         self._console.print(Text(f"({clean_line(text)})", style="dim"))
 
+    def keep(self) -> None:
+        text = self._tail.text if self._live is not None else ""
+        self.rest()
+        if text:
+            self._console.print(SafeMarkdown(text))
+
     def rest(self) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+
+class PromptScreen(TerminalScreen):
+    """A terminal with a prompt at its bottom, which shows the growing answer above itself."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        super().__init__(console)
+        self._growing: _GrowingTail | None = None
+
+    def above(self) -> str:
+        """Return the lines for the prompt, with colours; `""` while nothing grows."""
+        if self._growing is None or not self._growing.text:
+            return ""
+        with self._console.capture() as captured:
+            self._console.print(self._growing, end="")
+        return captured.get().rstrip("\n")
+
+    def line(self, text: str) -> None:
+        """Show one line as it is."""
+        self._console.print(Text(clean_line(text)))
+
+    def running(self, text: str) -> None:
+        if self._growing is None:
+            self._growing = _GrowingTail(_BELOW)
+        self._growing.text = text
+
+    def keep(self) -> None:
+        text = self._growing.text if self._growing is not None else ""
+        self.rest()
+        if text:
+            self._console.print(SafeMarkdown(text))
+
+    def rest(self) -> None:
+        self._growing = None

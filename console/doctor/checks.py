@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import socket
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,19 +20,27 @@ from console.redis_call import with_redis
 from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
 from console.top.problems import server_problems, serves, unserved
 from shared.errors import RedisAway, SettingsError
-from shared.settings import Settings, load
-from shared.settings.sections.redis_access import EMBEDDED_URL_FILE
+from shared.network.outgoing import check_ca_file
+from shared.settings import Settings
+from shared.settings.sections.gateways import TOKEN_CHARS, short_tokens
+from shared.settings.sections.redis_access import EMBEDDED_URL_FILE, RedisSettings
+from shared.settings.trust import load_trusted
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import WHY_OFF, Presence, channel_state, channel_why
+from shared.store.fleet.presence import LIMITED_BY, WHY_OFF, Presence, channel_state, channel_why
 from shared.store.fleet.redis_server import ServerFacts, read_broken_keys
 from shared.store.jobs.jobs import QUEUE, Jobs
-from shared.terminal_text import size
+from shared.terminal_text import brief, size
+from worker.llm.registry import Models
 
 PROBE_WITHIN_S: Final = 5.0
+PROXY_WITHIN_S: Final = 3.0
 PROCESSES_SHOWN: Final = 10
 """Processes that are reported one by one."""
 
 _LOOK_S: Final = 0.05
+
+EXTRAS: Final = {"channels": "slack-sdk", "tracing": "opentelemetry-sdk", "s3": "obstore"}
+"""A package of each extra, which is there if the extra is: an extra is installed as a whole."""
 
 Outcome = Literal["ok", "failed", "skipped"]
 
@@ -45,18 +56,31 @@ class Check(msgspec.Struct, frozen=True):
 def checks_of(*, probe: bool) -> list[Check]:
     """Every check that can be made: without settings or without Redis the others are left out."""
     try:
-        settings = load()
+        settings = load_trusted()
     except SettingsError as exc:
         return [_failed("settings", line) for line in str(exc).splitlines()]
-    checks = [_ok("settings", "every key is known and fits"), _data_folder(settings)]
+    checks = [
+        _ok("settings", "every key is known and fits"),
+        *_tokens(settings),
+        *_model(settings),
+        *_network(settings),
+        _data_folder(settings),
+        extras_check(EXTRAS),
+    ]
 
     async def look(client: RedisClient) -> list[Check]:
         if broken := await read_broken_keys(client):
             advice = "are of another type than Shoal's; the runbook's ShoalKeyBroken says what each one holds"
             return [_failed("keys", f"{', '.join(broken)} {advice}")]
         found = await take_snapshot(client)
-        answers = _ok("redis reachable", f"{found.redis.product} {found.redis.version} answers")
-        seen = [answers, *_redis(found.redis), *_fleet(found), *_provider_routes(found)]
+        answers = _ok("redis reachable", f"answers in {brief(found.redis.ping_s)}")
+        seen = [
+            answers,
+            *_redis(found.redis),
+            fail_over_check(found.redis, settings.redis),
+            *_fleet(found),
+            *_provider_routes(found),
+        ]
         if not found.of("worker"):  # where workers run, calls are always open
             open_calls = await find_open_calls(client)
             none = "no call is without a result"
@@ -94,6 +118,55 @@ def _data_folder(settings: Settings) -> Check:
     return _failed(name, "; ".join(wrong)) if wrong else _ok(name, f"{str(folder)!r} is its owner's alone")
 
 
+def extras_check(extras: Mapping[str, str]) -> Check:
+    """Report which extras are not installed here. Most installations need none: not a failure."""
+    missing = [extra for extra, package in extras.items() if not any(metadata.distributions(name=package))]
+    if not missing:
+        return _ok("extras", f"{', '.join(extras)}: installed")
+    how = f"`make channels` installs all, or install shoal[{','.join(missing)}]"
+    return Check("extras", "skipped", f"not installed here: {', '.join(missing)}; where they are used, {how}")
+
+
+def _tokens(settings: Settings) -> Iterator[Check]:
+    if short := short_tokens(settings.web):
+        why = f"shorter than {TOKEN_CHARS} characters: it can be guessed, and the next release will refuse it"
+        yield _failed("tokens", f"{', '.join(short)}: {why}; make another one, for example by `openssl rand -hex 16`")
+
+
+def _model(settings: Settings) -> Iterator[Check]:
+    """Report models that are compacted at an assumed size. That is safe, so it is not a failure."""
+    try:
+        unknown = asyncio.run(Models(settings.model).unsized())
+    except SettingsError as exc:
+        yield _failed("model", str(exc))
+        return
+    if unknown:
+        assumed = f"no table has it, so {settings.model.context_default:,} tokens are assumed"
+        yield Check("model context", "skipped", f"{', '.join(unknown)}: {assumed}; set model.context_tokens")
+
+
+def _network(settings: Settings) -> Iterator[Check]:
+    """Report the way of outgoing calls, where it is not simply the internet."""
+    network = settings.network
+    if network.ca_file is not None:
+        try:
+            check_ca_file(network.ca_file)
+        except SettingsError as exc:
+            yield _failed("network", str(exc))
+    if network.proxy is None:
+        return
+    parts = urlsplit(network.proxy.reveal())
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 0), PROXY_WITHIN_S).close()
+    except OSError as exc:
+        why = f"does not answer here ({exc.strerror or type(exc).__name__})"
+        advice = "is it running, and is network.proxy right?"
+        yield _failed("network", f"the proxy {network.proxy} {why}: {advice}")
+    else:
+        excepted = ", ".join(network.no_proxy) or "no host"
+        yield _ok("network", f"outgoing calls go through {network.proxy}, but to {excepted}")
+
+
 def _redis(facts: ServerFacts) -> Iterator[Check]:
     wrong = {problem.code: problem.text for problem in server_problems(facts)}
 
@@ -102,13 +175,40 @@ def _redis(facts: ServerFacts) -> Iterator[Check]:
             return _failed(name, problem)
         return _ok(name, found) if found else Check(name, "skipped", "the server does not tell; ask whoever runs it")
 
-    yield check("redis version", facts.speaks, "replica", "old")
+    version = f"{facts.product} {facts.version}"
+    if facts.speaks != facts.version:
+        version += f", compatible with Redis {facts.speaks}"
+    yield check("redis version", version, "replica", "old")
     yield check("maxmemory-policy", facts.policy, "evicting")
     yield check("appendonly", "yes" if facts.append_only else None, "not_persistent", "disk")
     yield check("appendfsync", facts.fsync, "fsync")
     yield check("restart", "keeps everything" if facts.restart_safe else None, "restart_forgets")
     yield check("memory", None if facts.used_bytes is None else f"{size(facts.used_bytes)} in use", "memory")
     yield check("clock", f"{abs(facts.clock_ahead_s) * 1000:.0f} ms from this machine's", "clock")
+
+
+def fail_over_check(facts: ServerFacts, redis: RedisSettings) -> Check:
+    """Report what a fail-over loses of what was confirmed."""
+    name, copies = "fail-over", redis.copies
+    if facts.replicas is None:
+        return Check(name, "skipped", "the server does not tell of replicas; ask whoever runs it")
+    servers = facts.replicas + 1
+    if copies > servers:
+        url, without = redis.url.reveal(), "writes count with those left, while {} see the primary"
+        meanwhile = "no write counts"
+        for kind, who in (("+sentinel:", "Sentinels"), ("+cluster:", "most primaries")):
+            meanwhile = without.format(who) if kind in url else meanwhile
+        return _failed(
+            name, f"redis.copies is {copies}, and {servers} of them are there: {meanwhile}; see the replicas"
+        )
+    if servers == 1:
+        return _ok(name, "there is none: one server without a replica")
+    if copies == 1:
+        return Check(name, "skipped", f"up to about 1 s may be lost: set redis.copies = {min(servers, 3)}")
+    if copies == servers:
+        return _ok(name, f"none lost: writes are confirmed on {copies} servers")
+    more = f"; redis.copies = {servers} for any" if servers <= 3 else ""
+    return _ok(name, f"none lost if the freshest replica is promoted{more}")
 
 
 def _fleet(found: FleetSnapshot) -> Iterator[Check]:
@@ -161,7 +261,8 @@ def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
     tiers: dict[str, list[str]] = {}
     for one in workers:
         if "sandbox" in one.details:  # set once the worker has looked
-            tiers.setdefault(one.details["sandbox"], []).append(one.name)
+            kernel = " with cgroup" if one.details.get(LIMITED_BY) == "cgroup" else ""
+            tiers.setdefault(one.details["sandbox"] + kernel, []).append(one.name)
     by_tier = ", ".join(f"{tier} ({', '.join(names)})" for tier, names in sorted(tiers.items()))
     whys = sorted({one.details[WHY_OFF] for one in workers if WHY_OFF in one.details})
     if "off" in tiers:

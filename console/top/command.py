@@ -41,9 +41,10 @@ def status(as_json: bool) -> None:
 def top(every_s: float | None, once: bool, as_json: bool) -> None:
     """Watch the fleet: problems, queues, workers, gateways, models and Redis.
 
-    On a terminal it fills the screen until you press q (p pauses, s sorts), also while Redis is
-    unavailable. Elsewhere, and with --once or --json, it prints one snapshot; with --every it
-    prints them repeatedly, each JSON object on its own line.
+    On a terminal it fills the screen until you press q, also while Redis is unavailable: p pauses,
+    s sorts, arrows choose a running turn or a process, Enter opens it, l shows its log, x stops a
+    turn. Elsewhere, and with --once or --json, it prints one snapshot; with --every it prints them
+    repeatedly, each JSON object on its own line.
     """
     if once and every_s is not None:
         raise click.UsageError("--once looks once; leave out --every.")
@@ -67,16 +68,18 @@ def _watch(every_s: float, *, as_json: bool) -> int:
     from console.top.fleet_snapshot import SnapshotPoller
     from console.top.report import print_observations
     from console.top.screen import TopScreen, full_screen
-    from shared.settings import load, redis_url
+    from shared.settings import redis_url
+    from shared.settings.trust import load_trusted
 
-    settings = load()
+    settings = load_trusted()
     console = None if as_json else full_screen()
 
     async def run() -> int:
         poller = SnapshotPoller(lambda: redis_url(settings))
         try:
             if console is not None:
-                return await TopScreen(poller, console, every_s).run()
+                folder = settings.data.dir.absolute()
+                return await TopScreen(poller, console, every_s, folder).run()
             await print_observations(poller, every_s, as_json=as_json)
             return 0
         finally:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from shared.errors import RedisAway, SettingsError
+from shared.errors import RedisAway, Refused, SettingsError
 from shared.metrics import TURN_BUCKETS_S
 from shared.settings import RedisUrl
 from shared.store import keys
@@ -19,11 +19,14 @@ from shared.store.delivery.outbox import OutboxReading, read_outboxes
 from shared.store.fleet.presence import Presence, QueueReading, list_processes, read_queues
 from shared.store.fleet.provider_limits import RouteReading, read_routes
 from shared.store.fleet.redis_server import ServerFacts, read_server
+from shared.store.sessions.listing import SessionRow, row_of
 from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
 from shared.store.turns.inbox import Inbox
+from shared.store.turns.running import RunningTurn, head_turn, list_running
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
 _BOUNDS: Final = (0.0, *map(float, TURN_BUCKETS_S), math.inf)
+TREND_LOOKS: Final = 60
 ROUTE_LIMIT: Final = 20
 """Limit of provider routes that are read."""
 
@@ -81,18 +84,31 @@ class Unavailable(msgspec.Struct, frozen=True):
     why: str
 
 
+class TrendPoint(msgspec.Struct, frozen=True):
+    """Turns ended a second, and turns that waited, at one look."""
+
+    ended_per_s: float
+    waiting: int
+
+
 class Observation(msgspec.Struct, frozen=True):
-    """The last snapshot, and the outage if there is one."""
+    """The last snapshot, and the outage if there is one. `trend` is of the last looks, oldest
+    first. `turns` and `session` are those that the poller was asked for."""
 
     found: FleetSnapshot | None = None
     away: Unavailable | None = None
+    trend: tuple[TrendPoint, ...] = ()
+    turns: tuple[RunningTurn, ...] = ()
+    session: SessionRow | None = None
 
 
 class SnapshotPoller:
     """Polls the fleet. `address` is called again while Redis is unavailable: an embedded one may
-    come back at another address."""
+    come back at another address. `with_turns`: also read running turns; `session`: this one, too."""
 
     def __init__(self, address: Callable[[], str]) -> None:
+        self.with_turns = False
+        self.session = ""
         self._last = Observation()
         self._address = address
         self._url = ""
@@ -107,15 +123,37 @@ class SnapshotPoller:
                 await self._connect()
             assert self._client is not None
             found = await take_snapshot(self._client, config=self._config)
+            turns, session = await self._read_chosen(self._client)
         except (RedisAway, SettingsError) as exc:
             where = f"; looked at {RedisUrl(self._url)}" if self._url else ""
             outage = Unavailable(away.since if away else time.time(), f"{exc}{where}")
-            self._last = Observation(self._last.found, outage)
+            self._last = msgspec.structs.replace(self._last, away=outage)
         else:
             # A server that refused CONFIG is not asked again, or it would log each refusal.
             self._config = found.redis.fsync is not None
-            self._last = Observation(found)
+            ended_per_s = aggregate(found.processes).ended_per_s
+            point = TrendPoint(ended_per_s, found.queues[0].due)
+            trend = (*self._last.trend, point)[-TREND_LOOKS:]
+            self._last = Observation(found, None, trend, turns, session)
         return self._last
+
+    async def _read_chosen(self, client: RedisClient) -> tuple[tuple[RunningTurn, ...], SessionRow | None]:
+        try:
+            turns = await list_running(client) if self.with_turns else ()
+            return turns, await row_of(client, self.session) if self.session else None
+        except Refused:  # a broken key of one chat must not end the view of the fleet
+            return self._last.turns, None
+
+    async def head_turn(self, session: str) -> int | None:
+        """Return the number of the turn at the head of a session. Raises RedisAway."""
+        return await head_turn(self._client, session) if self._client is not None else None
+
+    async def stop_turn(self, session: str, turn: int) -> bool:
+        """Ask for the end of this turn, never of a later one; say whether there was one. Raises
+        RedisAway."""
+        if self._client is None:
+            return False
+        return await Inbox(self._client).stop(session, turn) is not None
 
     async def close(self) -> None:
         """Close the connection."""

@@ -11,7 +11,10 @@ from rich.text import Text
 
 from console.grid import WARNING, WRONG, wrapped
 from console.top.fleet_snapshot import Observation
+from console.top.picker import OVERVIEW, Picker
+from console.top.picker_page import picker_body, picker_foot
 from console.top.problems import problems
+from console.top.trend import render_trend
 from console.top.view import SORTS, Block, blocks, render_problems, summary
 from shared.terminal_text import duration
 
@@ -37,14 +40,28 @@ class ViewMode(msgspec.Struct, frozen=True):
         return self
 
 
-def page(look: Observation, mode: ViewMode, width: int, height: int) -> list[Text]:
-    """Render at most `height` lines of at most `width` cells: head, problems, fleet, keys."""
+def page(
+    look: Observation,
+    mode: ViewMode,
+    width: int,
+    height: int,
+    picker: Picker = OVERVIEW,
+    log: Sequence[str] = (),
+) -> list[Text]:
+    """Render at most `height` lines of at most `width` cells: head, problems, fleet or what the
+    picker shows, keys."""
     # Problems take at most one fourth, to leave room for the numbers that explain them.
     head = [_head(look, mode, width), *_problem_lines(look, width, max(2, height // 4))]
-    foot = [_foot(mode, width)] if height > len(head) + 3 else []
+    keys = _foot(mode, width) if picker.view is None else picker_foot(picker, width)
+    foot = [keys] if height > len(head) + 3 else []
     body: list[Text] = []
-    if look.found is not None:
-        body = fitted(blocks(look.found, width, mode.sort), height - len(head) - len(foot))
+    if picker.view is not None:
+        body = picker_body(look, picker, log, width, height - len(head) - len(foot))
+    elif look.found is not None:
+        parts = blocks(look.found, width, mode.sort)
+        if trend := render_trend(look.trend, width):
+            parts.insert(1, Block(trend, rank=1, spaced=False))
+        body = fitted(parts, height - len(head) - len(foot))
     if look.away is not None:
         for line in body:
             line.stylize("dim")
@@ -113,7 +130,7 @@ def _problem_lines(look: Observation, width: int, most: int) -> list[Text]:
 
 
 def _foot(mode: ViewMode, width: int) -> Text:
-    keys = ["q quit", "p go on" if mode.paused else "p pause", f"s sort: {mode.sort}"]
+    keys = ["q quit", "p go on" if mode.paused else "p pause", f"s sort: {mode.sort}", "↑↓ choose"]
     words = keys if mode.keyed else ["Ctrl-C quits"]
     foot = Text("   ".join([*words, f"every {mode.every_s:g} s"]), style="dim")
     foot.truncate(width)

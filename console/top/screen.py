@@ -9,14 +9,17 @@ import signal
 import sys
 import termios
 import tty
+from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from console.top.fleet_snapshot import Observation, SnapshotPoller
 from console.top.page import ViewMode, page
+from console.top.picker import keys_of, rows_of
+from console.top.picker_actions import PickerActions
 from shared.tasks import cancel_all
-from shared.terminal_text import clean
 
 
 def full_screen() -> Console | None:
@@ -28,14 +31,16 @@ def full_screen() -> Console | None:
 class TopScreen:
     """The live view on the full screen, with unbuffered keys if standard input is a terminal."""
 
-    def __init__(self, poller: SnapshotPoller, console: Console, every_s: float) -> None:
+    def __init__(self, poller: SnapshotPoller, console: Console, every_s: float, logs: Path) -> None:
         self._poller = poller
         self._console = console
         self._look = Observation()
         self._mode = ViewMode(every_s=every_s, keyed=sys.stdin.isatty())
         self._before = termios.tcgetattr(sys.stdin) if self._mode.keyed else None
         self._pressed = asyncio.Event()
+        self._wanted = asyncio.Event()
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._picker = PickerActions(poller, logs, self._changed)
         self._live = self._make_live()
 
     async def run(self) -> int:
@@ -56,7 +61,7 @@ class TopScreen:
         finally:
             if self._mode.keyed:
                 loop.remove_reader(sys.stdin.fileno())
-            await cancel_all([looking])
+            await cancel_all([looking, *self._picker.tasks])
             self._close()
         if not looking.cancelled():
             looking.result()  # a bug; with the terminal given back its traceback can be read
@@ -64,13 +69,24 @@ class TopScreen:
 
     def _make_live(self) -> Live:
         return Live(
-            get_renderable=lambda: Group(*page(self._look, self._mode, *self._console.size)),
+            get_renderable=lambda: Group(*self._page()),
             console=self._console,
             screen=True,
             auto_refresh=False,
             redirect_stdout=False,
             redirect_stderr=False,
         )
+
+    def _page(self) -> list[Text]:
+        picker = self._picker
+        return page(self._look, self._mode, *self._console.size, picker.state, picker.log)
+
+    def _changed(self, *, look: bool) -> None:
+        """Draw again after an action, with a new snapshot if `look`."""
+        if look:
+            self._wanted.set()
+            self._pressed.set()
+        self._live.refresh()
 
     def _open(self) -> None:
         if self._before is not None:
@@ -96,19 +112,23 @@ class TopScreen:
         read = b""
         with contextlib.suppress(OSError):  # the terminal is gone
             read = os.read(sys.stdin.fileno(), 64)
-        keys = clean(read.decode(errors="replace"))  # without arrows, which are escape sequences
-        if not read or "q" in keys.lower():
+        keys = keys_of(read.decode(errors="replace"))
+        asked = self._picker.state.question is not None  # then q is a no
+        if not read or (not asked and {"q", "Q"} & set(keys)):
             self._end(0)
         for key in keys:
-            self._mode = self._mode.after_key(key)
-        self._pressed.set()
+            if not self._picker.on_key(key, rows_of(self._look)):
+                self._mode = self._mode.after_key(key)
+                self._pressed.set()
         self._live.refresh()
 
     async def _keep_looking(self) -> None:
         while True:
             self._look = await self._poller.poll()
             self._live.refresh()
-            await asyncio.sleep(self._mode.every_s)
-            while self._mode.paused:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), self._mode.every_s)
+            while self._mode.paused and not self._wanted.is_set():
                 self._pressed.clear()
                 await self._pressed.wait()
+            self._wanted.clear()

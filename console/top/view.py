@@ -200,7 +200,7 @@ def _route_state(route: RouteReading | None) -> tuple[str, str]:
         case RouteReading(faults=faults) if faults:
             return f"{counted(faults, 'fault')} in a row", WARNING
         case _:
-            return "open", ""
+            return "ok", ""
 
 
 def _tools(workers: Sequence[Presence]) -> list[Text]:

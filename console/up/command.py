@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
+import re
 import secrets
 import shlex
 import signal
@@ -16,21 +18,38 @@ from typing import Final
 import click
 
 from console.output import examples
+from console.page import ADDRESS_FILE
+from console.up.log_file import LogFile
 from console.up.supervisor import Child, Reaper, Supervisor, Terminal
+from shared.confinement.own_process import hide_process
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError
-from shared.settings import Settings, child_environment, load
+from shared.settings import Settings, child_environment, is_named, load
+from shared.settings.layers import CONFIG_VARIABLE, DEFAULT_FILE
 from shared.settings.sections.redis_access import EMBEDDED
+from shared.settings.trust import trust_folder
 
+_TOP: Final = Path(__file__).parents[2]
 _TOKEN_FILE: Final = "web.token"  # noqa: S105 - the name of a file
+_TOKENS_PER_DAY: Final = 2_000_000
+"""Budget of a chat where the person names none: a loop of a model, or of a stranger, costs money."""
+
 _STEPS: Final = {"gateway": 0, "worker": 1, "valkey": 2}  # who ends first
 _LOOK_S: Final = 0.1
+_SETTINGS_LOOK_S: Final = 0.5
+_FIRST_RUN: Final = "SHOAL_WEB__FIRST_RUN"
+_QUIET_S, _QUIET_WITHIN_S = 0.5, 3.0
 
 
 @click.command(epilog=examples("shoal up", "SHOAL_WEB__PORT=8081 shoal up"))
 def up() -> None:
     """Start Shoal on this machine and stay in the foreground until Ctrl-C."""
-    sys.exit(asyncio.run(serve(load())))
+    hide_process()
+    settings = load()
+    # Whoever starts it here has chosen these settings: other commands need not ask for that.
+    with contextlib.suppress(OSError, RuntimeError):
+        trust_folder()
+    sys.exit(asyncio.run(serve(settings)))
 
 
 async def serve(settings: Settings) -> int:
@@ -48,19 +67,24 @@ async def serve(settings: Settings) -> int:
         stop.set()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-    terminal = Terminal(sys.stdout, colours=colours, closed=closed)
     data = settings.data.dir.absolute()
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     port = _page_port(settings)
     token = _token(settings, data)
+    processes, of_folder = _processes()
     environment = _environment(settings, port=port, data=data, colours=colours)
+    if not of_folder:
+        # `python -m gateway` of ours would otherwise run a `gateway.py` of the folder.
+        environment["PYTHONSAFEPATH"] = "1"
 
+    log = LogFile(data)
+    terminal = Terminal(sys.stdout, colours=colours, closed=closed, log=log)
     reaper = Reaper()
     valkey = None
     if settings.redis.url.reveal() == EMBEDDED:
         valkey = EmbeddedValkey(data, spawned=lambda pid: reaper.watch(_STEPS["valkey"], pid))
     children = []
-    for name, command in _procfile():
+    for name, command in processes:
         own = {**environment, "SHOAL_METRICS__PORT": str(_metrics_port(settings, name))}
         step = _STEPS.get(name, 1)
         children.append(Child(name, command, own, step, terminal.say, reaper, stop))
@@ -84,20 +108,37 @@ async def serve(settings: Settings) -> int:
         if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not listened on
             host = "127.0.0.1"
         await _answers(host, port)
-        fragment = f"#token={token}" if token else ""
-        shown = f"[{host}]" if ":" in host else host
-        terminal.announce(f"Shoal is ready: http://{shown}:{port}/{fragment}")
+        page = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+        address_file.write_text(f"{page}\n", encoding="utf-8")
+        # The address is the last line, after those of the start: `shoal open` prints it again.
+        await terminal.wait_quiet(_QUIET_S, within_s=_QUIET_WITHIN_S)
         if settings.model.name == "demo":
-            terminal.announce(
-                "The built-in demo model answers. For a real one set SHOAL_MODEL__NAME "
-                "(anthropic/..., openai/...) and SHOAL_MODEL__API_KEY, and start again."
-            )
+            real = "choose one on the page, or run" if environment.get(_FIRST_RUN) else "set model.name, or run"
+            terminal.announce(f"The built-in demo model answers. For a real one {real} `shoal init`.")
+        terminal.announce(f"Shoal is ready: {page}{f'#token={token}' if token else ''}")
+        if environment.get(_FIRST_RUN):
+            await _wait_for_settings()
+            terminal.say("shoal", "settings were written: the gateway and the workers start again with them")
+            for child in children:
+                child.restart()
 
     terminal.say("shoal", f"starting; data is in {str(settings.data.dir)!r}, Ctrl-C stops")
-    await supervisor.run(stop, announce)
+    address_file = data / ADDRESS_FILE
+    try:
+        await supervisor.run(stop, announce)
+    finally:
+        address_file.unlink(missing_ok=True)
+        log.close()
     if any(child.hopeless for child in children):
         return 2
     return 130 if cut_short else 0
+
+
+async def _wait_for_settings() -> None:
+    """Return when `shoal init`, of the page or of another terminal, has written the settings. It
+    also trusts them."""
+    while not DEFAULT_FILE.exists():  # noqa: ASYNC110 - another process writes it
+        await asyncio.sleep(_SETTINGS_LOOK_S)
 
 
 def _page_port(settings: Settings) -> int:
@@ -155,6 +196,12 @@ def _environment(settings: Settings, *, port: int, data: Path, colours: bool) ->
     changes = {"PYTHONUNBUFFERED": "1", "SHOAL_WEB__PORT": str(port)}
     if not settings.web.token and not settings.web.tokens:
         changes["SHOAL_WEB__TOKEN_FILE"] = str(data / _TOKEN_FILE)
+    if not is_named("budget", "tokens_per_day") and not settings.budget.usd_per_day:
+        changes["SHOAL_BUDGET__TOKENS_PER_DAY"] = str(_TOKENS_PER_DAY)
+    # Settings that the page's owner writes must be those that are read, and nothing may override them.
+    unset = not is_named("model", "name") and not child_environment({}).get(CONFIG_VARIABLE)
+    if settings.model.name == "demo" and unset and not DEFAULT_FILE.exists():
+        changes[_FIRST_RUN] = "true"
     if settings.log.format == "auto":
         changes["SHOAL_LOG__FORMAT"] = "console"
     if settings.log.colour == "auto":
@@ -162,20 +209,30 @@ def _environment(settings: Settings, *, port: int, data: Path, colours: bool) ->
     return child_environment(changes)
 
 
-def _procfile() -> list[tuple[str, list[str]]]:
-    """Each process's name and command; `python` is this interpreter."""
-    here, ours = Path("Procfile"), Path(__file__).parents[2] / "Procfile"
-    file = here if here.exists() else ours
+def _processes() -> tuple[list[tuple[str, list[str]]], bool]:
+    """Return each process's name and command, and whether this folder's Procfile names them. It
+    counts if it has a gateway: other programs have a Procfile, too. Otherwise it is that of the
+    checkout, or its copy in the installed package."""
+    here, checkout, installed = Path("Procfile"), _TOP / "Procfile", Path(__file__).with_name("Procfile")
+    if here.exists() and re.search(r"^gateway\s*:", text := _text(here), re.MULTILINE):
+        return _parse_procfile(text), True
+    return _parse_procfile(_text(checkout if checkout.exists() else installed)), False
+
+
+def _text(file: Path) -> str:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        return file.read_text(encoding="utf-8", errors="replace")
     except OSError as exc:
-        why = f"cannot be read: {exc.strerror}; run this in Shoal's folder"
-        raise SettingsError(f"{str(file)!r} {why}") from None
+        raise SettingsError(f"{str(file)!r} cannot be read: {exc.strerror}") from None
+
+
+def _parse_procfile(text: str) -> list[tuple[str, list[str]]]:
+    """Return each process's name and command; `python` is this interpreter."""
     processes = []
-    for line in lines:
-        name, colon, text = line.partition(":")
+    for line in text.splitlines():
+        name, colon, command = line.partition(":")
         if colon and not name.lstrip().startswith("#"):
-            program, *arguments = shlex.split(text) or [""]
+            program, *arguments = shlex.split(command) or [""]
             program = sys.executable if program in ("python", "python3") else program
             processes.append((name.strip(), [program, *arguments]))
     return processes

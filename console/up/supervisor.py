@@ -9,12 +9,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from console.up import reaper
+from console.up.log_file import LogFile
 from shared.embedded import EmbeddedFailed, EmbeddedValkey
 from shared.tasks import cancel_all
 
@@ -28,19 +30,33 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Terminal:
-    """The lines of all processes on one stream, each behind its process's name."""
+    """The lines of all processes on one stream, each behind its process's name, and in the log."""
 
-    def __init__(self, out: TextIO, *, colours: bool, closed: Callable[[], None]) -> None:
+    def __init__(self, out: TextIO, *, colours: bool, closed: Callable[[], None], log: LogFile | None = None) -> None:
         self._out = out
         self._colours = colours
         self._closed = closed
+        self._log = log
         self._seen: dict[str, str] = {}
+        self._last_line_at = 0.0
 
     def say(self, name: str, line: str) -> None:
         """Print one line. A reader that went away counts as a wish to stop; a full disk does not."""
         colour = self._seen.setdefault(name, _COLOURS[len(self._seen) % len(_COLOURS)])
         prefix = f"{name:<7} |"
+        self._last_line_at = time.monotonic()
+        if self._log is not None:
+            self._log.write(name, line)
         self._write(f"{colour}{prefix}{_PLAIN} {line}" if self._colours else f"{prefix} {line}")
+
+    async def wait_quiet(self, quiet_s: float, *, within_s: float) -> None:
+        """Return when no process has printed a line for `quiet_s`, at the latest after `within_s`."""
+        deadline = time.monotonic() + within_s
+        while True:
+            wait_s = min(deadline, self._last_line_at + quiet_s) - time.monotonic()
+            if wait_s <= 0:
+                return
+            await asyncio.sleep(wait_s)
 
     def announce(self, line: str) -> None:
         """Print one line of ours, without a name in front."""
@@ -64,6 +80,7 @@ class Reaper:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={},  # it needs none of ours, and others of this user could read it there
             start_new_session=True,
         )
 
@@ -139,6 +156,10 @@ class Child:
             self.say("shoal", f"{self.name} did not end within {grace_s:g} s and is killed")
             self.kill()
         await self._task
+
+    def restart(self) -> None:
+        """Let it end in order; it then starts again."""
+        self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """End it and whatever it started, now."""

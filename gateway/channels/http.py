@@ -10,8 +10,17 @@ from typing import Any, Final, TypeVar
 import aiohttp
 
 from gateway.platform.protocol import MaybeSent, NotAccepted
+from shared.network.http_client import open_session
+from shared.network.outgoing import Outgoing
 
 PART_BYTES: Final = 64 * 1024
+
+NOT_CONNECTED: Final = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ClientHttpProxyError,
+    aiohttp.ConnectionTimeoutError,
+)
+"""Errors after which nothing was sent: no connection, or a proxy that made none."""
 
 T = TypeVar("T")
 
@@ -19,7 +28,7 @@ T = TypeVar("T")
 class PlatformHttp:
     """The connections to one platform, at the address `base`. `timeout_s` limits a whole call,
     `connect_s` its connection, `answer_bytes` a response; `connections` how many there are, 0 = any
-    number."""
+    number. `outgoing` are the channel's rules, None those of the process."""
 
     def __init__(
         self,
@@ -30,6 +39,7 @@ class PlatformHttp:
         answer_bytes: float = math.inf,
         headers: Mapping[str, str] | None = None,
         connections: int = 100,
+        outgoing: Outgoing | None = None,
     ) -> None:
         self.base = base.rstrip("/")
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=connect_s)
@@ -37,15 +47,18 @@ class PlatformHttp:
         self._answer_bytes = answer_bytes
         self._headers = headers
         self._connections = connections
+        self._outgoing = outgoing
         self._session: aiohttp.ClientSession | None = None
 
     @property
     def session(self) -> aiohttp.ClientSession:
         """The session; created by the first call because it belongs to the running loop."""
         if self._session is None:
-            jar, connector = aiohttp.DummyCookieJar(), aiohttp.TCPConnector(limit=self._connections)
-            self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=jar, timeout=self._timeout, headers=self._headers
+            self._session = open_session(
+                self._outgoing,
+                limit=self._connections,
+                timeout=self._timeout,
+                headers=self._headers,
             )
         return self._session
 
@@ -63,7 +76,7 @@ class PlatformHttp:
         try:
             async with self.session.request(method, self.base + path, allow_redirects=False, **more) as answer:
                 return answer, await self.read(answer)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as exc:
+        except NOT_CONNECTED as exc:
             raise NotAccepted("no connection") from exc
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise MaybeSent("no answer") from exc

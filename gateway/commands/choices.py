@@ -1,13 +1,17 @@
-"""`/model` and `/busy`: list the choices of a chat, or make one."""
+"""`/model`, `/busy` and `/voice`: list the choices of a chat, or make one. `/trust`: trust what it has read."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext
+from gateway.commands.conversation import ADMIN
+from shared.messages.sources import join_sources, merge_sources
 from shared.settings import ModelSettings
 from shared.settings.sections.chats import POLICIES, InboxSettings
 from shared.settings.sections.chats import Busy as Policy
+from shared.store.sessions.workspace_marks import folder_scope
+from shared.store.turns.inbox import SHARED_SCOPE
 
 DEFAULT: Final = "default"
 MEANINGS: Final[dict[Policy, str]] = {
@@ -72,5 +76,46 @@ async def answer_busy(
     return "\n".join([*lines, f"Choose with `/busy NAME`; `/busy {DEFAULT}` goes back."])
 
 
+async def answer_voice(context: CommandContext) -> CommandAnswer | str:
+    """Show or set whether recordings are answered by recordings."""
+    match context.argument.strip("`'\" ").casefold():
+        case "on":
+            text = "When you send me a recording, I answer with one, too, beside the text."
+            return CommandAnswer(text, change="voice", preset="on")
+        case "off":
+            return CommandAnswer("I answer in writing.", change="voice")
+        case "":
+            now = "with a recording, too" if context.state.speaks else "in writing"
+            return f"When you send me a recording, I answer {now}. Change it with `/voice on` and `/voice off`."
+    return "I know `/voice on` and `/voice off`."
+
+
 def _quoted_names(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
+
+
+async def answer_trust(context: CommandContext) -> CommandAnswer | str:
+    """Clear the marks of the chat: what it read, its files, and its memory unless others share it."""
+    state, metadata = context.state, context.message.metadata
+    if context.from_stranger:
+        return "Only people whom my operator has named can say that here."
+    folder = state.folder_sources if context.from_admin else ()
+    here = merge_sources(state.sources, state.file_sources, folder)
+    # In the memory of all, one person must not vouch for text that then acts in the others' chats.
+    kept = state.scope == SHARED_SCOPE and metadata.get(ADMIN) != "1"
+    trusted = merge_sources(here, () if kept else state.memory_sources)
+    left: list[str] = []
+    if state.folder_sources and not folder:
+        left.append(f"The folder `{state.folder}` stays marked by {join_sources(state.folder_sources)}.")
+    if kept and state.memory_sources:
+        others = join_sources(state.memory_sources)
+        left.append(f"The memory of everybody stays marked by {others}; an admin or an operator can trust it.")
+    if not trusted:
+        return " ".join(
+            ["Nothing here comes from strangers." if not left else "There is nothing to trust here.", *left]
+        )
+    lines = [f"I trust what I read here: {join_sources(trusted)}.", *left]
+    if state.turn:
+        lines.append("What my present turn has read marks this chat again when it ends.")
+    also = (folder_scope(state.folder) if folder else "", "")
+    return CommandAnswer(" ".join(lines), change="trust" if kept else "trust_all", earlier=also)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from shared.messages.inbound import InboundMessage
+from shared.ids import WEB
+from shared.messages.inbound import STRANGER, InboundMessage
+from shared.settings.sections.gateways import OWNER
 from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.last_turn import LastTurn
 from shared.store.sessions.session import Change, SessionState
+
+ADMIN: Final = "admin"  # metadata: "1" for one of `admins` in a direct chat; only the inlet sets it
 
 
 class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,13 +25,28 @@ class CommandContext(msgspec.Struct, frozen=True, kw_only=True):
     state: SessionState
     client: RedisClient
 
+    @property
+    def from_stranger(self) -> bool:
+        """True for a member of a group whom no setting names (see STRANGER)."""
+        return self.message.metadata.get(STRANGER) == "1"
+
+    @property
+    def from_admin(self) -> bool:
+        """True for one of `admins` in a direct chat, and for the owner on the page."""
+        message = self.message
+        return message.metadata.get(ADMIN) == "1" or (message.channel == WEB and message.sender_id == OWNER)
+
 
 class CommandAnswer(msgspec.Struct, frozen=True):
     """The reply, as Markdown, and the change that is made in the same step.
 
-    The rest goes with one change each: `preset`, the model to use from now on, "" = the usual one;
+    The rest goes with one change each: `preset`, the model to use from now on, "" = the usual one,
+    or with `folder` the folder to work on, "" = the chat's own workspace, or with `voice` "on", "" = off;
     `schedule` with `unschedule`, the id of the one to remove; `busy`, the policy while a turn runs,
-    "" = the channel's own; `child` with `cancel`, the subagent to end, "" = all of the chat's."""
+    "" = the channel's own; `child` with `cancel`, the subagent to end, "" = all of the chat's;
+    `earlier` with `restore`, the scope of a memory and the version of the text that it gets, or with
+    `trust` the scope of a folder that is trusted, too; `again` with `retry`, the turn that is replaced
+    by one about `text`."""
 
     text: str
     change: Change = ""
@@ -34,6 +54,8 @@ class CommandAnswer(msgspec.Struct, frozen=True):
     schedule: str = ""
     busy: str = ""
     child: str = ""
+    earlier: tuple[str, str] = ("", "")
+    again: LastTurn | None = None
 
 
 class Command(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
+from gateway.commands.command import ADMIN as ADMIN
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.clock import SYSTEM_CLOCK
 from shared.store.access.audit import Audit, actor_of
@@ -12,8 +13,6 @@ from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.session import Sessions, SessionState
 from shared.store.turns.approvals import REFUSALS, ApprovalOutcome
 from shared.store.turns.inbox import SHARED_SCOPE
-
-ADMIN: Final = "admin"  # metadata: "1" for one of `admins` in a direct chat; only the inlet sets it
 
 
 async def answer_new(context: CommandContext) -> CommandAnswer:
@@ -55,7 +54,7 @@ async def answer_forget(sessions: Sessions, schedules: Schedules, context: Comma
         "",
         f"- `MEMORY.md` ({counted(has.memory_bytes, 'byte')})",
         f"- `HISTORY.md` ({counted(has.log_entries, 'entry', 'entries')})",
-        f"- this conversation ({entries}), and older ones not yet in memory",
+        f"- this conversation ({entries}), and all that was before it",
         "- the files that were sent here, and those in the workspace",
         *([f"- {counted(planned, 'plan')} of this chat"] if planned else []),
         "",
@@ -73,7 +72,7 @@ async def answer_question(name: Literal["yes", "no"], context: CommandContext) -
         return not_counted("over") if named else "I am not waiting for a yes to anything."
     if named and named != asks.id:
         return not_counted("unknown")
-    if asks.people and context.message.sender_id not in asks.people:
+    if context.from_stranger or (asks.people and context.message.sender_id not in asks.people):
         return not_counted("not_allowed")
     text = f"I run `{asks.tool}` now." if name == "yes" else f"I do not run `{asks.tool}`."
     return CommandAnswer(text, change=name)

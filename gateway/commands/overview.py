@@ -1,14 +1,20 @@
-"""`/status` and `/memory`: show the state of a chat, and what is remembered there."""
+"""`/status`, `/where` and `/memory`: show the state of a chat, and what is remembered there."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
-from gateway.commands.command import CommandContext, counted
+from gateway.commands.command import CommandAnswer, CommandContext, counted
+from shared.messages.sources import join_sources, merge_sources
 from shared.settings import ModelSettings
+from shared.settings.sections.tool_use import WorkspaceSettings
+from shared.store import keys
+from shared.store.access.audit import Audit, actor_of
+from shared.store.delivery.deliveries import READ_CHANNELS
 from shared.store.fleet.presence import list_processes
 from shared.store.fleet.spending import Spending
-from shared.store.sessions.memory import MemoryStore
+from shared.store.sessions.memory import EarlierText, MemoryStore, about_scope, soul_scope
 from shared.store.sessions.session import Sessions, SessionState
 from shared.store.turns.inbox import SHARED_SCOPE
 from shared.version import VERSION
@@ -16,6 +22,7 @@ from shared.version import VERSION
 SHOWN_CHARS: Final = 4_000
 FOUND: Final = 8
 FOUND_CHARS: Final = 500
+LISTED_CHARS: Final = 80
 
 
 async def answer_status(settings: ModelSettings, sessions: Sessions, context: CommandContext) -> str:
@@ -29,16 +36,37 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
     model = f"`{chosen.name}`, chosen as `{state.preset}`" if chosen else f"`{settings.name}`"
     history, jobs = counted(has.log_entries, "entry", "entries"), counted(state.subagents, "job")
     usd = f", about ${spent.usd:.4f}" if spent.usd else ""
+    files = merge_sources(state.file_sources, state.folder_sources)
+    mark = join_sources(merge_sources(state.sources, files, state.memory_sources))
     rows = [
         f"**Now:** {_doing(state, workers)}",
         *([f"**In the background:** {jobs}; see `/jobs`"] if state.subagents else []),
         f"**Model:** {model}",
+        *([f"**Folder:** `{state.folder}`; see `/folder`"] if state.folder else []),
         f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
         f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
+        *([f"**Read of others:** {mark}; I ask before I act on it, until `/trust`"] if mark else []),
         f"**Used today:** {counted(spent.tokens, 'token')}{usd}",
         f"**Shoal {VERSION}:** {counted(workers, 'worker')}",
     ]
     return "\n".join(f"- {row}" for row in rows)
+
+
+async def answer_where(context: CommandContext) -> str:
+    """Say where the messages of a chat are that it has no answer to, and whether the last answer has arrived."""
+    state, session = context.state, context.message.session
+    if state.waiting:
+        processes = await list_processes(context.client)
+        doing = _doing(state, sum(one.kind == "worker" and not one.draining for one in processes))
+        return f"{doing[0].upper()}{doing[1:]}."
+    if context.message.channel in READ_CHANNELS:
+        return "Everything that you wrote is answered."
+    # Lines of a platform's chat leave the log when they have been delivered.
+    left = await context.client.command("XLEN", keys.outbox(session))
+    if not left:
+        return "Everything that you wrote is answered, and the answers are delivered."
+    lines = counted(left, "message")
+    return f"Everything that you wrote is answered; {lines} of mine could not be delivered yet. I keep trying."
 
 
 def _doing(state: SessionState, workers: int) -> str:
@@ -48,7 +76,8 @@ def _doing(state: SessionState, workers: int) -> str:
     if state.running:
         doing = "working on your message"
     elif state.open_question is not None:
-        doing = f"waiting for your yes to `{state.open_question.tool}`: `/yes` or `/no`"
+        after = f", after reading {read}" if (read := join_sources(state.open_question.sources)) else ""
+        doing = f"waiting for your yes to `{state.open_question.tool}`{after}: `/yes` or `/no`"
     elif state.model_unavailable_since:
         doing = "your message waits for the model, which cannot be reached; I keep trying"
     elif not workers:
@@ -60,10 +89,39 @@ def _doing(state: SessionState, workers: int) -> str:
     return f"{doing}; {counted(waiting, 'more waits', 'more wait')}" if waiting else doing
 
 
-async def answer_memory(memory: MemoryStore, sessions: Sessions, context: CommandContext) -> str:
-    """Show MEMORY.md, or find entries of HISTORY.md that hold all of some words."""
+async def answer_folder(settings: WorkspaceSettings, context: CommandContext) -> CommandAnswer | str:
+    """Show the folder that the chat works on, or choose one of `workspace.folders` for it."""
+    message, current = context.message, context.state.folder
+    wanted = context.argument.strip("`'\" ").casefold()
+    modes = {one: "read and write" if one in settings.folders_write else "only read" for one in settings.folders}
+    listed = [f"`{one}` ({mode})" for one, mode in modes.items()] if context.from_admin else []
+    there = f" These are there: {', '.join(listed)}." if listed else ""
+    if not wanted:
+        works = f"folder `{current}` ({modes[current]})" if current in modes else "workspace of this chat"
+        return f"I work in the {works}; `/folder NAME` chooses another, `/folder default` ends that.{there}"
+    if context.state.open_question:  # what was asked about must not run somewhere else
+        return "Please answer my question first, with `/yes` or `/no`."
+    if wanted == "default":
+        if context.from_stranger:
+            return "Only people whom my operator has named can say that here."
+        return CommandAnswer("From your next message on I work in the workspace of this chat.", change="folder")
+    if not context.from_admin:
+        actor = actor_of(message.channel, message.sender_id)
+        await Audit(context.client).record("folder", "no_admin", actor=actor, session=message.session)
+        return "Only an admin, in a chat with me alone, or the owner on the page can give me a folder."
+    if wanted not in modes:
+        return f"There is no such folder.{there}"
+    text = f"From your next message on I work in the folder `{wanted}` ({modes[wanted]})."
+    return CommandAnswer(text, change="folder", preset=wanted)
+
+
+async def answer_memory(memory: MemoryStore, sessions: Sessions, context: CommandContext) -> CommandAnswer | str:
+    """Show MEMORY.md; find entries of HISTORY.md that hold all of some words; list the earlier texts
+    of a file, or give it one of them back."""
     word, _, rest = context.argument.partition(" ")
     scope, words = context.state.scope, rest.casefold().split()
+    if word.casefold() in ("history", "restore"):
+        return await _earlier(memory, context, words, restore=word.casefold() == "restore")
     if word.casefold() != "search":
         return await _show_memory(memory, sessions, scope)
     if not words:
@@ -77,6 +135,45 @@ async def answer_memory(memory: MemoryStore, sessions: Sessions, context: Comman
     if len(found) > FOUND:
         parts.append(f"{len(found) - FOUND:,} older ones are not shown; more words find fewer.")
     return "\n\n---\n\n".join(parts)
+
+
+async def _earlier(
+    memory: MemoryStore, context: CommandContext, words: list[str], *, restore: bool
+) -> CommandAnswer | str:
+    message, scope = context.message, context.state.scope
+    scopes = {
+        "MEMORY.md": scope,
+        "SOUL.md": soul_scope(message.session),
+        "USER.md": about_scope(message.channel, message.sender_id),
+    }
+    named = {file.casefold(): file for file in scopes} | {file.partition(".")[0].casefold(): file for file in scopes}
+    file = named.get(words[0], "") if words else ""
+    code, file = " ".join(words[1:] if file else words), file or "MEMORY.md"
+    texts = await memory.earlier_texts(scopes[file])
+    command = f"/memory {{}}{'' if file == 'MEMORY.md' else f' {file}'}"
+    if not restore:
+        if not texts:
+            return f"`{file}` has no earlier text yet."
+        rows = [f"- `{one.code}` of {_when(one)}: {_first_words(one.text)}" for one in texts]
+        return "\n".join(
+            [f"Earlier texts of `{file}`:", "", *rows, "", f"`{command.format('restore')} CODE` gives one back."]
+        )
+    if context.from_stranger or (file == "MEMORY.md" and scope == SHARED_SCOPE):
+        return "I cannot do that here: that text belongs to others, too. Nothing was changed."
+    chosen = next((one for one in texts if one.code == code), None)
+    if chosen is None:
+        return f"There is no such text. `{command.format('history')}` lists the codes."
+    text = f"`{file}` has that text again. The one before it stays in `{command.format('history')}`."
+    return CommandAnswer(text, change="restore", earlier=(scopes[file], chosen.version))
+
+
+def _when(text: EarlierText) -> str:
+    return f"{datetime.fromtimestamp(int(text.version) / 1e6, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _first_words(text: str) -> str:
+    line = " ".join(text.split())
+    return f"{line[:LISTED_CHARS].rstrip()} …" if len(line) > LISTED_CHARS else line
 
 
 async def _show_memory(memory: MemoryStore, sessions: Sessions, scope: str) -> str:

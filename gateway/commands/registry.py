@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from gateway.commands.background import answer_cron, answer_jobs
-from gateway.commands.choices import answer_busy, answer_model
+from gateway.commands.choices import answer_busy, answer_model, answer_trust, answer_voice
 from gateway.commands.command import Command, CommandAnswer, CommandContext
 from gateway.commands.conversation import answer_forget, answer_new, answer_pair, answer_question, answer_stop
-from gateway.commands.overview import answer_memory, answer_status
+from gateway.commands.overview import answer_folder, answer_memory, answer_status, answer_where
+from gateway.commands.retry import answer_retry
 from shared.plugins import LoadedPlugin, load_plugins
 from shared.settings import PluginSettings, Settings
 from shared.settings.sections.chats import POLICIES, busy_by_channel
@@ -24,8 +25,25 @@ from shared.store.sessions.memory import MemoryStore
 from shared.store.sessions.session import Sessions
 from shared.store.subagents.subagents import Subagents
 
-OWN: Final = ("help", "new", "stop", "status", "model", "busy", "jobs", "memory", "cron", "forget", "yes", "no")
-"""The words of Shoal's own commands in order. `/pair` is one more where there are `admins`."""
+OWN: Final = (
+    "help",
+    "new",
+    "stop",
+    "retry",
+    "status",
+    "where",
+    "model",
+    "busy",
+    "jobs",
+    "memory",
+    "cron",
+    "forget",
+    "yes",
+    "no",
+    "trust",
+)
+"""The words of Shoal's own commands in order. `/pair` is one more where there are `admins`, `/voice`
+where there is a `voice.speaker`, `/folder` where there are `workspace.folders`."""
 
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 
@@ -50,7 +68,11 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         OwnCommand("help", "list these commands", partial(_answer_help, commands)),
         OwnCommand("new", "begin a new conversation", answer_new),
         OwnCommand("stop", "stop what I am doing", answer_stop),
+        OwnCommand(
+            "retry", "answer your last message again, or `/retry NEW TEXT` in its place", partial(answer_retry, client)
+        ),
         OwnCommand("status", "show what is going on", partial(answer_status, model, sessions)),
+        OwnCommand("where", "say where your message is, if I have not answered it", answer_where),
         OwnCommand("model", "list the models, or choose one: `/model NAME`", partial(answer_model, model)),
         OwnCommand(
             "busy",
@@ -64,16 +86,23 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         ),
         OwnCommand(
             "memory",
-            "show what I remember; `/memory search WORDS`",
+            "show what I remember; `/memory search WORDS`, `/memory history`, `/memory restore CODE`",
             partial(answer_memory, MemoryStore(client), sessions),
         ),
         OwnCommand("cron", "list what is planned here; `/cron remove ID`", partial(answer_cron, schedules)),
         OwnCommand("forget", "delete my memory and this conversation", partial(answer_forget, sessions, schedules)),
         OwnCommand("yes", "let me do what I asked about: `/yes [ID]`", partial(answer_question, "yes")),
         OwnCommand("no", "do not let me do what I asked about: `/no [ID]`", partial(answer_question, "no")),
+        OwnCommand("trust", "trust the texts of others that I read here, and ask no more", answer_trust),
     ]
     if any(table.get("admins") for table in settings.channels.values()):
         own.append(OwnCommand("pair", "let somebody in by the code they were sent: `/pair CODE`", answer_pair))
+    if settings.voice.speaker:
+        about = "whether I answer your recordings with one: `/voice on`, `/voice off`"
+        own.append(OwnCommand("voice", about, answer_voice))
+    if settings.workspace.folders:
+        about = "show the folder that I work in; `/folder NAME`"
+        own.append(OwnCommand("folder", about, partial(answer_folder, settings.workspace)))
     commands.update((command.name, command) for command in (*own, *extra))
     return commands
 
@@ -85,7 +114,7 @@ async def _answer_help(commands: Mapping[str, Command], _: CommandContext) -> st
 
 def plugin_commands(plugins: PluginSettings) -> list[Command]:
     """Load the commands of packages, by name. Raises SettingsError for one that does not fit."""
-    loaded = load_plugins("shoal.commands", off=plugins.off, reserved=(*OWN, "pair"))
+    loaded = load_plugins("shoal.commands", off=plugins.off, reserved=(*OWN, "pair", "voice", "folder"))
     for plugin in loaded:
         if (why := _fault_of(plugin)) is not None:
             raise plugin.refused(why)

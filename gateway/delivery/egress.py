@@ -158,6 +158,11 @@ class Egress:
                 unavailable = True
                 await backoff.sleep()
                 continue
+            except Exception:
+                # Keys that somebody filled with something else: the other channels go on.
+                log.exception("chats not acquired", channel=self._channel)
+                await backoff.sleep()
+                continue
             if wait_s > 0:
                 await event_within(self._wake, wait_s)
 

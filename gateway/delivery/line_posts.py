@@ -14,12 +14,14 @@ from gateway.delivery.platform_calls import Rates
 from gateway.platform.protocol import Abilities, Button, File, NotAccepted, Piece, Platform, Post, PostTarget
 from shared.errors import BadInput
 from shared.ids import split_session
+from shared.media.files import MediaNotFound
 from shared.media.reference import MediaRef, read_reference
-from shared.media.store import MediaNotFound, MediaStore
+from shared.media.store import MediaStore
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
 from shared.store.delivery.deliveries import PendingLine
+from shared.store.turns.approvals import unshown_line
 
 STOPPED: Final = "*Stopped.*"
 LABELS: Final = {"/yes": "Yes", "/no": "No"}
@@ -88,7 +90,7 @@ async def build_post(
         notice = platform.render(f"*The file “{ref.name}” is not kept any more.*")[0]
         return msgspec.structs.replace(post, piece=notice)
     except OSError as exc:
-        raise NotAccepted(f"the files of chats cannot be read: {exc.strerror}") from exc
+        raise NotAccepted(f"the files of chats cannot be read: {exc.strerror or exc}") from exc
     kind, size = ref.kind.media_type, len(data)
     file = File(reference=str(ref), name=ref.name, media_type=kind, size_bytes=size, data=data)
     return msgspec.structs.replace(post, file=file)
@@ -98,6 +100,9 @@ def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: fl
     """Return the posts of a line; none when it has nothing to show on this platform."""
     if not isinstance(line, OutboundMessage) or line.kind == "withdrawn":
         return LineParts((), (), ())
+    # Of several messages a person may read the last one only, which has the buttons.
+    if line.approval is not None and line.approval.state == "open" and not fits_one_post(line, render):
+        line = unshown_line(line)
     text, files = line.content, []
     for one in line.media:
         with contextlib.suppress(BadInput):  # a newer release may name files differently
@@ -114,16 +119,21 @@ def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: fl
         if line.approval is None:  # the text of a question names the commands that answer it
             text = "\n".join([text, "", *(f"- {button.says}" for button in buttons)])
         buttons = ()
-    late_s = age_s if age_s > abilities.late_after_s else 0.0
+    late_s = age_s if age_s > abilities.late_after_s else None
     pieces = _pieces(text, render, late_s=late_s) if text.strip() else ()
     return LineParts(pieces, tuple(files), buttons)
 
 
-def _pieces(text: str, render: Render, *, late_s: float) -> tuple[Piece, ...]:
+def fits_one_post(line: OutboundMessage, render: Render) -> bool:
+    """Return whether a platform shows the text of a line in one message."""
+    return len(render(line.content)) == 1
+
+
+def _pieces(text: str, render: Render, *, late_s: float | None) -> tuple[Piece, ...]:
     """Return the pieces of a text, with a "late" note if that leaves all other pieces unchanged: a
     later try relies on the same split."""
     pieces = tuple(render(text))
-    if late_s:
+    if late_s is not None:
         mark = f"*This answer is {_in_words(late_s)} late.*"
         for marked in (f"{mark}\n\n{text}", f"{text}\n\n{mark}"):
             tried = tuple(render(marked))

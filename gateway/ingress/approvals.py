@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext
 from shared.clock import Clock
 from shared.ids import log_id, split_session
 from shared.log import logger
+from shared.messages.outbound import OutboundMessage
+from shared.messages.sources import merge_sources
 from shared.messages.transcript import ApprovalEntry
 from shared.metrics import APPROVALS
 from shared.store.access.audit import Audit, actor_of
-from shared.store.turns.approvals import ApprovalOutcome, Approvals
+from shared.store.turns.approvals import ApprovalOutcome, Approvals, question_line
 
 TRIES: Final = 10
 HELD_S: Final = 0.1
@@ -31,6 +34,19 @@ class ApprovalDesk:
         self._approvals = approvals
         self._audit = audit
         self._clock = clock
+        self._shows: dict[str, Callable[[OutboundMessage], bool]] = {}
+
+    def limit_questions(self, channel: str, shows: Callable[[OutboundMessage], bool]) -> None:
+        """Refuse every yes of a channel to a question that it did not show whole, as `shows` tells."""
+        self._shows[channel] = shows
+
+    async def was_shown(self, channel: str, question: ApprovalEntry) -> bool:
+        """Return whether a channel shows a question whole."""
+        shows = self._shows.get(channel)
+        if shows is None:
+            return True
+        line = question_line(question, wait_s=(question.expires_at - question.at) / 1000)
+        return await asyncio.to_thread(shows, line)
 
     async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> ApprovalOutcome:
         """Answer the question `id`, with `digest` only for those arguments. Raises RedisAway."""
@@ -60,6 +76,20 @@ class ApprovalDesk:
             settled = "not_allowed"
         id = question.id if question else context.argument
         await self._record(context.message.session, id, question, sender, name, settled)
+
+    async def record_trust(self, context: CommandContext) -> None:
+        """Record that a person trusts what their chat has read."""
+        state, message = context.state, context.message
+        many = len(merge_sources(state.sources, state.file_sources, state.memory_sources, state.folder_sources))
+        log.info("sources trusted", session=log_id(message.session), by=log_id(message.sender_id), sources=many)
+        actor, about = actor_of(message.channel, message.sender_id), f"{many} sources"
+        await self._audit.record("approval", "trusted", actor=actor, session=message.session, about=about)
+
+    async def record_folder(self, context: CommandContext, folder: str) -> None:
+        """Record that a chat was given a folder to work on, or that it works on none any more."""
+        message, outcome = context.message, "given" if folder else "ended"
+        actor = actor_of(message.channel, message.sender_id)
+        await self._audit.record("folder", outcome, actor=actor, session=message.session, about=folder)
 
     async def _record(
         self, session: str, id: str, question: ApprovalEntry | None, sender: str, reply: str, settled: ApprovalOutcome

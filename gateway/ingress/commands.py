@@ -102,6 +102,10 @@ class CommandRunner:
             context = CommandContext(message=message, argument=argument, state=state, client=client)
             text = not_counted(refused) if refused else ""
             answer = CommandAnswer(text) if refused else await self._ask(command, context)
+            question = state.open_question
+            if answer.change == "yes" and question and not await self._desk.was_shown(message.channel, question):
+                refused = "too_long"
+                answer = CommandAnswer(not_counted(refused))
             ends = answer.change in ENDS_TURNS
             line = OutboundMessage(
                 content=answer.text,
@@ -121,6 +125,8 @@ class CommandRunner:
                     schedule=answer.schedule,
                     busy=answer.busy,
                     child=answer.child,
+                    earlier=answer.earlier,
+                    again=answer.again,
                     log_line=show,
                     principal=principal,
                 )
@@ -134,6 +140,10 @@ class CommandRunner:
                 continue
             if command.name in ("yes", "no") and not answered.duplicate:
                 await self._desk.record_command(command.name, context, answer, refused)
+            if answer.change in ("trust", "trust_all") and not answered.duplicate:
+                await self._desk.record_trust(context)
+            if answer.change == "folder" and not answered.duplicate:
+                await self._desk.record_folder(context, answer.preset)
             # Also for a duplicate: the process that answered first may have died before it asked.
             await self._queue_jobs(answer.change, session)
             return answered
@@ -150,7 +160,7 @@ class CommandRunner:
             log.exception("command failed", command=command.name)
             sorry = f"Sorry, `/{command.name}` did not work."
             return CommandAnswer(f"{sorry} Whoever runs this service can see why.")
-        if len(answer.text) <= ANSWER_CHARS:
+        if len(answer.text) <= ANSWER_CHARS or answer.change == "retry":
             return answer
         return replace(answer, text=answer.text[:ANSWER_CHARS] + " …")
 

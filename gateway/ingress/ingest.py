@@ -49,6 +49,7 @@ class Ingress:
 
         self.stop = self._inbox.stop
         self.approve = desk.approve
+        self.limit_questions = desk.limit_questions
 
     async def ingest(
         self,
@@ -100,11 +101,12 @@ class Ingress:
                 session = log_id(message.session)
                 log.info("message not read", reason="busy", ahead=accepted.ahead, session=session)
             return accepted
-        limited = self._limits.of_sender(message.channel) or self._limits.bot_turns
+        channel = message.channel
+        limited = self._limits.of_sender(channel) or self._limits.bot_turns or self._limits.of_chats(channel)
         # A command passes the inbox by, so its sender's rate is counted here. On channels whose lines
         # are delivered this also opens a closed chat, or the answer could not get there.
-        if limited or message.channel not in READ_CHANNELS:
-            await self._inbox.admit(message, retry_for_s=retry_for_s)
+        if limited or channel not in READ_CHANNELS:
+            await self._inbox.admit(message, principal=principal, retry_for_s=retry_for_s)
         command, argument = found
         answered = await self._commands.run(
             message, command, argument, show=show, principal=principal, retry_for_s=retry_for_s

@@ -17,9 +17,10 @@ from msgspec import Meta, Struct
 
 from gateway.platform.protocol import PlatformMessage, RunMode
 from shared.errors import SettingsError
-from shared.settings import Secret
+from shared.settings import ProxyUrl, Secret
 from shared.settings.read import read
 from shared.settings.sections.chats import BUSY_KEY
+from shared.settings.sections.network import PROXY_KEY, channel_proxy_problem
 
 EVERYBODY: Final = "*"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -49,6 +50,9 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     In a group every member is read if the group's chat id is in `allow_groups` (`"*"`: every
     group); `group_rules` narrows that for one group. `run` is the run mode, None the platform's
     usual one. `sender_per_minute` replaces `inbox.sender_per_minute`.
+
+    `proxy` replaces `network.proxy` and its exceptions for this channel: an HTTP or SOCKS proxy, or
+    `direct`.
     """
 
     on: bool = True
@@ -60,6 +64,7 @@ class AccessSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     allow_groups: tuple[str, ...] = ()
     group_rules: dict[str, GroupRule] = {}
     sender_per_minute: Annotated[int, Meta(ge=0, le=60_000)] | None = None
+    proxy: ProxyUrl | None = None
 
 
 class IdForm(Struct, frozen=True):
@@ -121,6 +126,13 @@ def _judge_in_group(rules: AccessSettings, event: PlatformMessage) -> Verdict:
     return Verdict("not allowed" if event.addressed else "ignored", "group_sender_not_allowed")
 
 
+def is_named(rules: AccessSettings, event: PlatformMessage) -> bool:
+    """Return whether the settings name the sender, or the group by its id; `"*"` names nobody."""
+    chat, sender = event.message.chat_id, event.message.sender_id
+    members = rules.group_rules.get(chat, GroupRule()).allow_from or ()
+    return not event.group or chat in rules.allow_groups or sender in (*rules.allow_from, *rules.admins, *members)
+
+
 def _lists_id(id: str, allowed: tuple[str, ...]) -> bool:
     return id in allowed or EVERYBODY in allowed
 
@@ -162,6 +174,8 @@ def read_channel(
     settings = read(kind, _with_text_ids(own), key, problems)
     if settings is not None:
         problems += [*_blank_secrets(settings, key), *_wrong_ids(settings, key, ids)]
+        if settings.proxy is not None and (trouble := channel_proxy_problem(settings.proxy)):
+            problems.append(f"{key}.{PROXY_KEY} {trouble}")
         problems += [] if problems else find_problems(key, settings)
     if settings is None or problems:
         raise SettingsError("\n".join(problems))

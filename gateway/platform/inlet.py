@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gateway.commands.conversation import ADMIN
 from gateway.ingress.ingest import Ingress
-from gateway.platform.access import AccessSettings, judge, startup_warnings
+from gateway.platform.access import AccessSettings, is_named, judge, startup_warnings
 from gateway.platform.protocol import GROUP_NOTE, InletVerdict, Platform, PlatformMessage
 from gateway.platform.received_files import ReceivedFiles
 from gateway.platform.strangers import NAME_CHARS, StrangerReplies, one_line
@@ -20,8 +20,9 @@ from shared.errors import BadInput, Refused
 from shared.ids import log_id
 from shared.log import logger
 from shared.media.store import MediaStore
-from shared.messages.inbound import InboundMessage
+from shared.messages.inbound import STRANGER, InboundMessage
 from shared.messages.outbound import OutboundMessage
+from shared.messages.sources import Sources, merge_sources, source_label
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_IGNORED, MESSAGES_REFUSED
 from shared.settings import Settings
 from shared.store.access.pairing import Pairings
@@ -117,7 +118,13 @@ class PlatformInlet:
         content = "\n\n".join(filter(None, [message.content, *lines]))
         try:
             accepted = await self._sink.ingest(
-                replace(message, content=content, media=tuple(media), metadata=self._metadata(event)),
+                replace(
+                    message,
+                    content=content,
+                    media=tuple(media),
+                    metadata=self._metadata(event),
+                    sources=self._sources(event),
+                ),
                 show=self._refusal_notice(refused) if refused else None,
                 notice=True,
             )
@@ -150,7 +157,16 @@ class PlatformInlet:
             metadata["group"] = "1"
         elif event.message.sender_id in self._rules.admins:
             metadata[ADMIN] = "1"
+        if not is_named(self._rules, event):
+            metadata[STRANGER] = "1"
         return metadata
+
+    def _sources(self, event: PlatformMessage) -> Sources:
+        """Return the sources that mark the message: the channel's own, a forward, a stranger."""
+        own, who = event.message.sources, event.name or event.message.sender_id
+        forward = ("a forwarded message",) if event.forwarded else ()
+        stranger = () if is_named(self._rules, event) else (source_label(f"group member {who}"),)
+        return merge_sources(own, forward, stranger)
 
     def _refusal_notice(self, refused: Sequence[str]) -> OutboundMessage:
         text = "\n".join(["I could not take:", *(f"- {line}" for line in refused)])

@@ -97,6 +97,11 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     data: bytes
 
+    @property
+    def is_voice_note(self) -> bool:
+        """True for Opus in Ogg, which platforms play where they show it."""
+        return self.media_type == "audio/ogg" and b"OpusHead" in self.data[:64]
+
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
     """One message on a platform: a piece of text, or a file. `key` is the same for every try and
@@ -176,7 +181,8 @@ class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
     `group`: several people can write there. `addressed`: it is for the bot: a mention, a reply to
     the bot, a command, or anything in a direct chat. `own` and `from_bot` are never answered.
     `replaces` is the id of an earlier message of which this is the edited form. `name` is the
-    person's name there: shown to operators, never a reason to let anyone in.
+    person's name there: shown to operators, never a reason to let anyone in. `forwarded`: it holds
+    words of somebody else.
     """
 
     message: InboundMessage
@@ -184,6 +190,7 @@ class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
     addressed: bool = True
     own: bool = False
     from_bot: bool = False
+    forwarded: bool = False
     name: str = ""
     replaces: str | None = None
     files: tuple[RemoteFile, ...] = ()

@@ -9,6 +9,7 @@ from typing import Final
 from gateway.platform.protocol import NotDelivered, Platform, RemoteFile
 from shared.errors import BadInput
 from shared.log import logger
+from shared.media.disk import DISK_FULL, DiskFull
 from shared.media.reference import clean_name
 from shared.media.store import MediaStore, Upload
 
@@ -60,6 +61,8 @@ class ReceivedFiles:
         except NotDelivered as exc:
             log.warning("file not fetched", channel=self._platform.name, reason=exc.reason)
             return "it could not be fetched; send it again"
+        except DiskFull:
+            return DISK_FULL
         except OSError as exc:
             log.error("files unavailable", error=type(exc).__name__)
             return "files cannot be kept just now; send it again later"

@@ -3,13 +3,18 @@
 A call is answered with 200 only after its message is durable. Until then it is answered with 503
 and Retry-After, so that the platform calls again: Redis is unavailable, the fleet is overloaded,
 the gateway is closing, or the channel is not open.
+
+Places are for calls that a platform has found to be signed; a body that does not come whole at once
+has a pool and a time of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -17,9 +22,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.platform.protocol import HookAnswer, HookRequest
+from gateway.platform.protocol import HookAnswer, HookRequest, Inlet, InletVerdict, PlatformMessage
+from gateway.platform.webhook_bodies import BodyLate, BodyReader
 from shared.errors import RedisAway, Refused
 from shared.log import logger
+from shared.messages.inbound import InboundMessage
 from shared.process.listening import Server, address_of, listener
 from shared.settings.sections.gateways import HooksSettings
 
@@ -41,7 +48,8 @@ class WebhookServer:
         self._draining = draining
         self._handlers: dict[str, WebhookHandler | None] = {}
         self._socket: socket.socket | None = None
-        self.under_way = 0  # calls that are being answered
+        self._bodies = BodyReader(settings)
+        self.under_way = 0  # calls whose messages are being made durable
 
     @property
     def address(self) -> str:
@@ -56,12 +64,23 @@ class WebhookServer:
         """Set the handler of a channel's calls; None answers them with 503."""
         self._handlers[channel] = handler
 
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Hold one of the places of calls under way. Raises Refused when all are in use."""
+        if self.under_way >= self._settings.calls:
+            raise Refused("overloaded", "too many calls are under way", AGAIN_S)
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+
     async def run(self) -> None:
         """Listen until the gateway drains. Raises SettingsError when the address is taken."""
         if not self._handlers:
             return
         self._socket = listener(self._settings.host, self._settings.port, section="hooks")
-        server = Server(self._serve, interface="asgi3", http="httptools", ws="none")
+        server = Server(self._serve, name="hooks", interface="asgi3", ws="none")
         serving = asyncio.create_task(server.serve(sockets=[self._socket]), name="hooks")
         log.info("hooks listening", address=self.address, channels=sorted(self._handlers))
         try:
@@ -89,24 +108,23 @@ class WebhookServer:
         if request.method not in METHODS:
             return _text_response(405, "only GET and POST", {"Allow": ", ".join(METHODS)})
         handler = self._handlers[name]
-        if handler is None or self._draining.is_set() or self.under_way >= self._settings.calls:
+        if handler is None or self._draining.is_set():
             return _retry_later(AGAIN_S)
-        self.under_way += 1
         try:
+            body = await self._bodies.read_body(request)
+            if body is None:
+                return _text_response(413, f"more than {self._settings.body_kb} kB")
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            asked = HookRequest(
+                method=request.method, path=path, query=dict(request.query_params), headers=headers, body=body
+            )
             async with asyncio.timeout(self._settings.answer_s):
-                body = await self._body(request)
-                if body is None:
-                    return _text_response(413, f"more than {self._settings.body_kb} kB")
-                answer = await handler(
-                    HookRequest(
-                        method=request.method,
-                        path=path,
-                        query=dict(request.query_params),
-                        headers={name.lower(): value for name, value in request.headers.items()},
-                        body=body,
-                    )
-                )
-                return Response(answer.body, answer.status, media_type=answer.media_type)
+                answer = await handler(asked)
+            if answer.status < HTTPStatus.BAD_REQUEST and (place := request.scope["state"].get("place")):
+                place.become_known()  # its signature was right
+            return Response(answer.body, answer.status, media_type=answer.media_type)
+        except BodyLate:
+            return _text_response(408, "the body did not come in time", {"Connection": "close"})
         except (RedisAway, TimeoutError) as exc:
             log.warning("webhook put off", channel=name, error=type(exc).__name__)
             return _retry_later(AGAIN_S)
@@ -119,17 +137,23 @@ class WebhookServer:
         except Exception:
             log.exception("webhook failed", channel=name)
             return _text_response(500, "something went wrong")
-        finally:
-            self.under_way -= 1
 
-    async def _body(self, request: Request) -> bytes | None:
-        """Return the body; None if it is over the limit."""
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > self._settings.body_kb * 1024:
-                return None
-        return bytes(body)
+
+class PlacedInlet:
+    """An inlet that holds a place of the webhooks while it works. A platform calls it when it has
+    looked at a signature, so that calls of strangers never hold one."""
+
+    def __init__(self, inlet: Inlet, hooks: WebhookServer) -> None:
+        self._inlet = inlet
+        self._hooks = hooks
+
+    async def take(self, event: PlatformMessage) -> InletVerdict:
+        with self._hooks.place():
+            return await self._inlet.take(event)
+
+    async def on_delete(self, deleted: InboundMessage) -> None:
+        with self._hooks.place():
+            await self._inlet.on_delete(deleted)
 
 
 def _text_response(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
@@ -137,4 +161,4 @@ def _text_response(status: int, text: str, headers: dict[str, str] | None = None
 
 
 def _retry_later(after_s: float) -> Response:
-    return _text_response(503, "please tell it again", {"Retry-After": str(max(1, round(after_s)))})
+    return _text_response(503, "please send it again", {"Retry-After": str(max(1, round(after_s)))})

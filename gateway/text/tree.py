@@ -19,6 +19,10 @@ from gateway.text.leaves import Align, Kind, Leaf, Link, Run, Step, Style, is_li
 LIMIT_CHARS: Final = 128 * 1024  # longer text is shown without parsing, paragraph by paragraph
 _MAX_NESTING: Final = 50
 _MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, whose end takes time to find
+# More of these is no text of a person or a model: some can be combined so that parsing takes minutes.
+_MAX_LINES: Final = 5_000  # a line costs time for each quote and list that it may be in
+_MAX_CELLS: Final = 40_000  # missing cells of a row are made, too
+_MAX_ADDRESSES: Final = 1_000
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 _STYLES: Final[dict[str, Style]] = {"strong": "bold", "em": "italic", "s": "strike"}
@@ -28,7 +32,7 @@ _ALIGN: Final[dict[str, Align]] = {"text-align:center": "center", "text-align:ri
 def read(markdown: str) -> list[Leaf]:
     """Return a document's leaves without blank ones. Unfinished markup is closed, or is text."""
     text = clean(markdown)
-    if len(text) > LIMIT_CHARS:
+    if len(text) > LIMIT_CHARS or _is_costly(text):
         return _as_it_is(text)
     tokens = _parser().parse(text)
     if any(token.level >= _MAX_NESTING - 2 for token in tokens):
@@ -37,6 +41,12 @@ def read(markdown: str) -> list[Leaf]:
     for token in tokens:
         walk.step(token)
     return walk.leaves
+
+
+def _is_costly(text: str) -> bool:
+    lines = text.split("\n")
+    cells = len(lines) * max(line.count("|") for line in lines)
+    return len(lines) > _MAX_LINES or cells > _MAX_CELLS or text.count("://") > _MAX_ADDRESSES
 
 
 def _as_it_is(text: str) -> list[Leaf]:

@@ -18,8 +18,8 @@ from proof.bench.plan import Plan
 from proof.bench.table import Report, machine, show, to_json
 
 BENCHES: Final = (
-    "capacity", "drain", "exec", "inflight", "llm", "memory", "nanobot", "pickup", "scale", "scripts", "sockets",
-    "startup", "tracing", "turn",
+    "capacity", "client", "drain", "exec", "inflight", "llm", "memory", "nanobot", "pickup", "replicas", "scale",
+    "scripts", "sockets", "startup", "tracing", "turn",
 )  # fmt: skip
 
 

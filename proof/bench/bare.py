@@ -13,6 +13,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.channels.web.http.server import WebServer, bind
+from gateway.channels.web.socket.connection import connection_of
 from shared.process.listening import address_of
 from shared.process.service import loop_factory
 
@@ -20,6 +21,9 @@ from shared.process.service import loop_factory
 async def _serve(websocket: WebSocket) -> None:
     await websocket.accept()
     await websocket.receive()
+    place = connection_of(websocket.scope).place
+    assert place is not None
+    place.become_known()  # 5,000 strangers would give way to each other
     await websocket.send_text('{"type":"welcome"}')
     try:
         while True:

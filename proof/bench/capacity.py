@@ -58,6 +58,7 @@ def processes(folder: Path, server: EmbeddedValkey, model: ScriptedOpenAI) -> It
         "SHOAL_WEB__TOKENS__OWNER": TOKENS["owner"],
         "SHOAL_WORKER__LEASE_S": "15",
         "SHOAL_INBOX__SENDER_PER_MINUTE": "0",
+        "SHOAL_INBOX__CHATS_PER_PERSON": "0",
     }
     fleet = [Process(kind, env=env, log=folder / f"{kind}.log") for kind in ("gateway", "worker")]
     try:

@@ -32,7 +32,7 @@ for _, name in ipairs(KEYS) do
         end
       end
     end
-  elseif string.match(name, '^shoal:seen:') then
+  elseif string.match(name, '^shoal:{0ax}:seen:') then
     for n = from, to do
       redis.call('HSET', name, 'copy' .. n, '1:1')
     end

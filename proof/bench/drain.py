@@ -73,8 +73,8 @@ async def _measure(found: Rounds, plan: Plan) -> None:
 async def drain(client: RedisClient, url: str, kind: str, number: float, many: int, turns: int) -> Cost:
     """Fill the queue, start workers, and wait until nothing is left."""
     sessions = max(1, turns // TURNS_EACH)
-    await (_fill(client, turns, sessions) if kind == "shoal" else _fill_arq(url, turns, sessions))
-    queue = keys.queue("turns") if kind == "shoal" else "arq:queue"
+    await (_fill_arq(url, turns, sessions) if kind == "arq" else _fill(client, turns, sessions))
+    queue = "arq:queue" if kind == "arq" else keys.queue("turns")
     with noop.workers(kind, url, number, many) as pool:
         left = await _left(client, queue)
         started, before = time.perf_counter(), (await cpu_s(client), await calls(client))
@@ -119,6 +119,6 @@ async def _left(client: RedisClient, queue: str) -> int:
 
 async def _done(client: RedisClient, kind: str, sessions: int) -> int:
     """How many turns have ended: each leaves two entries of a conversation."""
-    pattern = "shoal:history:web:p" if kind == "shoal" else "history:p"
+    pattern = "history:p" if kind == "arq" else "shoal:{0ax}:history:web:p"
     counts = await client.pipeline([("LLEN", f"{pattern}{n}/a") for n in range(sessions)])
     return int(sum(counts)) // 2

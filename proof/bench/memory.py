@@ -55,7 +55,7 @@ async def _sessions(found: Rounds, plan: Plan, url: str) -> None:
             found.add(f"session {name}", "kB in Redis", (await used_memory(client) - before) / many / 1024)
             if messages == 40:
                 for kind in KINDS:
-                    size = await client.command("MEMORY", "USAGE", f"shoal:{kind}:web:owner/c0", "SAMPLES", 0)
+                    size = await client.command("MEMORY", "USAGE", f"shoal:{{0ax}}:{kind}:web:owner/c0", "SAMPLES", 0)
                     if size:
                         found.add(f"  of it: {kind}", "kB in Redis", size / 1024)
                 inbox = Inbox(client)

@@ -1,7 +1,8 @@
 """A worker whose agent does nothing: Shoal's own loop and turn job, or stock arq doing the same turn.
 
-`python -m proof.bench.noop shoal|arq <redis url> <slots or poll delay> [how many]` prints `ready` and the ids of its
-processes, and ends with its standard input. Several are forks of one that has imported everything.
+`python -m proof.bench.noop shoal|redis-py|arq <redis url> <slots or poll delay> [how many]` prints `ready` and the ids
+of its processes, and ends with its standard input. `redis-py` is Shoal with that library instead of our own connection.
+Several are forks of one that has imported everything.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import arq.connections
 import arq.worker
 import uvloop
 
+from proof.bench import redis_py
 from proof.bench.children import Children, cpu_s
 from shared import log
 from shared.ids import nonce
@@ -118,7 +120,9 @@ def workers(kind: str, url: str, number: float, many: int = 1) -> Iterator[Pool]
 
 
 def _be(kind: str, url: str, number: float, ready: int) -> None:
-    uvloop.run(shoal(url, int(number), ready) if kind == "shoal" else stock(url, number, ready))
+    if kind == "redis-py":
+        redis_py.install()
+    uvloop.run(stock(url, number, ready) if kind == "arq" else shoal(url, int(number), ready))
 
 
 def main(kind: str, url: str, number: float, many: int) -> None:

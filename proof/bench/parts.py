@@ -52,6 +52,7 @@ _WORKER: Final = _COMMON | {
 _GATEWAY: Final = _COMMON | {
     "gateway/process/traces.py": "traces",
     "gateway/channels/web/markdown.py": "Markdown",
+    "gateway/channels/web/renderer.py": "Markdown",
     "gateway/channels/web/socket/frames.py": "Markdown",
     "markdown_it/": "Markdown",
     "gateway/ingress/ingest.py": "ingest",

@@ -17,6 +17,7 @@ from proof.bench.server import server
 from proof.bench.table import Report, Rounds
 from shared.ids import nonce
 from shared.messages.codec import encode
+from shared.messages.effects import SayEffect
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage, UserLine
@@ -56,13 +57,27 @@ LIMITS: Final = InboxLimits(sessions_cap=2 * WAITING)
 
 CONSTANT: Final = frozenset(
     {
+        # `cancel` and `stop` do what `subagents/cancel` and `turns/stop` do.
+        *("commands/answer", "commands/approve", "commands/cancel", "commands/restore", "commands/retry"),
+        *("commands/stop", "commands/trust", "commands/unschedule"),
         *("access/audit", "access/pair_approve", "access/pair_ask", "access/pair_revoke", "delivery/ack"),
-        *("delivery/edit", "delivery/leave", "delivery/pause", "delivery/replay", "delivery/requeue"),
+        *("delivery/edit", "delivery/leave", "delivery/pause", "letters/replay", "delivery/requeue"),
         *("delivery/save_note", "delivery/stream_message", "fleet/announce", "fleet/limit_enter", "fleet/limit_report"),
         *("fleet/broken_keys", "fleet/spend", "jobs/finish", "jobs/wake", "listeners/acquire", "listeners/release"),
-        *("listeners/renew", "schedules/reschedule", "sessions/request_begin"),
-        *("sessions/request_end", "sessions/requeue", "subagents/detach", "subagents/save_note", "turns/approve"),
-        *("turns/park", "turns/slow_down", "turns/stop"),
+        *("listeners/renew", "schedules/reschedule", "sessions/mark_files", "sessions/request_begin"),
+        *(
+            "sessions/bin",
+            "sessions/describe",
+            "sessions/label",
+            "sessions/page_log",  # moves 500 lines at most
+            "sessions/request_end",
+            "sessions/requeue",
+            "sessions/share",
+            "subagents/detach",
+            "subagents/save_note",
+            "turns/approve",
+        ),
+        *("turns/park", "turns/show_text", "turns/slow_down", "turns/stop"),
     }
 )
 """They read and write single fields and members, or one record at the end of a list."""
@@ -144,6 +159,14 @@ async def _one_full_chat(stage: Stage) -> None:
     memory = MemoryStore(client, MemoryLimits(log_bytes=MEMORY.log_bytes))
     await memory.write_memory(f"chat:{SESSION}", "x" * MEMORY.file_bytes, version="0")
     claim = await stage.claim(metadata={"joins": "1"})
+    await stage.end(await stage.claim("owner/other"), HISTORY_CAP_BYTES)
+    talker = await stage.claim("owner/talker")
+    there = SayEffect(
+        session="web:owner/other",
+        line=OutboundMessage(content=TEXT, turn=1),
+        history=(UserEntry(content="x" * (STEP - 60), turn=1),),
+    )
+    await stage.turns.append_step(talker, 1, AssistantEntry(content="x", turn=1), there)
     for _ in range(LIMITS.cap - 2):
         await stage.say(metadata={"joins": "1"})
     last = await stage.say(metadata={"joins": "1"})

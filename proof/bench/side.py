@@ -1,7 +1,8 @@
-"""A gateway or a worker as it is, watched: `python -m proof.bench.side gateway|worker [--ready] [--samples FILE]`.
+"""A gateway or a worker as it is, watched: `python -m proof.bench.side gateway|worker [--ready] [--redis-py]
+[--samples FILE]`.
 
 A worker starts its guardian as its child, as it does under arq's own command. `--ready` puts `ready_model` in the place
-of the direct client.
+of the direct client, `--redis-py` that library in the place of our own connection to Redis.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m proof.bench.side")
     parser.add_argument("kind", choices=["gateway", "worker"])
     parser.add_argument("--ready", action="store_true")
+    parser.add_argument("--redis-py", action="store_true")
     parser.add_argument("--samples", type=Path)
     given = parser.parse_args()
     if given.samples:
         sampler.install(given.samples)
+    if given.redis_py:
+        from proof.bench import redis_py
+
+        redis_py.install()
     if given.kind == "gateway":
         sys.argv = ["gateway"]
         runpy.run_module("gateway", run_name="__main__")

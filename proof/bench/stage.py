@@ -36,11 +36,13 @@ Fill = Callable[[RedisClient], Awaitable[None]]
 
 
 class Want(msgspec.Struct, frozen=True, kw_only=True):
-    """What shall be there. `model` says how it answers (`stub.model_name`); `ready` is without a client of models. With
-    `relayed` gateway and workers reach Redis through a relay that counts."""
+    """What shall be there. `model` says how it answers (`stub.model_name`); `ready` is without a client of models,
+    `redis_py` with that library instead of our own connection to Redis. With `relayed` gateway and workers reach Redis
+    through a relay that counts."""
 
     model: str = model_name(50)
     ready: bool = False
+    redis_py: bool = False
     workers: int = 1
     turns: int = 100
     gateway: bool = True
@@ -143,17 +145,18 @@ async def _people_it(start: Children, made: Stage, want: Want) -> None:
         "SHOAL_WEB__TOKENS__OWNER": TOKEN,
         "SHOAL_WORKER__TURNS": str(want.turns),
         "SHOAL_INBOX__SENDER_PER_MINUTE": "0",
+        "SHOAL_INBOX__CHATS_PER_PERSON": "0",
         **want.settings,
     }
+    library = ["--redis-py"] if want.redis_py else []
     for number in range(want.workers):
         samples = made.samples_of("worker" if number == 0 else f"worker{number}")
-        words = ["worker", *(["--ready"] if want.ready else []), "--samples", str(samples)]
+        words = ["worker", *(["--ready"] if want.ready else []), *library, "--samples", str(samples)]
         made.workers.append(start("proof.bench.side", *words, env=env, log=folder / f"worker{number}.log"))
     if want.gateway:
         samples = made.samples_of("gateway")
-        made.gateway = start(
-            "proof.bench.side", "gateway", "--samples", str(samples), env=env, log=folder / "gateway.log"
-        )
+        words = ["gateway", *library, "--samples", str(samples)]
+        made.gateway = start("proof.bench.side", *words, env=env, log=folder / "gateway.log")
         made.address = f"127.0.0.1:{port}"
         await made.gateway.until(lambda: answers(made.address))
     for child in made.workers:

@@ -62,7 +62,7 @@ def measure(plan: Plan) -> Report:
             for name, code in IMPORTS.items():
                 if "litellm" not in code or not (plan.quick or n > OF_LITELLM):
                     _import(counted, name, code)
-    notes = [line for name in ("gateway.app", "worker.process.worker_process") for line in _imports(name)]
+    notes = [line for name in ("gateway.app", "worker.arq.settings") for line in _imports(name)]
     return Report(title="startup: until ready", figures=found.figures(), notes=tuple(notes))
 
 

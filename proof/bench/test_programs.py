@@ -23,6 +23,7 @@ WITHIN_S: Final = 110.0
 
 COLUMNS: Final = {
     "capacity": {"CPU of the worker", "commands to Redis", "memory of an open page"},
+    "client": {"redis-py: all", "own connection: worker", "redis-py: drain: worker", "own connection: drain: rate"},
     "drain": {"shoal, 1 worker: rate", "shoal, 2 workers: worker", "arq, 1 worker: Redis", "arq, 2 workers: rate"},
     "exec": {"bare"},
     "inflight": {
@@ -41,6 +42,7 @@ COLUMNS: Final = {
         "shoal: p50", "shoal: p99", "shoal: worker", "shoal: Redis", "arq, poll 0.01 s: p50", "arq, poll 0.5 s: p99",
         "whole worker: idle", "whole gateway: idle",
     },
+    "replicas": {"copies = 1, 8 people: push to reply p50", "copies = 2, 1 person: Redis"},
     "scale": {
         "1 busy: rate", "2 busy: rate", "10 sessions: all", "1,000 sessions: Redis", "1 workers: all",
         "4 workers: push to reply p50",

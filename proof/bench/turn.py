@@ -45,12 +45,12 @@ async def _measure(plan: Plan) -> Report:
     chats = {n: [f"r{n}c{i}" for i in range(turns)] for n in range(1 + rounds + sampled)}
     found = Rounds()
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
-        skills = _skills(Path(folder) / "agent")
+        skills = make_skills(Path(folder) / "agent")
         async with AsyncExitStack() as stack:
-            fill = partial(_fill, every=[chat for some in chats.values() for chat in some])
+            filled = partial(fill, every=[chat for some in chats.values() for chat in some])
             on = {
                 name: await stack.enter_async_context(
-                    stage(Path(folder) / name, Want(ready=ready, settings={"SHOAL_AGENT__DIR": str(skills)}), fill)
+                    stage(Path(folder) / name, Want(ready=ready, settings={"SHOAL_AGENT__DIR": str(skills)}), filled)
                 )
                 for name, ready in SIDES.items()
             }
@@ -59,7 +59,7 @@ async def _measure(plan: Plan) -> Report:
                     await table.talk()
             for n in range(1, rounds + 1):
                 for name, side in on.items():
-                    await _round(found, name, side, chats[n])
+                    await add_round(found, name, side, chats[n])
             seen: list[dict[str, sampler.Stacks]] = []
             for n in range(rounds + 1, rounds + 1 + sampled):
                 async with seated(on["no client"].address, chats[n], PEOPLE) as table:
@@ -74,11 +74,11 @@ async def _measure(plan: Plan) -> Report:
     )
 
 
-async def _fill(client: RedisClient, every: Sequence[str]) -> None:
+async def fill(client: RedisClient, every: Sequence[str]) -> None:
     await make_sessions(client, every, history(MESSAGES))
 
 
-async def _round(found: Rounds, name: str, on: Stage, chats: Sequence[str]) -> None:
+async def add_round(found: Rounds, name: str, on: Stage, chats: Sequence[str]) -> None:
     async with seated(on.address, chats, PEOPLE) as table:
         before = await on.used()
         seconds = await table.talk()
@@ -93,7 +93,7 @@ async def _round(found: Rounds, name: str, on: Stage, chats: Sequence[str]) -> N
         found.add("model server", "ms CPU a turn", used["model server"] * 1000)
 
 
-def _skills(agent: Path) -> Path:
+def make_skills(agent: Path) -> Path:
     """An operator's folder: AGENTS.md and 20 skills, one of them always in the prompt."""
     for n in range(SKILLS):
         folder = agent / "skills" / f"skill-{n}"

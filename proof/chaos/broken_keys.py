@@ -34,7 +34,7 @@ CHATS: Final = 12
 BEFORE_S: Final = 15.0
 ANSWERED_WITHIN_S: Final = 60.0
 
-NEEDED: Final = {"shoal:queue:", "shoal:leases:", "shoal:seen:"}
+NEEDED: Final = {"shoal:{0ax}:queue:", "shoal:{0ax}:leases:", "shoal:{0ax}:seen:"}
 """No turn begins or ends without these: others wait while one is broken, and until a lease is over."""
 
 Case = tuple[keys.FleetKey | keys.Keys, Breakage]

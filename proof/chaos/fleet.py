@@ -15,6 +15,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import list_processes
 from tests.gateway.harness import TOKENS, answers, free_port
 from tests.helpers.processes import Process
+from tests.helpers.redis_cluster import RedisCluster
 
 
 class Member:
@@ -54,7 +55,7 @@ class Fleet:
 
     def __init__(
         self,
-        server: EmbeddedValkey,
+        server: EmbeddedValkey | RedisCluster,
         proxy: Proxy | None,
         folder: Path,
         *,
@@ -64,7 +65,7 @@ class Fleet:
         drain_s: float = 8.0,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self.server = server
+        self._server = server
         self._proxy = proxy
         self._folder = folder
         self._client = RedisClient(server.url)
@@ -76,10 +77,17 @@ class Fleet:
             "SHOAL_WORKER__DRAIN_S": str(drain_s),
             "SHOAL_WEB__TOKENS__OWNER": TOKENS["owner"],
             "SHOAL_INBOX__SENDER_PER_MINUTE": "0",  # everybody here is one sender
+            "SHOAL_INBOX__CHATS_PER_PERSON": "0",
             **(env or {}),
         }
         self.gateways = [Member("gateway", i, shared, folder) for i in range(gateways)]
         self.workers = [Member("worker", i, shared, folder) for i in range(workers)]
+
+    @property
+    def server(self) -> EmbeddedValkey:
+        """The one server, where there is only one."""
+        assert isinstance(self._server, EmbeddedValkey)
+        return self._server
 
     @property
     def proxy(self) -> Proxy:

@@ -35,7 +35,7 @@ LOG_OVERHEAD: Final = 1.5
 SEVERAL_NODES_BYTES: Final = 4096
 """A log shorter than this is mostly its first node; its share says nothing."""
 
-IDLE_KINDS: Final = frozenset({"session", "history", "memory", "memlog", "outbox", "spent"})
+IDLE_KINDS: Final = frozenset({"session", "history", "transcript", "memory", "memlog", "outbox", "spent"})
 
 
 async def growth(folder: Path, *, chats: int, messages: int) -> Sequence[Row]:
@@ -77,8 +77,8 @@ async def _idle_cost(client: RedisClient, sessions: Sequence[str]) -> list[Row]:
     overhead: dict[str, list[float]] = defaultdict(list)
     strange = set()
     for session in sessions:
-        for name in await client.command("KEYS", f"shoal:*:{session}*"):
-            kind = name.split(b":")[1].decode()
+        for name in await client.command("KEYS", f"shoal:{{0ax}}:*:{session}*"):
+            kind = name.split(b":")[2].decode()
             bytes_used = await _size(client, name)
             cost[kind].append(bytes_used)
             text = await _text(client, kind, name)
@@ -110,7 +110,7 @@ async def _size(client: RedisClient, name: bytes) -> int:
 
 async def _a_day_later(client: RedisClient) -> None:
     """What has an age goes now: ids of messages that were seen, what chats spent, lists of chats, results of jobs."""
-    for pattern in (f"{keys.SEEN_PREFIX}*", "shoal:spent:*", "shoal:chats:*", "arq:result:*"):
+    for pattern in (f"{keys.SEEN_PREFIX}*", "shoal:{0ax}:spent:*", "shoal:{0ax}:chats:*", "arq:result:*"):
         for name in await client.command("KEYS", pattern):
             await client.command("UNLINK", name)
 

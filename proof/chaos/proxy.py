@@ -88,6 +88,7 @@ class Proxy:
                 upstream = await asyncio.open_connection(self._upstream.hostname, self._upstream.port)
                 await _Link(self, reader, writer).run(*upstream)
         finally:
+            writer.close()  # also when the server behind is away
             self._links.discard(task)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import random
 import sys
 import time
@@ -63,7 +64,10 @@ class Talker:
                 if not await self._ingest(id):
                     self.lost_ages.append(max(0.0, cuts[-1] - accepted))
                     accepted = time.monotonic()
-            self.seen_answered.update(await self.answered())
+            answered = await self.answered()
+            with contextlib.suppress(RedisAway):
+                await self._client.settled()  # a page shows nothing before
+                self.seen_answered.update(answered)
 
     async def answered(self) -> list[str]:
         """The ids that the chat's log has an answer to now, as often as it has one."""

@@ -12,8 +12,8 @@ from proof.chaos.witness import Event, Witness
 from shared.messages.live import TurnEvent
 from shared.messages.transcript import AssistantEntry
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
-from shared.store.client.scripts import Script, load
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import load
 from shared.store.turns.inbox import TURNS, Inbox
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -75,7 +75,7 @@ async def test_a_late_write_that_is_turned_away_is_counted_as_refused(client: Re
     first, _ = await accepted_over(client)
     with pytest.raises(Exception, match="lost"):
         await Turns(client).append_step(first, 3, step(3))
-    await client.run("jobs/wake", [keys.wake(TURNS)])  # whatever comes next ends the script before
+    await client.run("jobs/wake", queue=TURNS)  # whatever comes next ends the script before
     await eventually(lambda: witness.stale_refused == 1)
     assert (witness.stale_accepted, witness.overlaps) == (0, 0)
 
@@ -85,14 +85,18 @@ async def test_a_late_write_that_is_accepted_is_counted_as_stale_and_as_an_overl
 ) -> None:
     """With a ledger script that does not ask for the lease both counts of wrongs show it."""
     first, _ = await accepted_over(client)
-    true = load("turns/ledger")
-    fence = "if not holds_lease(KEYS[1], ARGV[1], ARGV[2]) then return -1 end"
+    true = load("turns/step")
+    fence = "if not holds_lease(leases, member, lease) then return 'lost' end"
     assert fence in true.source
-    broken = Script("ledger", true.source.replace(fence, ""))
-    where = [
-        keys.leases(TURNS), keys.session(SESSION), keys.ledger(SESSION), keys.queue(TURNS), keys.wake(TURNS),
-    ]  # fmt: skip
-    await client.evaluate(broken, (len(where), *where, first.member, first.lease_id, 3, b"late", 1000))
+    broken = true._replace(source=true.source.replace(fence, ""))
+    step: dict[str, Value] = {
+        "member": first.member,
+        "lease": first.lease_id,
+        "step": 3,
+        "record": b"late",
+        "cap_bytes": 1000,
+    }
+    await client.evaluate(broken, broken.words(step, keys.Whose(session=SESSION, queue=TURNS)))
     await eventually(lambda: witness.stale_accepted == 1)
     assert witness.overlaps == 1
 

@@ -15,19 +15,19 @@ from collections import defaultdict
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+import msgspec
+
 from shared.store import keys
+from shared.store.client.redis_client import pairs
+from shared.store.client.scripts import load
 
 Kind = Literal["acquired", "ledger", "commit", "given back"]
 
 LEASES: Final = keys.leases("turns")
 QUEUE: Final = keys.queue("turns")
 LINE_LIMIT_BYTES: Final = 64 * 1024 * 1024
-COMMIT_KEYS: Final = 5
-COMMIT_FIRST: Final = 8
-COMMIT_ARGS: Final = 8
-"""What is said of all turns, and then of each; what they bring stands behind that."""
-
-LEDGER_KEYS: Final = 5
+COMMIT: Final = load("turns/commit")
+STEPS: Final = tuple(load(name) for name in ("turns/step", "turns/say", "turns/spawn"))
 _HEAD_CHARS: Final = 65536
 """Of a long line only the beginning is taken apart: names and leases stand there, records behind."""
 
@@ -90,7 +90,7 @@ class Witness:
             while True:
                 line = await reader.readuntil(b"\r\n")
                 head = line if b'"EVAL" ' in line[:80] else line[:_HEAD_CHARS]  # the source comes first there
-                if b"shoal:" in head:
+                if b"shoal:{0ax}:" in head:
                     self.hear(head.decode("latin-1"))
         finally:
             writer.close()
@@ -102,7 +102,7 @@ class Witness:
             return
         at, where = float(head[1]), head[2]
         if where == "lua":
-            if "shoal:leases:turns" in line or "shoal:ledger:" in line or "shoal:session:" in line:
+            if "shoal:{0ax}:leases:turns" in line or "shoal:{0ax}:ledger:" in line or "shoal:{0ax}:session:" in line:
                 self._changed(at, _WORD.findall(line, head.end()))
         elif line.startswith('"EVAL', head.end()):
             self._call(line, head.end())
@@ -110,7 +110,7 @@ class Witness:
     def _call(self, line: str, start: int) -> None:
         self._over()
         if line.startswith('"EVAL" ', start):  # the source stands where the hash does; keys and arguments follow it
-            found = re.search(r'" "\d+" "shoal:', line[start:])
+            found = re.search(r'" "\d+" "shoal:{0ax}:', line[start:])
             if found is None:
                 return
             words = ["EVAL", "", *_WORD.findall(line, start + found.start() + 2)]
@@ -118,12 +118,14 @@ class Witness:
             words = _WORD.findall(line, start)
         many = int(words[2])
         named, arguments = words[3 : 3 + many], words[3 + many :]
-        if many == LEDGER_KEYS and named[0] == LEASES:
-            self._ask("ledger", named[2].removeprefix(keys.ledger("")), arguments[1])
-        elif many == COMMIT_KEYS and named[0] == QUEUE and named[3] == keys.DEAD:
-            for at in range(COMMIT_FIRST, COMMIT_FIRST + COMMIT_ARGS * int(arguments[0]), COMMIT_ARGS):
-                if len(arguments) > at + 1:
-                    self._ask("commit", arguments[at].removeprefix(keys.TURN_PREFIX), arguments[at + 1])
+        for script in STEPS:
+            session = named[1].removeprefix(keys.session("")) if many == len(script.keys) else ""
+            if session and named[0] == LEASES and named[2] == keys.ledger(session):
+                self._ask("ledger", session, arguments[script.args.index("lease")])
+        if many == len(COMMIT.keys) and named[0] == QUEUE and named[3] == keys.DEAD:
+            fences = _unescape(arguments[COMMIT.args.index("fences")])
+            for member, lease in pairs(msgspec.msgpack.decode(fences)):
+                self._ask("commit", member.removeprefix(keys.TURN_PREFIX), lease)
 
     def _ask(self, kind: Literal["ledger", "commit"], session: str, lease: str) -> None:
         self._asked[session] = _Asked(kind, session, lease)
@@ -161,6 +163,11 @@ class Witness:
         self._writers[session].add(lease)
         self._last_writer[session] = lease
         self.events[session].append(Event(at, kind, lease))
+
+
+def _unescape(shown: str) -> bytes:
+    """The bytes of a word that MONITOR shows."""
+    return shown.encode("latin-1").decode("unicode_escape").encode("latin-1")
 
 
 def _token(lease: str) -> int:

@@ -48,6 +48,11 @@ class ChatLog(Protocol):
 
     async def read_after(self, session: str, *, after: int, limit: int) -> list[NumberedLine]: ...
 
+    @property
+    def settles(self) -> bool: ...
+
+    async def settled(self) -> None: ...
+
 
 class LogReader(Protocol):
     """A reader of one chat. `seq` is the number of the last line it got and `mark` the mark of that
@@ -117,6 +122,9 @@ class ChatFollower:
         self._chats: dict[str, FollowedChat] = {}
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._retry_at = 0.0
+        self._unsettled: list[tuple[str, ChatNews]] = []
+        self._settling: asyncio.Task[None] | None = None
+        self._gaps = 0
 
     @property
     def chats(self) -> int:
@@ -154,6 +162,9 @@ class ChatFollower:
     async def recheck(self) -> None:
         """Have every reader catch up from the log."""
         self._retry_at = 0.0
+        # What came before a break may be of a primary that is none any more.
+        self._unsettled.clear()
+        self._gaps += 1
         for chat in self._chats.values():
             self._recheck_chat(chat)
 
@@ -175,6 +186,38 @@ class ChatFollower:
                     self._catch_up(chat, reader)
 
     def _on_news(self, session: str, news: ChatNews) -> None:
+        if not self._log.settles:
+            self._hand_out(session, news)
+            return
+        # A line is published before the replicas have it. All news wait with it, so that they keep
+        # their order; those that come meanwhile wait together for the next answer.
+        self._unsettled.append((session, news))
+        if self._settling is None:
+            self._settling = asyncio.create_task(self._settle())
+
+    async def _settle(self) -> None:
+        try:
+            while self._unsettled:
+                waiting = self._unsettled
+                self._unsettled = []
+                if any(isinstance(news, NumberedLine) for _, news in waiting):
+                    gap = self._gaps
+                    try:
+                        await self._log.settled()
+                    except RedisAway:
+                        gap = -1
+                    if gap != self._gaps:
+                        # Every reader reads the log, where a line counts once the replicas have it.
+                        for chat in map(self._chats.get, {session for session, _ in waiting}):
+                            if chat is not None:
+                                self._recheck_chat(chat)
+                        continue
+                for session, news in waiting:
+                    self._hand_out(session, news)
+        finally:
+            self._settling = None
+
+    def _hand_out(self, session: str, news: ChatNews) -> None:
         chat = self._chats.get(session)
         if chat is None:
             return
@@ -245,6 +288,8 @@ class ChatFollower:
         while more:
             async with self._log_access():
                 page = await self._log.read_after(session, after=reader.seq, limit=PAGE)
+                if page:
+                    await self._log.settled()
             for numbered in page:
                 await reader.read_line(numbered)
             more = len(page) == PAGE

@@ -35,6 +35,11 @@ class Kind(msgspec.Struct, frozen=True):
         """True for pictures, which a model and a page can show."""
         return self.media_type.startswith("image/")
 
+    @property
+    def is_recording(self) -> bool:
+        """True for sound, which a model of `[voice]` can write down."""
+        return self.media_type.startswith("audio/")
+
 
 _KINDS: Final = (
     Kind("png", "image/png", "picture"),
@@ -51,6 +56,7 @@ _KINDS: Final = (
     Kind("wav", "audio/wav", "recording"),
     Kind("flac", "audio/flac", "recording"),
     Kind("m4a", "audio/mp4", "recording"),
+    Kind("webm", "audio/webm", "recording"),
 )
 KINDS: Final = {kind.suffix: kind for kind in _KINDS}
 
@@ -78,6 +84,7 @@ _REFUSED: Final[dict[bytes | tuple[bytes, ...], str]] = {
     (b"BM", b"II*\0", b"MM\0*"): "a picture of a format that is not taken; send it as PNG or JPEG",
 }
 ZIP: Final = b"PK\x03\x04"
+_EBML: Final = b"\x1aE\xdf\xa3"
 
 
 def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
@@ -90,8 +97,11 @@ def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
     # A container of several kinds, named at byte 8.
     if data.startswith(b"RIFF") and data[8:12] == b"WAVE":
         return KINDS["wav"]
-    if data[4:8] == b"ftyp" and data[8:11] == b"M4A":
+    if data[4:8] == b"ftyp" and (data[8:11] == b"M4A" or _is_sound(data)):
         return KINDS["m4a"]
+    # Browsers record sound as WebM. A video of the same container names its codec at the beginning.
+    if data.startswith(_EBML) and b"webm" in data[:64] and b"V_" not in data[:4096]:
+        return KINDS["webm"]
     return image_kind(data) or _find_kind(data, _OTHERS)
 
 
@@ -114,6 +124,11 @@ def why_not(data: bytes) -> str:
 
 def _find_kind(data: bytes, heads: dict[str, tuple[bytes, ...]]) -> Kind | None:
     return next((KINDS[suffix] for suffix, head in heads.items() if data.startswith(head)), None)
+
+
+def _is_sound(data: bytes) -> bool:
+    """Tell whether an MP4 has sound and no picture, as Safari's voice notes: by the handlers of its tracks."""
+    return b"hdlr\0\0\0\0\0\0\0\0soun" in data and b"hdlr\0\0\0\0\0\0\0\0vide" not in data
 
 
 def _is_text(data: bytes) -> bool:

@@ -18,14 +18,33 @@ RESERVED_CHANNELS: Final = frozenset({SYSTEM})
 PRESET: Final = "preset"
 """Metadata: the model that answers this message, by the name of its preset. Without it the chat's own does."""
 
+TIMEZONE: Final = "timezone"
+"""Metadata: the IANA name of the zone that the sender lives in, as their browser or terminal has it."""
+
+STRANGER: Final = "stranger"
+"""Metadata: "1" for a member of a group whom no setting names: that person can allow and trust nothing."""
+
 NO_ORIGIN: Final = "cli"  # the channel of a system message whose chat id names none
+
+
+class TurnOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A program's wishes for the turn that its message begins. `max_tokens` limits each reply of the
+    model, 0: as the settings do. The answer ends before the first of `stop`. `schema` is the JSON
+    schema that the answer must fit, as JSON. `system` is added to the system text."""
+
+    max_tokens: int = 0
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    schema: str = ""
+    system: str = ""
 
 
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="in"):
     """One message on its way to the agent. `id` is the platform's own id, by which a second
     delivery is recognised. `timestamp` is in ms. `thread` names a side conversation with a session
     of its own. `traceparent` is W3C trace context. `history` is the conversation before it, for a
-    session that exists for this message alone."""
+    session that exists for this message alone. `sources` mark a text that others may have written,
+    such as the report of a subagent that read a page."""
 
     channel: str
     chat_id: str
@@ -39,6 +58,8 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     traceparent: str | None = None
     v: int = 1
     history: tuple[UserEntry | AssistantEntry, ...] = ()
+    sources: tuple[str, ...] = ()
+    options: TurnOptions | None = None
 
     @property
     def origin(self) -> tuple[str, str]:

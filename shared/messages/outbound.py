@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from shared.messages.codec import Decoder
+from shared.messages.live import Takeover
 
 OutboundKind = Literal["reply", "stopped", "apology", "notice", "command", "withdrawn"]
 """Kinds of messages. A notice and the answer to a command appear while a turn runs; the latter ends
@@ -18,8 +19,8 @@ ApprovalState = Literal["open", "yes", "no"]
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question whether a tool may run, or (`yes`, `no`) its answer. `digest` identifies the exact
-    arguments; `arguments` shows them without secrets, perhaps cut. After `expires_at` (ms) it
-    counts as a no. `by` is the sender who answered."""
+    arguments; `arguments` shows them whole, with known secrets named. After `expires_at` (ms) it
+    counts as a no. `by` is the sender who answered. `sources`: it is asked after reading these."""
 
     id: str
     state: ApprovalState
@@ -28,6 +29,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     digest: str = ""
     expires_at: int = 0
     by: str = ""
+    sources: tuple[str, ...] = ()
 
 
 class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -38,6 +40,17 @@ class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached: int = 0
 
 
+class WorkDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a reply came about: the model, the number of tool calls and of attempts; what the last
+    attempt cost in USD (0 = nothing that is known) and how long it took in ms."""
+
+    model: str = ""
+    usd: float = 0.0
+    ms: int = 0
+    attempts: int = 1
+    tools: int = 0
+
+
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="out"):
     """One message from Shoal to a chat. `turn` is the number of the message it answers,
     `in_reply_to` the ids of those messages.
@@ -46,7 +59,10 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     one press. `sent_by_tool` marks a notice that the agent sent by its message tool during a turn;
     the reply that ends such a turn has no content and is not shown. `approval` marks a notice that
     asks for an approval, or shows the answer. `unfinished` marks a reply that is not whole and says
-    why: too many rounds, or a budget that is used up. `traceparent` is W3C trace context."""
+    why: too many rounds, or a budget that is used up. `sources` mark the turn of a reply (see
+    shared.messages.sources). `traceparent` is W3C trace context. `failed` is the reason of an apology,
+    as its dead letter has it, and `refusal` what the model's provider said, for the owner alone.
+    `takeovers`: workers that died while they wrote this reply; `work`: how it came about."""
 
     content: str
     turn: int
@@ -62,16 +78,23 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     usage: TokensUsed | None = None
     unfinished: bool = False
     traceparent: str | None = None
+    sources: tuple[str, ...] = ()
+    failed: str = ""
+    refusal: str = ""
+    takeovers: tuple[Takeover, ...] = ()
+    work: WorkDone | None = None
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):
-    """A person's own message in the chat's log, so that their other devices show it too."""
+    """A person's own message in the chat's log, so that their other devices show it too. `replaces`
+    is the number of the turn that it takes the place of (0 = none)."""
 
     id: str
     text: str
     at: int = 0
     media: tuple[str, ...] = ()
     v: int = 1
+    replaces: int = 0
 
 
 LogLine = OutboundMessage | UserLine

@@ -10,7 +10,7 @@ import msgspec
 
 from shared.ids import session_id
 from shared.messages.codec import Decoder
-from shared.messages.inbound import InboundMessage
+from shared.messages.inbound import TIMEZONE, InboundMessage
 
 SENDER: Final = "cron"
 HEARTBEAT: Final = "heartbeat"  # id of a chat's heartbeat; a chat has at most one
@@ -46,7 +46,8 @@ Plan = AtPlan | EveryPlan | CronPlan
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="schedule"):
     """A plan and its text, bound to the chat that created it. Times are shown there in `timezone`;
     `owner` asked for it. A `heartbeat` reads HEARTBEAT.md first, and has no text of its own.
-    `traceparent` is W3C trace context: the turn that created it."""
+    `traceparent` is W3C trace context: the turn that created it. `sources` marked that turn, and
+    mark each run."""
 
     id: str
     channel: str
@@ -60,6 +61,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     thread: str | None = None
     v: int = 1
     traceparent: str | None = None
+    sources: tuple[str, ...] = ()
 
     @property
     def session(self) -> str:
@@ -94,6 +96,8 @@ def tick_message(
     due = local_time(tick_ms, schedule.timezone)
     what = "The heartbeat of this chat" if schedule.heartbeat else f"Schedule {schedule.id} of this chat"
     note = f"{what} was due at {due}, and runs only now" if late else f"{what} runs now, at {due}"
+    # The heartbeat is nobody's plan: it has the zone of the settings.
+    zone = {} if schedule.heartbeat else {TIMEZONE: schedule.timezone}
     head = f"[{note}. Nobody has written just now: do the following, and say here what came of it.]"
     return InboundMessage(
         channel=schedule.channel,
@@ -102,9 +106,10 @@ def tick_message(
         id=f"{schedule.id}:{tick_ms}",
         content=f"{head}\n\n{text}",
         timestamp=now_ms,
-        metadata={"schedule": schedule.id, "tick": str(tick_ms), BACKGROUND: "1"},
+        metadata={"schedule": schedule.id, "tick": str(tick_ms), BACKGROUND: "1", **zone},
         thread=schedule.thread,
         traceparent=traceparent,
+        sources=schedule.sources,
     )
 
 

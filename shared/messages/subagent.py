@@ -13,8 +13,11 @@ from shared.tracing import current_traceparent
 
 SENDER: Final = "subagent"
 ID_PREFIX: Final = "child:"
-LABEL_CHARS: Final = 30
+TASK_LABEL_CHARS: Final = 30  # of a task without a label
+LABEL_LIMIT: Final = 100
 RESULT_LIMIT_BYTES: Final = 32 * 1024
+UNMARKED: Final = "unmarked"  # metadata of a report: its subagent has read nothing of strangers
+UNKNOWN_SOURCES: Final = ("a subagent",)
 NO_RESULT: Final = "Task completed but no final response was generated."
 
 Outcome = Literal["ok", "failed", "timeout", "cancelled", "poison"]
@@ -32,7 +35,7 @@ _ENDS: Final[dict[Outcome, str]] = {
 class SubagentTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="subagent"):
     """Task of a subagent, from a call of turn `turn` in `session`. `at` is in ms. With `wait` the
     turn waits for the result; otherwise, or when the turn is over by then, the chat gets a report.
-    `traceparent` is W3C trace context: the call."""
+    `traceparent` is W3C trace context: the call. `sources` marked that turn, and mark the task."""
 
     id: str
     session: str
@@ -45,6 +48,7 @@ class SubagentTask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     at: int = 0
     v: int = 1
     traceparent: str | None = None
+    sources: tuple[str, ...] = ()
 
 
 decode_task: Decoder[SubagentTask] = Decoder(SubagentTask)
@@ -52,13 +56,18 @@ decode_task: Decoder[SubagentTask] = Decoder(SubagentTask)
 
 def label_of(label: str, task: str) -> str:
     """Return a one-line label; for a task without one, its beginning."""
-    given = " ".join(label.split()) or " ".join(task.split())
-    return given if len(given) <= LABEL_CHARS else f"{given[:LABEL_CHARS]}..."
+    if given := " ".join(label.split()):
+        return given[:LABEL_LIMIT]
+    begin = " ".join(task.split())
+    return begin if len(begin) <= TASK_LABEL_CHARS else f"{begin[:TASK_LABEL_CHARS]}..."
 
 
-def report(task: SubagentTask, outcome: Outcome, result: str, *, now_ms: int) -> InboundMessage:
-    """Build the message that tells the chat's agent that a subagent has ended. Its id is the
-    subagent's, so it stays one message. Its trace is the current one, else the task's."""
+def report(
+    task: SubagentTask, outcome: Outcome, result: str, *, now_ms: int, sources: tuple[str, ...] = ()
+) -> InboundMessage:
+    """Build the message that tells the chat's agent that a subagent has ended, which `sources`
+    marked. Its id is the subagent's, so it stays one message. Its trace is the current one, else
+    the task's."""
     channel, chat_id = split_session(task.session)
     text = task.task if len(task.task) <= 2000 else f"{task.task[:2000]}..."
     return InboundMessage(
@@ -75,12 +84,15 @@ def report(task: SubagentTask, outcome: Outcome, result: str, *, now_ms: int) ->
         ),
         timestamp=now_ms,
         traceparent=current_traceparent() or task.traceparent,
+        # A report of the release before says nothing about it, and counts as marked.
+        metadata={} if sources else {UNMARKED: "1"},
+        sources=sources,
     )
 
 
 def is_report(message: InboundMessage) -> bool:
     """Tell whether a message was built by `report`."""
-    return (message.channel, message.sender_id) == (SYSTEM, SENDER) and message.id.startswith(ID_PREFIX)
+    return message.channel == SYSTEM and is_subagent_report(message)
 
 
 def fitted(result: str) -> str:
@@ -89,3 +101,8 @@ def fitted(result: str) -> str:
     if len(data) <= RESULT_LIMIT_BYTES:
         return result
     return data[:RESULT_LIMIT_BYTES].decode("utf-8", "ignore") + "\n[cut]"
+
+
+def is_subagent_report(message: InboundMessage) -> bool:
+    """Return whether a subagent wrote the message, also once it names the chat that it is for."""
+    return message.sender_id == SENDER and message.id.startswith(ID_PREFIX)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from shared.messages.codec import Decoder
+
+TRANSCRIBED: Final = "transcribed"
+"""Kind of the step that holds what a recording says."""
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -16,13 +21,15 @@ class ToolCall(msgspec.Struct, frozen=True):
 
 
 class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="user"):
-    """Text of a person. `turn` is the number of the message in its session, `at` is in ms."""
+    """Text of a person. `turn` is the number of the message in its session, `at` is in ms. In
+    history each entry has `sources`, the mark of its turn (see shared.messages.sources)."""
 
     content: str
     turn: int
     at: int = 0
     sender_id: str = ""
     v: int = 1
+    sources: tuple[str, ...] = ()
 
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
@@ -36,11 +43,13 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     seen: str = ""
     at: int = 0
     v: int = 1
+    sources: tuple[str, ...] = ()
 
 
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):
     """Result of one tool call. `images` are paths of pictures in the workspace that the model
-    sees while the turn runs; history has none."""
+    sees while the turn runs; history has none. In a ledger, `sources` are those that mark the turn
+    since the result before."""
 
     call_id: str
     name: str
@@ -50,6 +59,7 @@ class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     at: int = 0
     v: int = 1
     images: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):
@@ -63,7 +73,8 @@ class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="effect"):
     """Written in one step with an effect of a call inside Shoal, so that it happens once. `kind`
-    names it, such as `say`, and `to` is the session or the job that it went to."""
+    names it, such as `say`, and `to` is the session or the job that it went to. `text` is what a
+    recording says (`transcribed`), which is asked for once."""
 
     call_id: str
     turn: int
@@ -71,6 +82,7 @@ class EffectEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     to: str = ""
     at: int = 0
     v: int = 1
+    text: str = ""
 
 
 class JoinEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="taken"):
@@ -86,7 +98,8 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A person was asked whether a call may run, and the turn waits for the answer. `id` names the
     question in its chat. `digest` is the SHA-256 of tool and arguments: only these may run.
     `arguments` are they as the chat showed them. `people` are the senders who may answer; empty
-    means everybody who may write there. Times are the server's, in ms."""
+    means everybody who may write there. `sources` mark the turn: it asks after reading them. Times
+    are the server's, in ms."""
 
     id: str
     call_id: str
@@ -98,10 +111,11 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     at: int = 0
     expires_at: int = 0
     v: int = 1
+    sources: tuple[str, ...] = ()
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decision"):
-    """Answer to an approval `by` a sender: for one call, once. `lib/core.lua` writes it."""
+    """Answer to an approval `by` a sender: for one call, once. `lib/approvals.lua` writes it."""
 
     call_id: str
     turn: int

@@ -9,6 +9,9 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
+from shared.messages.live import Takeover
+from shared.messages.outbound import WorkDone
+
 FRAME_LIMIT_BYTES: Final = 2 * 1024 * 1024
 """A larger client frame ends the socket. A message that is merely too long gets an answer."""
 
@@ -20,10 +23,11 @@ LineT = TypeVar("LineT")
 # --- frames of a client
 
 
-class HelloFrame(Struct, frozen=True, tag_field="type", tag="hello"):
-    """The first frame: the client's secret."""
+class HelloFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="hello"):
+    """The first frame: the client's secret, and the time zone of its person (an IANA name)."""
 
     token: str
+    timezone: str = ""
 
 
 class SendFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
@@ -55,8 +59,30 @@ class ResumeFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag
     mark: Seq = 0
 
 
-class ListChatsFrame(Struct, frozen=True, tag_field="type", tag="chats"):
-    """List the chats of this principal."""
+class ListChatsFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="chats"):
+    """List the `limit` latest chats of this principal."""
+
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 200
+
+
+class LabelFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="label"):
+    """Give a chat another title, pin it above the others, or unpin it."""
+
+    chat: str
+    title: Annotated[str, Meta(max_length=1000)] | None = None
+    pinned: bool | None = None
+
+
+class DeleteFrame(Struct, frozen=True, tag_field="type", tag="delete"):
+    """Delete a chat with its lines, memory and files. `undelete` takes it back within 10 s."""
+
+    chat: str
+
+
+class UndeleteFrame(Struct, frozen=True, tag_field="type", tag="undelete"):
+    """Take back the deletion of a chat."""
+
+    chat: str
 
 
 class ReadHistoryFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="history"):
@@ -89,8 +115,21 @@ class ApproveFrame(Struct, frozen=True, tag_field="type", tag="approve"):
     digest: str = ""
 
 
-ChatFrame = ResumeFrame | ListChatsFrame | ReadHistoryFrame | AckFrame
-ClientFrame = HelloFrame | SendFrame | StopFrame | WithdrawFrame | ApproveFrame | ChatFrame
+class KillFrame(Struct, frozen=True, tag_field="type", tag="kill"):
+    """Kill the worker that answers in this chat, as `kill -9` does. Only where `welcome` offers it."""
+
+    chat: str
+
+
+class SearchFrame(Struct, frozen=True, tag_field="type", tag="search"):
+    """Find chats of this principal by a text of their title or their lines."""
+
+    text: Annotated[str, Meta(max_length=200)]
+
+
+ListFrames = ListChatsFrame | LabelFrame | DeleteFrame | UndeleteFrame | SearchFrame
+ChatFrame = ResumeFrame | ReadHistoryFrame | AckFrame | ListFrames
+ClientFrame = HelloFrame | SendFrame | StopFrame | WithdrawFrame | ApproveFrame | KillFrame | ChatFrame
 
 # --- frames of the gateway
 
@@ -104,13 +143,20 @@ class CommandRow(Struct, frozen=True):
 
 class WelcomeFrame(Struct, frozen=True, tag_field="type", tag="welcome"):
     """The token is valid. A message may be one of `commands`, with a slash before its name, and may
-    have `files` files of `file_bytes` bytes each."""
+    have `files` files of `file_bytes` bytes each. With `first_run` the demo model answers, and this
+    principal may choose another one (`POST /first-run`). With `kill` it may kill workers. `features`
+    are frames that older gateways do not know: a page offers what its gateway can do. `presets` name
+    the models that a chat may choose by `/model NAME`."""
 
     principal: str
     version: str
     commands: Sequence[CommandRow] = ()
     files: int = 0
     file_bytes: int = 0
+    first_run: bool = False
+    kill: bool = False
+    features: Sequence[str] = ()
+    presets: Sequence[str] = ()
 
 
 class AcceptedFrame(Struct, frozen=True, tag_field="type", tag="accepted"):
@@ -137,7 +183,8 @@ class MediaFrame(Struct, frozen=True, omit_defaults=True):
 
 class MessageFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
     """A line of the log: a message of the person's, from this device or another. Every line has its
-    `mark`, which `resume` sends back."""
+    `mark`, which `resume` sends back. It takes the place of turn `replaces` and its messages (0 =
+    of none)."""
 
     chat: str
     seq: int
@@ -146,6 +193,7 @@ class MessageFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
     at: int
     media: Sequence[MediaFrame] = ()
     mark: int = 0
+    replaces: int = 0
 
 
 Origin = Literal["", "schedule", "subagent"]
@@ -156,7 +204,9 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     """A line of the log: a message of Shoal's. `html` is `text` rendered safely. `kind` is an
     `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent sent by its
     message tool; the reply that ends such a turn has no text and is not shown. `buttons` are
-    suggested answers."""
+    suggested answers. `sources` name strangers whose text the turn had read. `takeovers`: workers that
+    died while they wrote it. `unfinished`: a limit ended it before the agent did. `work`: how it came
+    about, with `tokens`; its steps are at `/work/{chat}/{turn}`."""
 
     chat: str
     seq: int
@@ -171,12 +221,18 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     sent_by_tool: bool = field(default=False, name="said")
     about: Origin = ""
     mark: int = 0
+    sources: Sequence[str] = ()
+    takeovers: Sequence[Takeover] = ()
+    unfinished: bool = False
+    work: WorkDone | None = None
+    tokens: int = 0
 
 
 class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="approval"):
     """A line of the log: a request to run a tool with these arguments, or its outcome. `state` is
     an `ApprovalState`: `open`, or the decision and who made it (`by`). `call` names the request;
-    after `expires_at` (ms) it counts as refused. `text` and `html` are the same for people."""
+    after `expires_at` (ms) it counts as refused. `text` and `html` are the same for people.
+    `sources`: it is asked after reading these."""
 
     chat: str
     seq: int
@@ -192,6 +248,7 @@ class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", t
     expires_at: int = 0
     by: str = ""
     mark: int = 0
+    sources: Sequence[str] = ()
 
 
 LineFrame = MessageFrame | ReplyFrame | ApprovalFrame
@@ -215,6 +272,7 @@ class DeltaFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     seq: int
     text: str
     full: bool = False
+    takeovers: Sequence[Takeover] = ()
 
 
 class JoinedFrame(Struct, frozen=True, tag_field="type", tag="joined"):
@@ -246,18 +304,47 @@ class ResumedFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
 
 
 class ChatRow(Struct, frozen=True):
-    """One chat of a list; `at` is its last activity in ms."""
+    """One chat of a list; `at` is its last activity in ms. A pinned chat is shown above the others.
+    `preset` is the model that it has chosen ("" = the usual one)."""
 
     chat: str
     title: str
     at: int
     running: bool
+    pinned: bool = False
+    preset: str = ""
 
 
 class ChatListFrame(Struct, frozen=True, tag_field="type", tag="chats"):
-    """The person's chats, the latest first."""
+    """Chats of the person, the latest first. `whole`: every chat that is not here is deleted."""
 
     chats: Sequence[ChatRow]
+    whole: bool = False
+
+
+class FoundRow(Struct, frozen=True):
+    """A chat that was found; `seq` is the newest line with the text (0: only its title has it)."""
+
+    chat: str
+    title: str
+    at: int
+    seq: int
+    excerpt: str
+
+
+class FoundFrame(Struct, frozen=True, tag_field="type", tag="found"):
+    """Chats with a text, the latest first. Without `whole` not all chats were searched."""
+
+    text: str
+    chats: Sequence[FoundRow]
+    whole: bool
+
+
+class DeletedFrame(Struct, frozen=True, tag_field="type", tag="deleted"):
+    """The chat is deleted; for `undo_s` seconds that can be taken back."""
+
+    chat: str
+    undo_s: float
 
 
 class HistoryFrame(Struct, Generic[LineT], frozen=True, tag_field="type", tag="history"):

@@ -1,16 +1,19 @@
-"""Gauges of Redis, the queues and the fleet: each process exports them, worker or not."""
+"""Gauges of Redis, the queues, the fleet and volumes: each process exports them, worker or not."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import math
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from shared import metrics
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway, ReplyError
 from shared.log import logger
+from shared.process.volume_gauges import VolumeGauges
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import read_outboxes
@@ -29,10 +32,13 @@ log = logger("redis")
 
 
 class FleetGauges:
-    """Fills the gauges about Redis on demand, at most once a second."""
+    """Fills the gauges about Redis and `volumes` on demand, at most once a second."""
 
-    def __init__(self, client: RedisClient, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, client: RedisClient, *, clock: Clock = SYSTEM_CLOCK, volumes: VolumeGauges | None = None
+    ) -> None:
         self._client = client
+        self._volumes = volumes
         self._clock = clock
         self._read_at = self._settings_at = -math.inf
         self._fsync: str | None = None
@@ -46,6 +52,8 @@ class FleetGauges:
         if now - self._read_at < CACHED_S:
             return
         self._read_at = now
+        if self._volumes is not None:
+            await self._volumes.refresh()
         try:
             for fill in (self._fill_broken, self._fill_queues, self._fill_outboxes, self._fill_processes):
                 with contextlib.suppress(ReplyError):
@@ -75,15 +83,19 @@ class FleetGauges:
             metrics.OUTBOX_OLDEST_SECONDS.labels(outbox.channel).set(outbox.oldest_s)
 
     async def _fill_processes(self) -> None:
-        alive = [one.kind for one in await list_processes(self._client)]
+        alive = await list_processes(self._client)
         for kind in KINDS:
-            metrics.PROCESSES.labels(kind).set(alive.count(kind))
+            metrics.PROCESSES.labels(kind).set(sum(one.kind == kind for one in alive))
+        _fill_places("turns", [(one.host, one.slots) for one in alive if not one.draining])
+        _fill_places("jobs", [(one.host, one.job_slots) for one in alive if not one.draining])
 
     async def _fill_server(self) -> None:
         pulse = await read_health(self._client)
         metrics.REDIS_MEMORY_BYTES.set(_nan_if_unknown(pulse.used_bytes))
         metrics.REDIS_MEMORY_LIMIT_BYTES.set(_nan_if_unknown(pulse.limit_bytes))
         metrics.REDIS_WRITES_OK.set(_nan_if_unknown(pulse.writes_ok))
+        metrics.REDIS_AOF_BYTES.set(_nan_if_unknown(pulse.aof_bytes))
+        metrics.REDIS_AOF_BUSY_SECONDS.set(_nan_if_unknown(pulse.aof_busy_s))
         metrics.REDIS_CLOCK_AHEAD_SECONDS.set(pulse.clock_ahead_s)
         await self._read_settings()
         window_s = math.inf if pulse.append_only is False else LOSS_WINDOW_S.get(self._fsync or "")
@@ -111,6 +123,17 @@ async def warn_of_restart(client: RedisClient) -> None:
                 log.error("redis restart forgets", fix="install redis/users.acl of this release, then ACL LOAD")
             return
         await asyncio.sleep(ASK_AGAIN_S)
+
+
+def _fill_places(queue: str, slots: Iterable[tuple[str, int]]) -> None:
+    """Set the gauges of places from the host and the slots of each process. Processes of one worker
+    share its host. Without any worker the size of the last ones stays: autoscaling divides by it."""
+    hosts = Counter[str]()
+    for host, places in slots:
+        hosts[host] += places
+    metrics.PLACES.labels(queue).set(hosts.total())
+    if largest := max(hosts.values(), default=0):
+        metrics.WORKER_PLACES.labels(queue).set(largest)
 
 
 def _nan_if_unknown(value: float | None) -> float:

@@ -14,6 +14,8 @@ import uvicorn
 
 from shared.errors import SettingsError
 from shared.metrics import render
+from shared.process.http_connection import ConnectionAcceptor, HttpConnection
+from shared.process.places import ConnectionPlace, ListenerName, listener_places
 
 _TEXT: Final = "text/plain; charset=utf-8"
 
@@ -58,12 +60,24 @@ def address_of(listening: socket.socket) -> str:
 
 class Server(uvicorn.Server):
     """A uvicorn server without its signal handlers, for the process decides when its services end,
-    and without its log. `more` are settings of uvicorn."""
+    and without its log. Its connections have limits of time, and places by `name` (see
+    `shared.process.places`). `more` are settings of uvicorn."""
 
-    def __init__(self, app: Callable[..., Any], **more: Any) -> None:
+    def __init__(self, app: Callable[..., Any], *, name: ListenerName, **more: Any) -> None:
         usual = dict.fromkeys(("access_log", "proxy_headers", "server_header"), False) | more
         config = uvicorn.Config(app, lifespan="off", log_config=None, timeout_graceful_shutdown=1, **usual)
         super().__init__(config)
+        self._name = name
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        places = listener_places(self._name)
+
+        def connect(place: ConnectionPlace) -> HttpConnection:
+            return HttpConnection(self.config, self.server_state, place, places)
+
+        # uvicorn closes them, and waits until they are closed.
+        self.servers = [ConnectionAcceptor(each, places, connect) for each in sockets or ()]  # type: ignore[misc]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -94,7 +108,7 @@ class HealthServer:
         self._host = host
         self._ready = ready
         self._detail = detail
-        self._server = Server(self._answer, interface="asgi3", ws="none", server_header=True)
+        self._server = Server(self._answer, name="metrics", interface="asgi3", ws="none", server_header=True)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -1,18 +1,29 @@
 """Settings: `shoal.toml` and the environment, read once at start into frozen Structs."""
 
-from shared.settings.load import child_environment, load, load_few, redis_url, secrets_of, shown
+from shared.settings.load import (
+    child_environment,
+    is_named,
+    load,
+    load_few,
+    redis_url,
+    secret_files,
+    secrets_of,
+    shown,
+)
 from shared.settings.read import read_section
-from shared.settings.secret import RedisUrl, Secret
+from shared.settings.secret import ProxyUrl, RedisUrl, Secret
 from shared.settings.sections.agents import AgentSettings, BudgetSettings, MemorySettings, PluginSettings
 from shared.settings.sections.chats import CronSettings
-from shared.settings.sections.gateways import MediaSettings, WebSettings
+from shared.settings.sections.gateways import ApiSettings, MediaSettings, WebSettings
 from shared.settings.sections.language_models import ModelSettings, PresetSettings
+from shared.settings.sections.network import NetworkSettings
 from shared.settings.sections.processes import LogSettings
 from shared.settings.sections.settings import Settings
 from shared.settings.sections.tool_use import McpServerSettings, ToolsSettings
 
 __all__ = [
     "AgentSettings",
+    "ApiSettings",
     "BudgetSettings",
     "CronSettings",
     "LogSettings",
@@ -20,18 +31,22 @@ __all__ = [
     "MediaSettings",
     "MemorySettings",
     "ModelSettings",
+    "NetworkSettings",
     "PluginSettings",
     "PresetSettings",
+    "ProxyUrl",
     "RedisUrl",
     "Secret",
     "Settings",
     "ToolsSettings",
     "WebSettings",
     "child_environment",
+    "is_named",
     "load",
     "load_few",
     "read_section",
     "redis_url",
+    "secret_files",
     "secrets_of",
     "shown",
 ]

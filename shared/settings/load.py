@@ -11,9 +11,10 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from shared.errors import SettingsError
-from shared.settings.layers import Table, from_environment, from_file, merged
+from shared.settings.layers import CONFIG_VARIABLE, DEFAULT_FILE, Table, from_environment, from_file, merged
 from shared.settings.read import fields_of, read, read_tables, struct_of_table, unknown, with_files, with_secrets
-from shared.settings.secret import RedisUrl, Secret
+from shared.settings.secret import Secret, SecretUrl
+from shared.settings.sections.network import with_variables
 from shared.settings.sections.redis_access import EMBEDDED, EMBEDDED_URL_FILE, whole_address
 from shared.settings.sections.settings import Settings, problems_between
 
@@ -46,6 +47,8 @@ def load(environ: Mapping[str, str] | None = None, *, path: Path | None = None) 
             problems.append(unknown(name, inner))
     if not problems:
         settings = _with_places(Settings(**sections), tables)
+        network = with_variables(settings.network, env, problems)
+        settings = msgspec.structs.replace(settings, network=network)
         problems.extend(problems_between(settings))
     if problems:
         raise SettingsError("\n".join(dict.fromkeys(problems)))
@@ -66,18 +69,33 @@ def load_few(sections: Collection[str], environ: Mapping[str, str] | None = None
     return _with_places(Settings(**values), tables)
 
 
+def is_named(section: str, key: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether the file or the environment sets a key, be it to its default."""
+    env = os.environ if environ is None else environ
+    return any(key in layer.get(section, {}) for layer in (from_file(None, env, []), from_environment(env, [])))
+
+
 def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a child process: our own, with `overrides` on top."""
     return {**os.environ, **overrides}
 
 
 def _with_places(settings: Settings, tables: Table) -> Settings:
-    """Place workspaces and media below `data.dir` unless they are set."""
+    """Place workspaces and media below `data.dir` unless they are set, and media into the product
+    that workspaces are in unless another one is set."""
     workspace, media, data = settings.workspace, settings.media, settings.data.dir
     if "root" not in tables.get("workspace", {}):
         workspace = msgspec.structs.replace(workspace, root=data / "workspaces")
     if "dir" not in tables.get("media", {}):
         media = msgspec.structs.replace(media, dir=data / "media")
+    if not media.store_endpoint:
+        media = msgspec.structs.replace(
+            media,
+            store_endpoint=workspace.store_endpoint,
+            store_region=media.store_region or workspace.store_region,
+            store_access_key=media.store_access_key or workspace.store_access_key,
+            store_secret_key=media.store_secret_key or workspace.store_secret_key,
+        )
     return msgspec.structs.replace(settings, workspace=workspace, media=media)
 
 
@@ -132,29 +150,37 @@ def shown(settings: Settings) -> dict[str, Any]:
     return plain
 
 
-def secrets_of(settings: Settings) -> Iterator[str]:
-    """Yield every secret value, also the password inside an address; some more than once."""
-    for value in _leaves(msgspec.structs.asdict(settings)):
-        if isinstance(value, RedisUrl):
+def secrets_of(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield every secret value, also the password inside an address, with the name of its setting;
+    some more than once."""
+    for name, value in _leaves(msgspec.structs.asdict(settings)):
+        if isinstance(value, SecretUrl):
             password = urlsplit(value.reveal()).password
             if password:
-                yield password
-                yield unquote(password)
+                yield password, name
+                yield unquote(password), name
         elif isinstance(value, Secret):
-            yield value.reveal()
+            yield value.reveal(), name
 
 
-def _leaves(value: object) -> Iterator[object]:
+def secret_files(settings: Settings) -> list[Path]:
+    """Return the files in which these settings have secrets: the settings file, and those that keep
+    one each."""
+    own = [value.file for _, value in _leaves(settings) if isinstance(value, Secret) and value.file]
+    return [Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_FILE), *own]
+
+
+def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, dict):
-        for inner in value.values():
-            yield from _leaves(inner)
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{name}.{key}".lstrip("."))
     elif isinstance(value, (list, tuple)):
         for inner in value:
-            yield from _leaves(inner)
+            yield from _leaves(inner, name)
     else:
-        yield value
+        yield name, value
 
 
 def _plain(value: object) -> str:

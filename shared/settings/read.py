@@ -13,8 +13,9 @@ import msgspec
 
 from shared.errors import SettingsError
 from shared.settings.layers import PREFIX, FromEnvironment, Table, read_secret_file
-from shared.settings.secret import Secret
+from shared.settings.secret import ProxyUrl, Secret
 from shared.settings.sections.chats import BUSY_KEY
+from shared.settings.sections.network import PROXY_KEY
 from shared.settings.sections.settings import Settings, problem_in
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -90,7 +91,8 @@ def with_files(kind: type[msgspec.Struct] | None, table: Table, section: str, pr
     result: Table = {}
     for name, raw in table.items():
         base = name.removesuffix(_FILE)
-        is_text = base in kinds and _takes_text(kinds[base]) if kind else _sounds_secret(base)
+        secret = _sounds_secret(base) or base == PROXY_KEY
+        is_text = base in kinds and _takes_text(kinds[base]) if kind else secret
         # `read_tables` reads the files of an inner table of tables.
         if isinstance(raw, dict) and name in kinds and struct_of_table(kinds[name]) is None:
             is_secret = _is_secret(kinds[name])
@@ -108,6 +110,8 @@ def with_secrets(table: Table) -> Table:
     for name, raw in table.items():
         if isinstance(raw, dict):
             result[name] = with_secrets(raw)
+        elif isinstance(raw, str) and name == PROXY_KEY:
+            result[name] = ProxyUrl(str(raw))
         elif isinstance(raw, str) and _sounds_secret(name):
             result[name] = Secret(str(raw))
     return result

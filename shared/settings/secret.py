@@ -9,7 +9,7 @@ from pathlib import Path
 from shared.redaction import MASK
 
 _URL_PASSWORD = re.compile(r"(?<=://)([^/@?#]*):[^/?#]*(?=@)")
-_QUERY_PASSWORD = re.compile(r"([?&](?:password|username)=)[^&#]*")
+_QUERY_PASSWORD = re.compile(r"([?&](?:sentinel_)?(?:password|username)=)[^&#]*")
 
 
 class Secret:
@@ -41,11 +41,28 @@ class Secret:
         return hash(self._value)
 
 
-class RedisUrl(Secret):
-    """The address of a Redis, or `embedded`. Prints with its password masked."""
+class SecretUrl(Secret):
+    """An address that may hold a password. Prints with that masked."""
 
     __slots__ = ()
 
     def __str__(self) -> str:
         url = _URL_PASSWORD.sub(rf"\1:{MASK}", self._value)
         return _QUERY_PASSWORD.sub(rf"\1{MASK}", url)
+
+
+class RedisUrl(SecretUrl):
+    """The address of a Redis, or `embedded`."""
+
+    __slots__ = ()
+
+
+class ProxyUrl(SecretUrl):
+    """The address of a proxy, or `direct`."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        # It may not have been checked yet: of one that is written wrongly nothing is shown.
+        shown = super().__str__()
+        return shown if "@" not in shown or f":{MASK}@" in shown else MASK

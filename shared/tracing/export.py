@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -19,10 +20,13 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from requests.adapters import HTTPAdapter
 
 from shared.log import logger
 from shared.metrics import TRACE_SPANS_DROPPED
+from shared.network.outgoing import current
 from shared.settings.sections.processes import TracingSettings
+from shared.tracing.spans import CONTENT
 from shared.tracing.tracer import Recorded, TraceContext, Value
 from shared.version import VERSION
 
@@ -108,7 +112,9 @@ class Exporter:
             context=_span_context(span.context, remote=False),
             parent=None if span.parent is None else _span_context(span.parent, remote=span.remote),
             resource=self._resource,
-            attributes={name: _truncate(value) for name, value in span.attributes.items()},
+            attributes={
+                name: value if name in CONTENT else _truncate(value) for name, value in span.attributes.items()
+            },
             events=[Event(name, timestamp=at_ns) for name, at_ns in span.events],
             links=[Link(_span_context(other, remote=True)) for other in span.links],
             kind=SpanKind[span.type.kind.upper()],
@@ -125,7 +131,8 @@ def endpoint_of(address: str) -> str:
 
 
 class _Session(requests.Session):
-    """HTTP session that ignores headers, certificates and proxies of the environment."""
+    """HTTP session that ignores headers, certificates and proxies of the environment: the settings
+    decide."""
 
     def __init__(self, settings: TracingSettings) -> None:
         super().__init__()
@@ -138,10 +145,29 @@ class _Session(requests.Session):
         }
         verify = str(settings.ca_file) if settings.ca_file is not None else True
         self._options: dict[str, Any] = {"headers": headers, "verify": verify, "allow_redirects": False}
+        rules = current()
+        if proxy := rules.proxy_for(endpoint_of(settings.endpoint)):
+            self._options["proxies"] = {"http": proxy, "https": proxy}
+        if settings.ca_file is None and (context := rules.tls_context()) is not None:
+            self.mount("https://", _Adapter(context))
 
     def request(self, method: Any, url: Any, *_: Any, data: Any = None, timeout: Any = None, **__: Any) -> Any:
         """Send the exporter's request with our headers only."""
         return super().request(method, url, data=data, timeout=timeout, **self._options)
+
+
+class _Adapter(HTTPAdapter):
+    """Connections that trust what the context trusts, with a proxy and without."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **more: Any) -> None:
+        super().init_poolmanager(*args, ssl_context=self._context, **more)
+
+    def proxy_manager_for(self, proxy: Any, **more: Any) -> Any:
+        return super().proxy_manager_for(proxy, ssl_context=self._context, **more)
 
 
 class _FirstWarning(logging.Handler):

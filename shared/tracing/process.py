@@ -46,8 +46,8 @@ def start(settings: TracingSettings, *, process: str) -> None:
         "host.name": host,
     }
     _exporter = Exporter(settings, resource)
-    tracer.install(_exporter, share=settings.sample)
-    log.info("traces on", endpoint=settings.endpoint, sample=settings.sample)
+    tracer.install(_exporter, share=settings.sample, content=settings.content)
+    log.info("traces on", endpoint=settings.endpoint, sample=settings.sample, content=settings.content)
 
 
 async def stop() -> None:

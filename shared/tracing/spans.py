@@ -15,6 +15,8 @@ class SpanType(NamedTuple):
     kind: Kind
     attributes: frozenset[str]
     word: str = ""
+    content: frozenset[str] = frozenset()
+    """Attributes with texts of people and models, set only with `tracing.content`."""
 
 
 ERROR: Final = "error.type"
@@ -57,9 +59,16 @@ RECEIVE: Final = _type("receive", "producer", *_CHAT, "shoal.turn", "shoal.ahead
 TICK: Final = _type("tick", "producer", *_CHAT, "shoal.schedule")
 TURN: Final = _type("turn", "consumer", *_RUN, "shoal.turn", "shoal.queue")
 SUBAGENT: Final = _type("subagent", "consumer", *_RUN, "shoal.child")
+CONTENT: Final = frozenset(
+    {"gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"}
+)
+_MESSAGES: Final = frozenset(name for name in CONTENT if name.endswith(".messages"))
+
 INVOKE_AGENT: Final = _type("invoke_agent", "internal", *_MODEL, *_AGENT, word="agent")
-CHAT: Final = _type("chat", "client", *_MODEL, *_CALL, word="model")
-EXECUTE_TOOL: Final = _type("execute_tool", "internal", "gen_ai.operation.name", *_TOOL, word="tool")
+CHAT: Final = _type("chat", "client", *_MODEL, *_CALL, word="model")._replace(content=_MESSAGES)
+EXECUTE_TOOL: Final = _type("execute_tool", "internal", "gen_ai.operation.name", *_TOOL, word="tool")._replace(
+    content=CONTENT - _MESSAGES
+)
 JOB: Final = _type("job", "consumer", "shoal.attempt", word="job")
 DELIVER: Final = _type("deliver", "client", *_CHAT, "shoal.turn")
 

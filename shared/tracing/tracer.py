@@ -70,6 +70,11 @@ class Span:
 
     on = False  # true when the span is recorded
 
+    @property
+    def texts(self) -> bool:
+        """True when it may also have texts of people and models."""
+        return False
+
     def __enter__(self) -> Span:
         return self
 
@@ -109,6 +114,10 @@ class Recorded(Span):
     __slots__ = ("_began", "_sink", "_token", "ended_ns", "error", "started_ns", *_FIELDS)
 
     on = True
+
+    @property
+    def texts(self) -> bool:
+        return _content
 
     def __init__(
         self,
@@ -197,12 +206,14 @@ NO_SPAN: Final = Span()
 _current: Final[ContextVar[TraceContext | Recorded | None]] = ContextVar("trace", default=None)
 _sink: SpanSink | None = None
 _share = 1.0
+_content = False
 
 
-def install(sink: SpanSink | None, *, share: float = 1.0) -> None:
-    """Send the spans of this process, of the share `share` of traces that begin here, to a sink."""
-    global _sink, _share
-    _sink, _share = sink, share
+def install(sink: SpanSink | None, *, share: float = 1.0, content: bool = False) -> None:
+    """Send the spans of this process, of the share `share` of traces that begin here, to a sink;
+    with `content` also texts of people and models."""
+    global _sink, _share, _content
+    _sink, _share, _content = sink, share, content
 
 
 def is_on() -> bool:

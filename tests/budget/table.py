@@ -24,14 +24,21 @@ class Every(NamedTuple):
 
 TURN: Final[dict[str, dict[str, int]]] = {
     GATEWAY: {"turns/ingest": 1},
-    WORKER: {"turns/acquire": 1, "publish": 1, "fleet/limit_enter": 1, "fleet/spend": 1, "turns/commit": 1, "blpop": 1},
+    WORKER: {
+        "turns/acquire": 1,
+        "turns/show_text": 1,
+        "fleet/limit_enter": 1,
+        "fleet/spend": 1,
+        "turns/commit": 1,
+        "blpop": 1,
+    },
 }
 """Of one whole turn: a message from a page, one model call without tools, the reply on the page."""
 
 TURN_WRITES: Final = {GATEWAY: 1, WORKER: 4}
 """To the network in one turn: commands that can go together do."""
 
-TOOL: Final = {"turns/ledger": 2, "fleet/limit_enter": 1, "fleet/spend": 1, "publish": 1}
+TOOL: Final = {"turns/step": 2, "fleet/limit_enter": 1, "fleet/spend": 1, "publish": 1}
 """Of a worker for a tool call that may be repeated, in a turn: the wish and the result are written ahead, the model is
 asked once more, and people see what is done."""
 
@@ -50,6 +57,8 @@ IDLE: Final[dict[str, tuple[tuple[str, Every], ...]]] = {
         ("ping", Every(5.0)),
         ("fleet/announce", Every(5.0)),
         ("schedules/due", Every(5.0)),
+        ("zcard", Every(10.0)),  # for `arq --check`, like the next
+        ("set", Every(10.0)),
     ),
     GATEWAY: (("hello", Every(1.0)), ("ping", Every(5.0)), ("fleet/announce", Every(5.0))),
     ARQ: (),

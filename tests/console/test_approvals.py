@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from io import StringIO
 
 import pytest
+from msgspec.structs import replace
+from rich.console import Console
 
 from console.chat.client import ChatClient, ChatEnded
-from console.chat.conversation import ChatDialog
+from console.chat.dialog import ChatDialog
 from console.chat.screen import PlainScreen, Screen
-from console.chat.state import ClientState, OpeningLines, ReplyEvent, decode_frame
-from shared.messages.web import AcceptedFrame, ApprovalFrame, ResumedFrame
+from console.chat.state import ClientState, GrowingReply, OpeningLines, ReplyEvent, decode_frame
+from console.chat.terminal import TerminalScreen
+from shared.messages.web import AcceptedFrame, ApprovalFrame, DeltaFrame, HistoryFrame, ResumedFrame
+from shared.store.turns.approvals import question_line
+from tests.helpers.parked import QUESTION
 from tests.helpers.web_frames import approval_frame, reply_frame
 
 OPEN = approval_frame("a", 2, 5, "0123", "open", "exec", "May I run `exec`?", '{\n  "command": "l\x1bs"\n}')
@@ -23,13 +29,15 @@ END = reply_frame("a", 5, 5, "done", ("m1",))
 class Script(ChatClient):
     """A chat in which this happens, and nothing more. What was said is in `texts`."""
 
-    def __init__(self, *news: ReplyEvent | AcceptedFrame | ApprovalFrame | OpeningLines | ResumedFrame) -> None:
+    def __init__(
+        self, *news: ReplyEvent | GrowingReply | AcceptedFrame | ApprovalFrame | OpeningLines | ResumedFrame
+    ) -> None:
         self.events = queue.SimpleQueue()
         self.texts: list[str] = []
         for one in (*news, ChatEnded("the script ended")):
             self.events.put(one)
 
-    def send_message(self, text: str, id: str | None = None) -> str:
+    def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
         self.texts.append(text)
         return f"m{len(self.texts)}"
 
@@ -58,6 +66,41 @@ def test_a_person_at_a_terminal_is_asked(
     assert "May I run `exec`?" in out
     assert out.strip().endswith("done")
     assert ("/yes 0123 or /no 0123" in err) == (message is None)
+
+
+def test_a_terminal_shows_all_of_a_long_question_and_after_what_it_is_asked() -> None:
+    """Nothing is cut at the edge; a wrapped line has no number, so that its rest is no line of its own."""
+    end = "rm -rf /the/end"
+    card = "\n".join(["$ echo " + "x" * 300 + " a: 1", *(f"> echo {number}" for number in range(500)), f"> {end}"])
+    line = question_line(replace(QUESTION, arguments=card, sources=("evil.example",)), wait_s=600)
+    shown = StringIO()
+    screen = TerminalScreen(Console(file=shown, width=60, highlight=False, markup=False, emoji=False))
+    asks = approval_frame("a", 2, 5, "0123", "open", "exec", line.content, card)
+    script = Script(AcceptedFrame("m1", "a", 0, 5), asks, ReplyEvent(END, ("m1",)))
+    ChatDialog(script, screen, own_only=True, decide=answers(None)).ask("go")
+    rows = [row.strip() for row in shown.getvalue().splitlines()]
+    assert "After reading evil.example: may I run exec" in rows[0]
+    assert "502 lines" in " ".join(rows[:3])
+    assert [row for row in rows if row.startswith(("500│", "501│", "502│"))] == [
+        "500│ > echo 498", "501│ > echo 499", f"502│ > {end}",
+    ]  # fmt: skip
+    assert "".join(rows).count("x" * 50) == 6
+
+
+def test_the_text_before_a_question_stays_above_it() -> None:
+    """A person reads there what the call is for; the text after the answer is shown from its first letter."""
+    shown = StringIO()
+    screen = TerminalScreen(Console(file=shown, width=60, highlight=False, markup=False, emoji=False))
+    growing = GrowingReply(5, "I need the list of files for that.")
+    script = Script(AcceptedFrame("m1", "a", 0, 5), growing, OPEN, ReplyEvent(END, ("m1",)))
+    ChatDialog(script, screen, own_only=True, decide=answers(None)).ask("go")
+    text = shown.getvalue()
+    assert 0 <= text.find("I need the list of files") < text.find("May I run exec")
+    state = ClientState("a")
+    list(state.on_frame(HistoryFrame("a", [], more=False)))
+    list(state.on_frame(DeltaFrame("a", 5, 1, 0, "I need the list of files for that.", full=True)))
+    list(state.on_frame(OPEN))
+    assert list(state.on_frame(DeltaFrame("a", 5, 2, 0, "Th", full=True))) == [GrowingReply(5, "Th")]
 
 
 def test_without_a_terminal_it_says_that_the_turn_waits(capsys: pytest.CaptureFixture[str]) -> None:

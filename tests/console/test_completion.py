@@ -73,7 +73,7 @@ def test_every_command_is_completed_and_none_is_imported() -> None:
     assert offered("shoal", "") == [f"plain,{name}" for name in _COMMANDS]
     assert offered("shoal", "st") == ["plain,status"]
     assert offered("shoal", "--v") == ["plain,--version"]
-    lines = offered("shoal", "to", shell="zsh")
+    lines = offered("shoal", "top", shell="zsh")
     assert lines == ["plain", "top", _COMMANDS["top"].help]
 
 
@@ -125,7 +125,7 @@ def test_a_letter_says_why_it_is_one(filled: str) -> None:
 def test_a_name_that_a_shell_would_run_is_not_offered(redis_url: str) -> None:
     """Chat ids are chosen outside: `$(...)` on a command line is somebody else's command."""
     for name in ("api:x/$(reboot)", "api:x/a;b", "api:x/'q", "api:x/fine"):
-        command(redis_url, "HSET", f"shoal:session:{name}", "n", "1")
+        command(redis_url, "HSET", f"shoal:{{0ax}}:session:{name}", "n", "1")
     assert offered("shoal", "session", "show", "api:", url=redis_url) == ["plain,api:x/fine"]
 
 
@@ -145,7 +145,7 @@ def test_a_redis_that_does_not_answer_is_waited_for_in_bounds() -> None:
 
 def test_a_store_that_is_huge_is_not_walked_to_its_end(redis_url: str) -> None:
     """Some of the names, at the price of a few commands."""
-    script = "for i = 1, 60000 do redis.call('SET', 'shoal:session:web:owner/' .. i, '') end"
+    script = "for i = 1, 60000 do redis.call('SET', 'shoal:{0ax}:session:web:owner/' .. i, '') end"
     command(redis_url, "EVAL", script, "0", within_s=60)
     command(redis_url, "CONFIG", "RESETSTAT")
     assert len(offered("shoal", "session", "show", "web:", url=redis_url)) == 50
@@ -206,7 +206,18 @@ def test_a_real_bash_completes_commands_and_names_with_colons(filled: str, tmp_p
     """bash takes a colon for the end of a word: what it has already is not offered again."""
     need("bash", found=shutil.which("bash") is not None)
     assert in_bash("shoal dea", filled, tmp_path) == ["dead"]
-    assert in_bash("shoal session ", filled, tmp_path) == ["export", "forget", "import", "list", "requeue", "show"]
+    assert in_bash("shoal session ", filled, tmp_path) == [
+        "export",
+        "forget",
+        "import",
+        "list",
+        "read",
+        "requeue",
+        "set",
+        "show",
+        "spent",
+        "trust",
+    ]
     assert in_bash("shoal session show web:owner/o", filled, tmp_path) == ["owner/one"]
     assert in_bash("shoal session show web:", filled, tmp_path) == ["owner/one", "owner/two"]
     assert in_bash("shoal session show we", filled, tmp_path) == ["web:owner/one", "web:owner/two"]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -20,15 +21,19 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from console.doctor.checks import EXTRAS, extras_check, fail_over_check
 from console.main import _COMMANDS, cli
 from shared.messages.codec import encode
 from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolCall, ToolEntry
 from shared.process.resp import RespConnection
+from shared.settings.secret import RedisUrl
+from shared.settings.sections.redis_access import RedisSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, announce
 from shared.store.jobs.jobs import JobResult, Jobs
 from shared.version import VERSION
+from tests.helpers.fleet_seen import REDIS
 from tests.helpers.valkey import command
 
 ROOT = Path(__file__).parents[2]
@@ -136,7 +141,15 @@ def test_status_shows_queues_and_processes(durable: str) -> None:
     """Due, running, delayed and the age of the oldest; each live process with its slots; nothing is wrong."""
     now = int(command(durable, "TIME").split()[0]) * 1000
     command(
-        durable, "ZADD", "shoal:queue:turns", str(now - 9000), "turn:web:a", str(now), "turn:web:b", "9e15", "turn:c"
+        durable,
+        "ZADD",
+        "shoal:{0ax}:queue:turns",
+        str(now - 9000),
+        "turn:web:a",
+        str(now),
+        "turn:web:b",
+        "9e15",
+        "turn:c",
     )
     appear(durable, one(running=2, slots=100), one("gateway", name="g1"))
     outcome = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
@@ -170,8 +183,8 @@ def test_the_keys_of_status_are_always_there(durable: str) -> None:
         "newest_dead_letter", "redis",
     }  # fmt: skip
     assert set(result["processes"][0]) == {
-        "kind", "name", "host", "pid", "started_at", "version", "running", "slots", "draining", "details", "ways",
-        "vitals",
+        "kind", "name", "host", "pid", "started_at", "version", "running", "slots", "job_slots", "draining",
+        "details", "ways", "vitals",
     }  # fmt: skip
     assert result["processes"][0]["vitals"] is None
     assert {"product", "version", "policy", "append_only", "fsync", "used_bytes", "limit_bytes"} <= set(result["redis"])
@@ -183,7 +196,9 @@ def test_the_keys_of_status_are_always_there(durable: str) -> None:
 def test_status_counts_dead_letters(durable: str) -> None:
     """They are no emergency, but somebody should look: how many, since when, and why the newest."""
     appear(durable, one(), one("gateway", name="g1"))
-    command(durable, "XADD", "shoal:dead", "*", "member", "turn:web:owner/a", "n", "1", "reason", "error 00", "m", "x")
+    command(
+        durable, "XADD", "shoal:{0ax}:dead", "*", "member", "turn:web:owner/a", "n", "1", "reason", "error 00", "m", "x"
+    )
     result = shoal("status", SHOAL_REDIS__URL=durable)
     assert "1 letter   the newest" in result.output
     assert "ago (error)" in result.output
@@ -206,7 +221,9 @@ def codes(url: str) -> list[str]:
 
 def test_status_is_red_while_work_is_due_and_nobody_takes_it(durable: str) -> None:
     """No worker, one of another queue, one that drains: all the same to who waits."""
-    command(durable, "ZADD", "shoal:queue:turns", str(int(command(durable, "TIME").split()[0]) * 1000), "turn:web:a")
+    command(
+        durable, "ZADD", "shoal:{0ax}:queue:turns", str(int(command(durable, "TIME").split()[0]) * 1000), "turn:web:a"
+    )
     appear(durable, one("gateway", name="g1"))
     assert codes(durable) == ["no_worker"]
     appear(durable, one(details={"queues": "jobs"}))
@@ -286,6 +303,13 @@ def diagnosis(url: str, *arguments: str, **environ: str) -> tuple[int, dict[str,
     return result.exit_code, {check["name"]: (check["outcome"], check["found"]) for check in outcome["checks"]}
 
 
+def test_a_mistyped_command_is_answered_with_the_nearest_one() -> None:
+    """As a mistyped setting is."""
+    result = CliRunner().invoke(cli, ["sessions"])
+    assert (result.exit_code, "Did you mean 'session'?" in result.stderr) == (2, True)
+    assert "Did you mean" not in CliRunner().invoke(cli, ["xyzzy"]).stderr
+
+
 def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Path) -> None:
     """Every check by name, in an order that does not change; what workers and gateways say of themselves."""
     appear(durable, one(), one("gateway", name="g1"))
@@ -293,9 +317,11 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Pat
     code, checks = diagnosis(durable, SHOAL_DATA__DIR=str(tmp_path))
     assert (code, {outcome for outcome, _ in checks.values()}) == (0, {"ok"})
     assert list(checks) == [
-        "settings", "data folder", "redis reachable", "redis version", "maxmemory-policy", "appendonly",
-        "appendfsync", "restart", "memory", "clock", "gateways", "workers", "channels", "work is taken", "model",
+        "settings", "data folder", "extras", "redis reachable", "redis version", "maxmemory-policy", "appendonly",
+        "appendfsync", "restart", "memory", "clock", "fail-over", "gateways", "workers", "channels", "work is taken",
+        "model",
     ]  # fmt: skip
+    assert re.fullmatch(r"valkey [\d.]+, compatible with Redis [\d.]+", checks["redis version"][1])
     assert checks["channels"] == ("ok", "web")
     assert checks["model"] == ("ok", "m")
     assert "w1 model=m queues=turns,jobs" in checks["workers"][1]
@@ -307,7 +333,7 @@ def test_doctor_says_what_to_do_about_each_thing(durable: str, tmp_path: Path) -
     """A sick one: exit code 1, every check still made."""
     command(durable, "CONFIG", "SET", "appendfsync", "everysec")
     command(durable, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    command(durable, "ZADD", "shoal:queue:turns", "1000", "turn:web:a")
+    command(durable, "ZADD", "shoal:{0ax}:queue:turns", "1000", "turn:web:a")
     tmp_path.chmod(0o755)
     (tmp_path / "web.token").write_text("s")
     (tmp_path / "web.token").chmod(0o644)
@@ -324,6 +350,77 @@ def test_doctor_says_what_to_do_about_each_thing(durable: str, tmp_path: Path) -
     assert "set appendfsync always" in failed["appendfsync"]
     assert "start `python -m gateway`" in failed["gateways"]
     assert "start `python -m worker`" in failed["probe"]
+
+
+def test_doctor_names_the_extras_that_are_not_installed() -> None:
+    """With what installs them; each is known by a package that `pyproject.toml` names for it."""
+    check = extras_check({"channels": "slack-sdk", "tracing": "no-such-package"})
+    assert (check.outcome, "not installed here: tracing; " in check.found) == ("skipped", True)
+    assert "`make channels` installs all, or install shoal[tracing]" in check.found
+    optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert EXTRAS.keys() == optional.keys() - {"dev"}
+    for extra, package in EXTRAS.items():
+        assert any(re.match(rf"{re.escape(package)}>", one) for one in optional[extra])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "copies", "url", "outcome", "found"),
+    [
+        (None, 1, "redis://a", "skipped", "the server does not tell of replicas"),
+        (0, 1, "redis://a", "ok", "there is none: one server"),
+        (1, 1, "redis+sentinel://a/b", "skipped", "up to about 1 s may be lost: set redis.copies = 2"),
+        (1, 2, "redis+sentinel://a/b", "ok", "none lost: writes are confirmed on 2 servers"),
+        (2, 2, "redis://a", "ok", "none lost if the freshest replica is promoted; redis.copies = 3 for any"),
+        (3, 3, "redis://a", "ok", "none lost if the freshest replica is promoted"),
+        (0, 2, "redis://a", "failed", "redis.copies is 2, and 1 of them are there: no write counts"),
+        (0, 2, "redis+sentinel://a/b", "failed", "writes count with those left"),
+    ],
+)
+def test_doctor_says_what_a_fail_over_loses(
+    replicas: int | None, copies: int, url: str, outcome: str, found: str
+) -> None:
+    """In one line, as docs/reliability.md has it."""
+    facts = msgspec.structs.replace(REDIS, replicas=replicas)
+    check = fail_over_check(facts, RedisSettings(url=RedisUrl(url), copies=copies))
+    assert (check.outcome, found in check.found) == (outcome, True), check.found
+
+
+def test_doctor_names_tokens_that_can_be_guessed(durable: str) -> None:
+    """The name of the setting, never the token, and how to make another one."""
+    env = {"SHOAL_WEB__TOKEN": "sesame-open-up", "SHOAL_WEB__TOKENS__ANN": "0123456789abcdef"}
+    outcome, found = diagnosis(durable, **env)[1]["tokens"]
+    assert outcome == "failed"
+    assert found.startswith("web.token: shorter than 16 characters")
+    assert "sesame" not in found
+
+
+def test_doctor_says_which_way_calls_go_out(durable: str, tmp_path: Path) -> None:
+    """Whether the proxy answers, without its password; nothing where there is none."""
+    assert "network" not in diagnosis(durable)[1]
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        env = {"SHOAL_NETWORK__PROXY": f"http://me:sesame@127.0.0.1:{proxy.getsockname()[1]}"}
+        outcome, found = diagnosis(durable, **env)[1]["network"]
+        assert outcome == "ok"
+        assert found.startswith("outgoing calls go through http://me:***@127.0.0.1:")
+        assert found.endswith(", but to localhost, 127.0.0.0/8, ::1")
+    outcome, found = diagnosis(durable, **env)[1]["network"]
+    assert (outcome, "does not answer here" in found, "sesame" in found) == ("failed", True, False)
+    outcome, found = diagnosis(durable, SHOAL_NETWORK__CA_FILE=str(tmp_path / "none.pem"))[1]["network"]
+    assert (outcome, "cannot be read; mount it" in found) == ("failed", True)
+
+
+def test_doctor_names_models_of_unknown_size(durable: str) -> None:
+    """Once, with what is assumed and what to set; it is safe, so it is not a failure."""
+    env = {"SHOAL_MODEL__NAME": "vllm/own", "SHOAL_MODEL__FALLBACKS": "openai/gpt-4o"}
+    outcome, found = diagnosis(durable, **env)[1]["model context"]
+    assert (outcome, found.partition(";")[0]) == (
+        "skipped",
+        "vllm/own: no table has it, so 32,768 tokens are assumed",
+    )
+    assert "model context" not in diagnosis(durable, **env, SHOAL_MODEL__CONTEXT_TOKENS="8192")[1]
+    wrong = diagnosis(durable, SHOAL_MODEL__NAME="claude-x", SHOAL_MODEL__CLIENT="direct")[1]["model"]
+    assert wrong[0] == "failed"
+    assert "set model.api_base" in wrong[1]
 
 
 def test_doctor_lists_calls_without_a_result_before_workers_start(durable: str) -> None:
@@ -352,13 +449,13 @@ def test_doctor_names_a_broken_key_of_the_fleet(durable: str) -> None:
     command(durable, "SET", keys.queue("turns"), "x")
     code, checks = diagnosis(durable)
     assert (code, checks["keys"][0]) == (1, "failed")
-    assert checks["keys"][1].startswith("shoal:presence, shoal:queue:turns are of another type")
+    assert checks["keys"][1].startswith("shoal:{0ax}:presence, shoal:{0ax}:queue:turns are of another type")
 
 
 def test_doctor_stops_where_it_cannot_go_on() -> None:
     """Wrong settings are all there is to say; without Redis what can be seen from here is still said."""
     code, checks = diagnosis("redis://127.0.0.1:1/0")
-    assert (code, list(checks)) == (1, ["settings", "data folder", "redis reachable"])
+    assert (code, list(checks)) == (1, ["settings", "data folder", "extras", "redis reachable"])
     assert checks["redis reachable"][0] == "failed"
     code, checks = diagnosis("redis://127.0.0.1:1/0", SHOAL_WORKER__TRUNS="1")
     assert (code, list(checks)) == (1, ["settings"])
@@ -373,7 +470,7 @@ def test_a_probe_that_no_worker_takes_is_withdrawn(durable: str, monkeypatch: py
     appear(durable, one())
     _, checks = diagnosis(durable, "--probe")
     assert checks["probe"][0] == "failed"
-    assert command(durable, "EXISTS", "shoal:queue:jobs") == "0"
+    assert command(durable, "EXISTS", "shoal:{0ax}:queue:jobs") == "0"
     assert command(durable, "KEYS", "arq:*") == ""
 
 

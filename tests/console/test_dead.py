@@ -405,7 +405,7 @@ def test_redis_away_is_one_line_and_exit_code_three(shoal: Shoal, arguments: tup
 async def test_the_page_of_letters_leaves_the_records_where_they_are(client: RedisClient) -> None:
     """A list of large messages must not be a large answer."""
     await put(client, "ab12cd34", msgspec.structs.replace(message(), content="x" * 60_000))
-    answer = await client.run("turns/dead_page", [keys.DEAD], ["XREVRANGE", "+", "-", 10])
+    answer = await client.run("letters/page", command="XREVRANGE", first="+", last="-", most=10)
     [letter] = await letters_of(client).newest()
     assert letter.size_bytes > 60_000
     assert len(repr(answer)) < 300

@@ -29,7 +29,8 @@ ANSWERS = {
     "audit": "", "config check": "", "config show": "", "cron list": "", "dead drop": "ab12cd34 --yes", "dead list": "",
     "dead replay": "ab12cd34", "dead show": "ab12cd34 --text", "doctor": "", "jobs cancel": "--all", "jobs list": "",
     "pair list": "", "session export": "web:owner/a", "session forget": "web:owner/a --yes", "session list": "",
-    "session requeue": "", "session show": "web:owner/a --memory", "status": "", "top": "",
+    "session read": "web:owner/a", "session requeue": "", "session set": "web:owner/a k=v", "session spent": "",
+    "session show": "web:owner/a --memory", "session trust": "web:owner/a", "status": "", "top": "",
 }  # fmt: skip
 """Commands that answer something of a store with a session and a dead letter, and what is typed for that."""
 
@@ -37,11 +38,15 @@ NOTHING = {
     "cron remove": "zz --yes", "cron show": "zz", "dead drop": "ffffffff --yes", "dead list": "--before ffffffff",
     "dead replay": "ffffffff", "dead show": "ffffffff", "jobs cancel": "zz", "jobs show": "zz", "pair approve": "ZZZZ",
     "pair revoke": "telegram:77", "session export": "web:owner/none", "session forget": "web:owner/none --yes",
-    "session show": "web:owner/none",
+    "session read": "web:owner/none", "session set": "web:owner/none k=v",
+    "session show": "web:owner/none", "session trust": "web:owner/none",
 }  # fmt: skip
 """Commands that are asked for something that there is not."""
 
-ELSEWHERE = {"chat", "completion", "config check", "config show", "session import", "up"}
+ELSEWHERE = {
+    "chat", "completion", "config check", "config show", "config trust", "init", "logs", "open", "session import",
+    "token", "up",
+}  # fmt: skip
 """Commands that ask no Redis, or nothing before they have read a file."""
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import queue
+from collections.abc import Sequence
 
 import pytest
 
 from console.chat.client import ChatClient, ChatEnded
-from console.chat.conversation import ChatDialog, button_by_number
+from console.chat.dialog import ChatDialog, button_by_number
 from console.chat.screen import JsonScreen, PlainScreen, Screen, is_silent, shown_text
 from console.chat.state import OpeningLines, ReplyEvent
 from shared.messages.web import AcceptedFrame, ResumedFrame
@@ -36,7 +37,7 @@ class Script(ChatClient):
         for one in (*news, ChatEnded("the script ended")):
             self.events.put(one)
 
-    def send_message(self, text: str, id: str | None = None) -> str:
+    def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
         return "m1"
 
 
@@ -44,6 +45,8 @@ def test_files_are_named_and_buttons_numbered() -> None:
     """A terminal cannot press them."""
     assert shown_text(reply_frame("a", 1, 1, "plain")) == "plain"
     assert shown_text(SENT).endswith("1. Red\n2. Blue")
+    read = reply_frame("a", 1, 1, "plain", sources=("a page\x1b[2J", "mail of anna"))
+    assert shown_text(read) == "plain\n\n(after reading a page, mail of anna)"
     assert is_silent(END)
     assert not is_silent(SENT)
     assert not is_silent(reply_frame("a", 1, 1, "", kind="stopped"))

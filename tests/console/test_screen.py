@@ -14,8 +14,13 @@ import psutil
 import pytest
 
 from shared.embedded import EmbeddedValkey
+from shared.ids import log_id, nonce
+from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import announce
+from shared.store.turns.inbox import Inbox
+from shared.store.turns.queue import LeaseQueue
+from tests.helpers.build import say
 from tests.helpers.fleet_seen import gateway, worker
 from tests.helpers.terminal import ENTER_SCREEN, ROOT, OnTerminal
 from tests.helpers.wait import eventually_sync
@@ -71,10 +76,10 @@ def test_a_signal_ends_it_as_well(start: Start, number: signal.Signals, code: in
 
 
 def test_keys_sort_and_pause(start: Start) -> None:
-    """An arrow, which comes as several characters, is none of them."""
+    """Page up, which comes as several characters, is none of them."""
     terminal = start("--every", "0.2")
     terminal.shows("s sort: name")
-    terminal.type("\x1b[A")
+    terminal.type("\x1b[5~")
     terminal.type("s")
     terminal.shows("s sort: runs")
     terminal.type("p")
@@ -83,6 +88,69 @@ def test_keys_sort_and_pause(start: Start) -> None:
     terminal.shows("p pause", after=terminal.text.rindex("p go on"))
     terminal.type("q")
     assert terminal.ended() == 0
+
+
+def begin_turn(url: str) -> str:
+    """A turn that runs; return the name of its worker."""
+
+    async def run() -> str:
+        client = RedisClient(url)
+        owner = nonce()
+        await announce(client, worker(owner[:12]))
+        await say(Inbox(client), chat="owner/tea")
+        await LeaseQueue(client, "turns", owner=owner, lease_s=600).acquire(1)
+        await client.close()
+        return owner[:12]
+
+    return asyncio.run(run())
+
+
+def stop_of(url: str) -> bytes | None:
+    async def run() -> bytes | None:
+        client = RedisClient(url)
+        found = await client.command("HGET", keys.session("web:owner/tea"), "stop")
+        await client.close()
+        return found  # type: ignore[no-any-return]
+
+    return asyncio.run(run())
+
+
+def test_a_turn_is_chosen_looked_at_and_stopped(start: Start, redis_url: str) -> None:
+    """Arrows, Enter, l, Esc; x asks, and only y stops."""
+    terminal = start("--every", "3600")
+    terminal.shows("worker-one", "choose")
+    name = begin_turn(redis_url)
+    terminal.type("\x1b[B")
+    terminal.shows("web:owner/tea", name, "Enter details")
+    terminal.type("\x1b[A")  # the first row, whichever was there when the list was opened
+    for _ in range(3):
+        terminal.type("\x1b[A")
+    terminal.shows("x stop")
+    at = len(terminal.text)
+    terminal.type("\n")
+    terminal.shows("turn web:owner/tea", "in the inbox", log_id("web:owner/tea"), after=at)
+    terminal.type("l")
+    terminal.shows("There is no log of `shoal up`", after=at)
+    at = len(terminal.text)
+    terminal.type("\x1b")
+    terminal.shows("Enter details", after=at)
+    at = len(terminal.text)
+    terminal.type("x")
+    terminal.shows("Stop the turn of web:owner/tea? y/n", after=at)
+    at = len(terminal.text)
+    terminal.type("n")
+    terminal.shows("Enter details", after=at)
+    assert stop_of(redis_url) is None
+    at = len(terminal.text)
+    terminal.type("x")
+    terminal.shows("y/n", after=at)
+    terminal.type("y")
+    terminal.shows("stopped", after=at)
+    assert stop_of(redis_url) is not None
+    terminal.type("q")
+    assert terminal.ended() == 0
+    terminal.given_back()
+    assert "Traceback" not in terminal.text
 
 
 def test_it_is_drawn_anew_for_another_window(start: Start) -> None:

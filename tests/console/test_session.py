@@ -15,20 +15,26 @@ import pytest
 from click.testing import CliRunner, Result
 
 from console.main import cli
-from shared.errors import LeaseLost
+from shared.clock import SYSTEM_CLOCK
+from shared.errors import BadInput, LeaseLost
 from shared.ids import log_id, nonce
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from shared.settings import load
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
+from shared.store.access.audit import Audit
+from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import Script
 from shared.store.delivery.fanout import ChatNews, Fanout
 from shared.store.delivery.outbox import Outbox
+from shared.store.fleet.spenders import top_spenders
+from shared.store.fleet.spending import Spending
 from shared.store.jobs.jobs import Jobs
 from shared.store.sessions import erase
 from shared.store.sessions.backup import RestoreConflict, SessionBackup, SessionChanged, read_file
-from shared.store.sessions.listing import list_sessions
+from shared.store.sessions.details import change_metadata
+from shared.store.sessions.listing import list_sessions, row_of
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText
 from shared.store.sessions.session import Sessions
 from shared.store.turns.inbox import TURNS, Inbox, InboxLimits
@@ -123,7 +129,8 @@ async def everything(client: RedisClient) -> set[str]:
 async def test_the_list_has_the_latest_first(client: RedisClient) -> None:
     """Whatever was said last, and how each stands."""
     await talk(client, chat="owner/old")
-    await client.command("PEXPIRE", keys.session("web:owner/old"), InboxLimits().session_days * 86_400_000 - 3_600_000)
+    an_hour_ago = SYSTEM_CLOCK.now_ms() - 3_600_000
+    await client.command("HSET", keys.session("web:owner/old"), "updated", an_hour_ago)
     await talk(client, chat="owner/new")
     await say(Inbox(client), chat="owner/new")
     await claim_one(client)
@@ -134,6 +141,59 @@ async def test_the_list_has_the_latest_first(client: RedisClient) -> None:
     assert (old.messages, old.waiting, old.running, old.preset) == (1, 0, False, "")
     assert old.idle_s == pytest.approx(3600, abs=30)
     assert (found.total, found.whole) == (2, True)
+    assert 0 <= SYSTEM_CLOCK.now_ms() - new.details.created_at < 60_000
+    assert new.details.created_at <= new.details.updated_at
+    assert old.details.updated_at == an_hour_ago
+
+    # A session of an older release has neither: its time to live tells roughly how old it is.
+    await client.command("HDEL", keys.session("web:owner/old"), "updated", "created")
+    await client.command("PEXPIRE", keys.session("web:owner/old"), InboxLimits().session_days * 86_400_000 - 7_200_000)
+    _, old = (await list_sessions(client)).rows
+    assert old.idle_s == pytest.approx(7200, abs=30)
+    assert (old.details.created_at, old.details.updated_at) == (0, 0)
+    await say(Inbox(client), chat="owner/old")
+    assert (await row_of(client, "web:owner/old")).details.created_at == 0, "its age is not made up"
+
+
+async def test_metadata_is_changed_within_its_bounds(client: RedisClient) -> None:
+    """Texts by name, merged with what is there; nothing that is too big or no text is kept, nor for nobody."""
+    assert not await change_metadata(client, SESSION, {"a": "b"})
+    assert await client.command("DBSIZE") == 0
+    await talk(client)
+    assert await change_metadata(client, SESSION, {"customer": "4711", "stage": "first / \u00e4"})
+    assert await change_metadata(client, SESSION, {"stage": "", "plan": "big"})
+    await talk(client, "again")
+    details = (await row_of(client, SESSION)).details
+    assert details.metadata == {"customer": "4711", "plan": "big"}
+    for wrong in ({"": "x"}, {"a=b": "x"}, {"a\n": "x"}, {"x" * 65: "y"}, {"x": "y" * 4097}, {"x": "\ud800"}):
+        with pytest.raises(BadInput):
+            await change_metadata(client, SESSION, wrong)
+    assert await change_metadata(client, SESSION, {"long": "y" * 4000})
+    with pytest.raises(BadInput, match="more than 4,096 bytes"):
+        await change_metadata(client, SESSION, {"more": "y" * 100})
+    await client.command("HSET", keys.session(SESSION), "meta", b"\xff{")
+    assert (await row_of(client, SESSION)).details.metadata == {}
+    assert await change_metadata(client, SESSION, {"a": "b"})
+    assert await change_metadata(client, SESSION, {"a": ""})
+    assert await client.command("HEXISTS", keys.session(SESSION), "meta") == 0
+
+
+async def test_the_chats_that_cost_most_today_come_first(client: RedisClient, redis_url: str) -> None:
+    """Then those with most tokens, whatever the model's price; what was used yesterday is not in it."""
+    spending = Spending(client)
+    used = (("web:owner/a", 10, 0.5), ("api:bob/b", 900, 0.0), ("web:anna/c", 5, 2.25), ("web:d/e", 1, 0.0))
+    for name, tokens, usd in used:
+        day = (await spending.add(name, tokens, usd)).day
+    await client.command("HSET", keys.spent("web:owner/old", day - 1), "tokens", 1, "micros", 9_000_000)
+    assert [(one.session, one.tokens, one.usd) for one in await top_spenders(client, 3)] == [
+        ("web:anna/c", 5, 2.25),
+        ("web:owner/a", 10, 0.5),
+        ("api:bob/b", 900, 0.0),
+    ]
+    found = await asyncio.to_thread(
+        CliRunner().invoke, cli, ["session", "spent", "--json", "--limit", "1"], env={"SHOAL_REDIS__URL": redis_url}
+    )
+    assert json.loads(found.stdout) == {"spent": [{"session": "web:anna/c", "tokens": 5, "usd": 2.25}]}
 
 
 async def test_the_list_is_filtered_by_a_part_of_the_name_or_its_hash(client: RedisClient) -> None:
@@ -163,13 +223,16 @@ async def test_a_list_of_many_tells_how_far_it_is(client: RedisClient) -> None:
 async def test_what_was_exported_is_restored_elsewhere(client: RedisClient) -> None:
     """Memory, conversation and what is not in memory yet: the same records, so that the model sees the same."""
     await lived(client)
+    await change_metadata(client, SESSION, {"customer": "4711"})
     backup = SessionBackup(client, load({}))
     file = await backup.export(SESSION, now_ms=5)
+    assert 0 < file.created_at <= file.updated_at
+    assert file.metadata == {"customer": "4711"}
     assert (file.memory_md, file.history_md) == ("Likes tea.", ("[2026-01-01 10:00] One.",))
     assert file.conversation is not None
     assert file.archive is not None
     assert file.log is not None
-    assert [len(file.conversation), len(file.archive)] == [4, 4]
+    assert [len(file.conversation), len(file.archive), len(file.transcript or ())] == [4, 4, 4]
     assert [entry.seq for entry in file.log] == list(range(1, 9))
     before = [await client.command("LRANGE", key(SESSION), 0, -1) for key in (keys.history, keys.archive)]
     again = read_file(msgspec.json.encode(file))
@@ -184,6 +247,17 @@ async def test_what_was_exported_is_restored_elsewhere(client: RedisClient) -> N
     copy = await backup.export("web:anna/b", now_ms=5)
     assert copy.log == (), "what people see is not made up"
     assert msgspec.structs.replace(copy, session=SESSION, scope=SCOPE, log=file.log) == file
+
+
+async def test_a_conversation_is_read_backwards_to_its_first_message(client: RedisClient, shoal: Shoal) -> None:
+    """As lines with time, role and tools; the place at the end leads on."""
+    await lived(client)
+    first = await asyncio.to_thread(shoal, "read", SESSION, "--limit", "10")
+    assert first.exit_code == 0, first.output
+    assert "USER" in first.stdout
+    place = first.stderr.split("--before ")[1].strip()
+    rest = json.loads((await asyncio.to_thread(shoal, "read", SESSION, "--before", place, "--json")).stdout)
+    assert (len(rest["entries"]), rest["before"]) == (2, "")
 
 
 async def test_a_restored_conversation_goes_on(client: RedisClient) -> None:
@@ -205,6 +279,25 @@ async def test_a_restored_conversation_goes_on(client: RedisClient) -> None:
     assert len(await store.read_log("chat:web:anna/b")) == 2
     size = int(await client.command("HGET", keys.memory("chat:web:anna/b"), "log"))
     assert size == sum(len(entry) for entry in await store.read_log("chat:web:anna/b"))
+
+
+async def test_a_mark_of_strangers_text_survives_a_restore(client: RedisClient) -> None:
+    """The chat and the memory are marked over there, and what is replaced leaves no mark of its own."""
+    marked = UserEntry(content="what does it say?", turn=1, sources=("evil.example",))
+    await say(Inbox(client), "hello")
+    await Turns(client).commit(
+        await claim_one(client), history=[marked], lines=[], event=TurnEvent(1, "done"), sources=("evil.example",)
+    )
+    store, backup = MemoryStore(client), SessionBackup(client, load({}))
+    await store.write_memory(SCOPE, "Do it.", version="0", sources=("mail of x",))
+    await store.write_memory("chat:web:anna/b", "Old.", version="0", sources=("old.example",))
+    file = read_file(msgspec.json.encode(await backup.export(SESSION, now_ms=5)))
+    await backup.restore(file, "web:anna/b", replace=True)
+    assert (await store.read_memory("chat:web:anna/b")).sources == ("mail of x",)
+    await say(Inbox(client), "and now?", chat="anna/b")
+    claim = await claim_one(client)
+    assert claim.turn is not None
+    assert (claim.turn.sources, claim.turn.memory_sources) == (("evil.example",), ("mail of x",))
 
 
 async def test_a_replaced_conversation_is_not_consolidated_by_who_read_the_old_one(client: RedisClient) -> None:
@@ -287,9 +380,9 @@ class Between(RedisClient):
         await self._before(parts[0])
         return await super().command(*parts)
 
-    async def run(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        await self._before(name)
-        return await super().run(name, *args, **kwargs)
+    async def evaluate(self, script: Script, call: tuple[Value, ...]) -> Any:
+        await self._before(script.name)
+        return await super().evaluate(script, call)
 
     async def _before(self, word: str) -> None:
         if word == self._word and self._work is not None:
@@ -341,13 +434,13 @@ async def test_a_restore_that_meets_a_change_writes_nothing(client: RedisClient,
     class Meddling(RedisClient):
         """Somebody writes MEMORY.md, or something happens in the session, between reading and restoring."""
 
-        async def run(self, name: str, *args: Any, **kwargs: Any) -> Any:
-            if name == "sessions/restore":
+        async def evaluate(self, script: Script, call: tuple[Value, ...]) -> Any:
+            if script.name == "sessions/restore":
                 if changed == "memory":
                     await remember(client, "in between", "chat:web:anna/b")
                 else:
                     await client.command("HSET", keys.session("web:anna/b"), changed, 7)
-            return await super().run(name, *args, **kwargs)
+            return await super().evaluate(script, call)
 
     await lived(client)
     file = await SessionBackup(client, load({})).export(SESSION, now_ms=5)
@@ -397,7 +490,7 @@ async def test_nothing_is_left_of_a_session_that_was_erased(client: RedisClient)
     for what, of in (("archive", SESSION), ("consolidate", SESSION), ("rework", SCOPE), ("archive", "web:owner/ab")):
         await jobs.enqueue(what, of, id=f"{what}:{of}")
     await client.command("SET", keys.crashed(f"archive:{SESSION}"), 1)
-    nouns = {key.split(":")[1] for key in await everything(client)}
+    nouns = {key.replace("arq:", keys.PREFIX).split(":")[2] for key in await everything(client)}
     assert nouns >= {
         "session", "inbox", "ledger", "history", "archive", "outbox", "memory", "memlog", "spent", "chats", "seen",
         "queue", "leases", "idle", "rework", "dead", "job", "crashed",
@@ -491,6 +584,24 @@ def test_every_key_of_a_session_is_erased() -> None:
     assert set(erase.OWN_KEYS) == of_sessions - no_keys_or_elsewhere
 
 
+async def test_an_operator_trusts_also_what_lies_in_a_shared_memory(client: RedisClient, shoal: Shoal) -> None:
+    """By name, with a line in the audit record and one in the chat; again, there is nothing left to trust."""
+    await say(Inbox(client))
+    mark = {"sources": "evil.example", "file_sources": "file a.pdf", "scope": "shared"}
+    await client.command("HSET", keys.session(SESSION), *(part for pair in mark.items() for part in pair))
+    await client.command("HSET", keys.memory("shared"), "text", "x", "v", "1", "sources", "mcp mail")
+    found = await asyncio.to_thread(shoal, "trust", SESSION)
+    assert found.output == f"Trusted in '{SESSION}': evil.example, file a.pdf, mcp mail.\n"
+    state = await Sessions(client).state(SESSION, scope="shared")
+    assert (state.sources, state.file_sources, state.memory_sources) == ((), (), ())
+    [line] = await Audit(client).newest(5)
+    assert (line.kind, line.outcome, line.actor, line.about) == ("approval", "trusted", "console", "3 sources")
+    lines = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
+    assert [one.content for one in lines if isinstance(one, OutboundMessage)] == [erase.TRUSTED_NOTICE]
+    again = await asyncio.to_thread(shoal, "trust", SESSION, "--json")
+    assert json.loads(again.output) == {"session": SESSION, "trusted": []}
+
+
 async def test_forgetting_is_reported_in_the_chat(client: RedisClient) -> None:
     """As `/forget` does it: memory and conversation go, what waits is dropped, the log stays."""
     await lived(client)
@@ -558,16 +669,37 @@ def test_list_shows_no_text(shoal: Shoal, redis_url: str) -> None:
 def test_show_says_where_a_session_stands(shoal: Shoal, redis_url: str) -> None:
     """MEMORY.md only when it is asked for."""
     on(redis_url, lived)
+    assert shoal("set", SESSION, "customer=4711", "stage=a b").stdout == f"{SESSION!r} has 2 keys of metadata.\n"
+    assert shoal("set", SESSION, "stage").exit_code == 2
+    assert json.loads(shoal("set", SESSION, "stage=", "--json").stdout)["metadata"] == {"customer": "4711"}
     result = json.loads(shoal("show", SESSION, "--json").stdout)
+    assert result["metadata"] == {"customer": "4711"}
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]{8}Z", result["created_at"])
     assert (result["entries"], result["archived_entries"], result["log_lines"], result["generation"]) == (4, 4, 8, 1)
     assert (result["memory_bytes"], result["history_entries"], result["preset"]) == (10, 1, "fast")
     assert "memory" not in result
     plain = shoal("show", SESSION)
+    assert "metadata           customer=4711" in plain.stdout
     assert "MEMORY.md          10 B" in plain.stdout
     assert "last activity      0 s ago" in plain.stdout
     assert "tea" not in plain.stdout
     assert "Likes tea." in shoal("show", SESSION, "--memory").stdout
     assert json.loads(shoal("show", SESSION, "--memory", "--json").stdout)["memory"] == "Likes tea."
+
+
+def test_the_list_has_titles_where_they_are_asked_for(shoal: Shoal, redis_url: str) -> None:
+    """An id says nothing to people: a chat's title stands beside it, clean and on one line."""
+
+    async def named(client: RedisClient) -> None:
+        await lived(client)
+        await client.command("HSET", keys.session(SESSION), "title", "Tea\x1b[2J\nfor " + "two " * 20)
+
+    on(redis_url, named)
+    assert "Tea for two two two two two two two two…  " in shoal("list", "--titles").stdout
+    assert json.loads(shoal("list", "--titles", "--json").stdout)["sessions"][0]["title"].startswith(
+        "Tea\x1b[2J\nfor two"
+    )
+    assert "Tea" not in shoal("list").stdout + shoal("list", "--json").stdout + shoal("show", SESSION).stdout
 
 
 @pytest.mark.parametrize("command", ["show", "export", "forget"])
@@ -625,7 +757,7 @@ GOOD: dict[str, Any] = {"kind": "shoal session", "version": 1, "session": "web:o
         ("[" * 100_000, "the file cannot be read"),
         ('{"kind": "shoal session", "version": 1, "\ud800": 1}', "the file cannot be read"),
         ({}, "this is no file that `shoal session export` wrote"),
-        ({**GOOD, "version": 2, "what": "ever"}, "the file has version 2, this release reads up to 1"),
+        ({**GOOD, "version": 3, "what": "ever"}, "the file has version 3, this release reads up to 2"),
         ({**GOOD, "version": 0}, "`$.version`"),
         ({**GOOD, "typo": 1}, "`typo`"),
         ({**GOOD, "session": "nobody"}, "'nobody' is no session"),

@@ -14,9 +14,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from console.main import cli
-from console.top.fleet_snapshot import FleetSnapshot, Observation, SnapshotPoller, Unavailable, take_snapshot
+from console.top.fleet_snapshot import (
+    FleetSnapshot,
+    Observation,
+    SnapshotPoller,
+    TrendPoint,
+    Unavailable,
+    take_snapshot,
+)
 from console.top.page import ViewMode, page
 from console.top.report import FACTS
+from console.top.trend import sparkline
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError
 from shared.store import keys
@@ -128,6 +136,19 @@ def test_other_keys_do_nothing_and_p_pauses() -> None:
     assert "p go on" in lines[-1]
     assert paused.after_key(" ") == ViewMode()
     assert drawn(look(IDLE), ViewMode(keyed=False))[-1].startswith("Ctrl-C quits")
+
+
+def test_the_last_looks_are_a_line_of_blocks() -> None:
+    """The highest is a whole block, nothing is the lowest; one look is no line, and a narrow page shows the newest."""
+    assert sparkline([0, 0.1, 2, 4]) == "▁▂▅█"
+    assert sparkline([0, 0]) == "▁▁"
+    points = tuple(TrendPoint(float(n % 5), n) for n in range(60))
+    assert "trend" not in "".join(drawn(Observation(BUSY, None, points[:1]), height=40))
+    [line] = [line for line in drawn(Observation(BUSY, None, points), width=120, height=40) if "trend" in line]
+    assert "turns/s" in line
+    assert line.endswith("up to 59")
+    for width in range(40, 200, 20):
+        assert all(len(line) <= width for line in drawn(Observation(BUSY, None, points), width=width, height=30))
 
 
 def test_before_the_first_answer_the_page_says_that_it_looks() -> None:

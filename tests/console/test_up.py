@@ -151,7 +151,7 @@ def test_one_line_gives_the_address_of_the_page_with_the_token(start: Start) -> 
     token_file = up.folder / ".shoal/web.token"
     assert token_file.read_text().strip() == address[2]
     assert stat.S_IMODE(token_file.stat().st_mode) == 0o600
-    up.line(r"^The built-in demo model answers\. For a real one set SHOAL_MODEL__NAME")
+    up.line(r"^The built-in demo model answers\. For a real one choose one on the page, or run `shoal init`\.$")
     with socket.create_connection(("127.0.0.1", int(address[1]))):
         pass
     assert command((up.folder / ".shoal/valkey.url").read_text().strip(), "PING") == "PONG"
@@ -370,3 +370,4 @@ def test_children_get_a_readable_log_and_free_ports_for_their_metrics(start: Sta
     assert "SHOAL_METRICS__PORT=0" in sees
     assert "SHOAL_LOG__FORMAT=console" in sees
     assert "SHOAL_LOG__COLOUR=never" in sees
+    assert "SHOAL_BUDGET__TOKENS_PER_DAY=2000000" in sees, "nobody's first bill is without an end"

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from shared.confinement import landlock
 from shared.errors import ToolFailed
 from shared.media.store import MediaStore
+from shared.messages.codec import encode
 from shared.messages.effects import Effect
 from shared.messages.schedule import Misfire, Plan, Schedule, ScheduleStatus
+from shared.messages.transcript import UserEntry
 from shared.settings import MediaSettings, ToolsSettings
 from shared.settings.sections.agents import PluginSettings
+from shared.store.sessions.transcripts import TranscriptPage, Transcripts
 from shared.store.subagents.subagents import AwaitedSubagent, State
 from tests.helpers.need import need
 from tests.helpers.plugins import EXAMPLE
@@ -34,12 +38,12 @@ from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.guards.chats import ChatPolicy
 from worker.guards.openat import Access
 from worker.guards.workspace import Workspaces
-from worker.sandbox import landlock
 from worker.sandbox.command import CommandLimits, Sandbox
 from worker.tools.cron import CronTool
 from worker.tools.exec import Exec
 from worker.tools.message import MessageTool
 from worker.tools.registry import TOOLS, build_tools, plugin_tools
+from worker.tools.search_history import SearchHistory
 from worker.tools.spawn import SpawnTool
 from worker.tools.web import build_web_tools
 
@@ -203,6 +207,26 @@ async def spawn(_: Path) -> AsyncIterator[Offered]:
     )  # fmt: skip
 
 
+class Kept(Transcripts):
+    """What is kept of a chat, in memory."""
+
+    def __init__(self) -> None:
+        self._kept = TranscriptPage((encode(UserEntry(content="Ada likes tea", turn=1)),))
+
+    async def read_back(self, session: str, before: str = "", *, limit: int = 50) -> TranscriptPage:
+        return self._kept
+
+
+class KeptAway(Kept):
+    read_back = never
+
+
+@contextlib.asynccontextmanager
+async def search_history(_: Path) -> AsyncIterator[Offered]:
+    good = {"words": "tea", "limit": 5}
+    yield Offered(tool=SearchHistory(Kept()), good=good, safety="read_only", hangs=(SearchHistory(KeptAway()), good))
+
+
 RESULTS: Final = '{"results": [{"url": "https://a.example/", "title": "A", "content": "about"}]}'
 
 
@@ -303,6 +327,7 @@ OFFERED: Final[dict[str, Make]] = {
     "message": message,
     "cron": cron,
     "spawn": spawn,
+    "search_history": search_history,
     "web_search": partial(web, "web_search"),
     "web_fetch": partial(web, "web_fetch"),
     "exec, bubblewrap": partial(exec_in, "bubblewrap"),

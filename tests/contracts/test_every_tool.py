@@ -27,7 +27,7 @@ from worker.agent.ports import NULL_PORTS
 from worker.agent.tools.schema import names_of
 from worker.agent.tools.tool import Safety, Tool, ToolOutcome
 from worker.agent.tools.toolbox import Toolbox
-from worker.sandbox.command import Finished, SandboxCommand
+from worker.sandbox.command import Finished, Limiter, SandboxCommand
 from worker.tools.registry import TOOLS
 from worker.turn.turn_agent import NOT_FOR_SUBAGENTS, TurnAgent, subagent_tools
 
@@ -173,6 +173,7 @@ class AnySandbox:
     """A sandbox that runs nothing."""
 
     tier = "none"
+    limited_by: Limiter = "census"
 
     async def run(self, command: SandboxCommand) -> Finished:
         return Finished(ended="exit", code=0)

@@ -67,6 +67,22 @@ async def test_a_worker_killed_in_a_stream_is_not_noticed(
     assert len(model.requests()) == 2
 
 
+async def test_what_a_client_asked_for_survives_a_killed_worker(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """It travels with the message: the second worker stops at the same place, and asks with the same limit."""
+    model.script(Answer(text=f"{WORDS} END of it", delta_s=0.03, times=0))
+    await working(spawn, 2)
+    _, address = await gateway(spawn)
+    async with asker(address) as ask:
+        stream = Stream(ask, user="a", stop=["END"], max_tokens=500, temperature=0.25)
+        await eventually(lambda: "word5" in stream.text, within_s=30)
+        (await holder(client, named("a"))).kill()
+        await asyncio.wait_for(stream.task, 60)
+    assert stream.text.strip() == WORDS
+    assert [(one.body["max_tokens"], one.body["temperature"]) for one in model.requests()] == [(500, 0.25)] * 2
+
+
 async def test_a_worker_killed_in_a_whole_answer_is_not_noticed(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
@@ -98,9 +114,9 @@ async def sessions(client: RedisClient) -> Any:
 
 async def none_left_of_sessions(client: RedisClient) -> bool:
     """But of the ids that were seen, by the day, and of what one person's single requests used together."""
-    found = {key.decode().split(":")[1] for key in await client.command("KEYS", "shoal:*:api:*")}
+    found = {key.decode().split(":")[2] for key in await client.command("KEYS", "shoal:{0ax}:*:api:*")}
     assert found <= {"spent", "seen"}, found
-    assert await client.command("KEYS", "shoal:*:api:owner/~[0-9a-f]*") == []
+    assert await client.command("KEYS", "shoal:{0ax}:*:api:owner/~[0-9a-f]*") == []
     return True
 
 
@@ -193,7 +209,8 @@ async def test_a_turn_that_fails_is_an_error_with_its_reference(
     await working(spawn)
     _, address = await gateway(spawn)
     first, second = await post(address, HELLO, headers=KEY), await post(address, HELLO, headers=KEY)
-    assert (first.status, first.error["code"], first.headers["x-should-retry"]) == (500, "turn_failed", "false")
+    assert (first.status, first.error["code"], first.headers["x-should-retry"]) == (403, "model_auth", "false")
     assert "reference" in first.error["message"]
+    assert first.error["message"].endswith("The provider: scripted error 401")
     assert second.body == first.body
     assert await client.command("XLEN", keys.DEAD) == 1

@@ -69,7 +69,7 @@ async def test_canaries_of_twenty_chats_over_shared_workers_never_cross(
     command = json.dumps([sys.executable, PEER, str(tmp_path)])
     server = f'command = {command}\nsafety = "read_only"\nenv = {{ PEER_KEY = "{SERVER_SECRET}" }}'
     people_of = "\n".join(f'{name} = "{secret}"' for name, secret in TOKENS.items())
-    config.write_text(f"[mcp.peer]\n{server}\n[web.tokens]\n{people_of}\n")
+    config.write_text(f"[mcp.peer]\nsandbox = false\n{server}\n[web.tokens]\n{people_of}\n")
     port = free_port()
     shared = {"MEDIA__DIR": str(tmp_path / "media"), "env": {"SHOAL_CONFIG": str(config)}}
     gateway = spawn("gateway", WEB__PORT=str(port), **shared)

@@ -128,7 +128,9 @@ async def delivered(client: RedisClient, pond: FakePond, chat: str, last: str) -
     """Wait until the last post is there, and nothing is left to do."""
 
     async def quiet() -> bool:
-        queue, leases = await client.pipeline([("ZCARD", "shoal:outqueue:pond"), ("HLEN", "shoal:outleases:pond")])
+        queue, leases = await client.pipeline(
+            [("ZCARD", "shoal:{0ax}:outqueue:pond"), ("HLEN", "shoal:{0ax}:outleases:pond")]
+        )
         return not queue and not leases
 
     await eventually(lambda: posts(pond, chat)[-1:] == [last], within_s=WITHIN_S, what="the replies")

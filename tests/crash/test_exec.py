@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shared.confinement import landlock
 from shared.embedded import EmbeddedValkey
 from shared.ids import folder_name
 from shared.messages.outbound import OutboundMessage
@@ -33,7 +34,6 @@ from tests.helpers.processes import Process
 from tests.helpers.runner import RunnerProcess
 from tests.helpers.wait import eventually
 from tests.worker.sandbox.conftest import tier
-from worker.sandbox import landlock
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from itertools import pairwise
 
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.store import keys
@@ -41,6 +42,31 @@ async def test_a_worker_killed_while_it_streams_is_replaced_within_a_second(
     assert [type(entry) for entry in await history(client, SESSION)] == [UserEntry, AssistantEntry]
 
 
+async def test_the_text_that_a_person_reads_goes_on_where_it_stood(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """However much there is of it: the next letter takes a takeover and the model's first word, not the whole text
+    again. No letter on the screen changes, and the reply is one text."""
+    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    await warm(*[spawn("worker", WORKER__LEASE_S="15", MODEL__CLIENT="direct") for _ in range(2)])
+    async with watching(client, SESSION) as seen:
+        await say(Inbox(client), "tell me")
+        await eventually(lambda: any("word40" in text for text in seen.shown()), within_s=20)
+        worker = await holder(client, SESSION)
+        killed = time.monotonic()
+        worker.kill()
+        letter = await eventually(lambda: seen.grown_at(2), within_s=5)
+        assert letter - killed < 0.5 + 2 * 0.05  # the word at the seam, and the one after it
+        await eventually(lambda: replies(client, SESSION), within_s=20)
+        texts = seen.shown()
+    assert all(later.startswith(text) for text, later in pairwise(texts))
+    assert await replies(client, SESSION) == [WORDS]
+    assert [type(entry) for entry in await history(client, SESSION)] == [UserEntry, AssistantEntry]
+    assert await client.command("EXISTS", keys.live(SESSION)) == 0
+    first, second = model.requests()
+    assert len(second.body["messages"]) == len(first.body["messages"]) + 2
+
+
 async def test_the_only_worker_is_replaced_by_its_spare_before_a_person_looks_up(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
@@ -54,8 +80,8 @@ async def test_the_only_worker_is_replaced_by_its_spare_before_a_person_looks_up
         worker = await holder(client, SESSION)
         killed = time.monotonic()
         worker.kill()
-        text = await eventually(lambda: seen.text_at(2), within_s=5)
-        assert text - killed < 0.5 + 0.05  # the model takes as long for its first word
+        letter = await eventually(lambda: seen.grown_at(2), within_s=5)
+        assert letter - killed < 0.5 + 0.05  # the model takes as long for its first word
         await eventually(lambda: replies(client, SESSION), within_s=20)
     assert await replies(client, SESSION) == [WORDS]
 

@@ -47,12 +47,17 @@ LATE: Final = 'shoal_lease_renew_late_total{instance="w1"}'
 BUILD: Final = 'shoal_build_info{instance="w1",job="shoal-worker",version="1"}'
 START: Final = 'process_start_time_seconds{instance="w1",job="shoal-worker"}'
 BACK: Final = 'shoal_redis_reconnects_total{instance="w1",job="shoal-worker"}'
+PLACES: Final = 'shoal_connection_places{instance="g1",who="stranger"}'
+CUT: Final = 'shoal_connections_cut_total{instance="g1",listener="web",reason="full"}'
+MAX_FILES: Final = 'process_max_fds{instance="w1",job="shoal-worker"}'
 USED, LIMIT = "shoal_redis_memory_bytes", "shoal_redis_memory_limit_bytes"
 OK: Final = 'shoal_model_requests_total{model="m",outcome="ok"}'
 BAD: Final = 'shoal_model_requests_total{model="m",outcome="timeout"}'
 DAYS: Final = 74 * 60
 NOT_REPORTED: Final = "NaN " * 20
 LAG, COMMAND = "shoal_event_loop_lag_seconds", "shoal_redis_command_seconds"
+
+ROOM: Final = 'shoal_volume_room_bytes{{volume="{}",instance="{}"}}'
 
 CASES: Final = (
     Case(
@@ -179,6 +184,58 @@ CASES: Final = (
         {"channel": "telegram"},
     ),
     Case("ShoalNothingScraped", 4, {}, "Prometheus sees no process of Shoal.", {BUILD: "1x10"}),
+    Case(  # one of two installations
+        "ShoalNothingScraped",
+        20,
+        {'shoal_build_info{namespace="a"}': "1x40", 'shoal_build_info{namespace="b"}': "1x10 stale"},
+        "Prometheus sees no process of Shoal.",
+        {'shoal_build_info{namespace="a"}': "1x40", 'shoal_build_info{namespace="b"}': "1x40"},
+        {"namespace": "b"},
+    ),
+    Case(  # neither hides the other, in both directions
+        "ShoalNoWorkers",
+        3,
+        {
+            'shoal_processes{kind="worker",namespace="a"}': "0x5",
+            'shoal_processes{kind="worker",namespace="b"}': "1x5",
+        },
+        "No worker is there: nothing is answered.",
+        {
+            'shoal_processes{kind="worker",namespace="a"}': "2x5",
+            'shoal_processes{kind="worker",namespace="b"}': "1x5",
+        },
+        {"namespace": "a"},
+    ),
+    Case(  # a busy installation does not raise the bar of a small one
+        "ShoalMessagesRefused",
+        15,
+        {
+            'shoal_messages_refused_total{namespace="a",reason="busy"}': "0+60x20",
+            'shoal_messages_accepted_total{namespace="a"}': "0+60x20",
+            'shoal_messages_accepted_total{namespace="b"}': "0+60000x20",
+        },
+        "1 messages a second are refused: busy.",
+        {
+            'shoal_messages_refused_total{namespace="a",reason="busy"}': "0+1x20",
+            'shoal_messages_accepted_total{namespace="a"}': "0+60x20",
+        },
+        {"namespace": "a", "reason": "busy"},
+    ),
+    Case(  # nothing but apologies in one
+        "ShoalAnswersLate",
+        70,
+        {
+            'shoal_answer_seconds_count{namespace="a",outcome="failed"}': "0+10x80",
+            'shoal_answer_seconds_bucket{namespace="b",outcome="done",le="60.0"}': "0+1000x80",
+            'shoal_answer_seconds_count{namespace="b",outcome="done"}': "0+1000x80",
+        },
+        "100% of the answers of the last hour were late or apologies.",
+        {
+            'shoal_answer_seconds_bucket{namespace="b",outcome="done",le="60.0"}': "0+1000x80",
+            'shoal_answer_seconds_count{namespace="b",outcome="done"}': "0+1000x80",
+        },
+        {"namespace": "a"},
+    ),
     Case(
         "ShoalNoWorkers",
         3,
@@ -199,6 +256,14 @@ CASES: Final = (
         {START: "1 2 3 4 5 5 5", BUILD: "1x10"},
         "A process of shoal-worker was started 4 times in half an hour.",
         {'process_start_time_seconds{instance="n",job="node"}': "1 2 3 4 5 5 5", START: "1x10", BUILD: "1x10"},
+        {"job": "shoal-worker"},
+    ),
+    Case(  # pods that are replaced: each has an address of its own, and lives for two minutes
+        "ShoalProcessDies",
+        12,
+        {series.replace("w1", f"w{n}"): "0x2 stale" for n in range(4) for series in (START, BUILD)} | {BUILD: "1x20"},
+        "A process of shoal-worker was started 4 times in half an hour.",
+        {series.replace("w1", f"w{n}"): "0x9 stale" for n in range(4) for series in (START, BUILD)},
         {"job": "shoal-worker"},
     ),
     Case(
@@ -223,6 +288,30 @@ CASES: Final = (
         buckets(LAG, 'instance="w1",', le_0_25="0x20", le_0_5="0+240x20", le_inf="0+240x20"),
         "The event loop of w1 is 487.5ms late.",
         buckets(LAG, 'instance="w1",', le_0_25="0+240x20", le_0_5="0+240x20", le_inf="0+240x20"),
+        {"instance": "w1"},
+    ),
+    Case(
+        "ShoalConnectionsCrowded",
+        5,
+        {'shoal_connections{instance="g1",who="stranger"}': "9x20", PLACES: "10x20"},
+        "g1 has nearly as many connections or open files as it may.",
+        {'shoal_connections{instance="g1",who="stranger"}': "7x20", PLACES: "10x20", CUT: "0+30x20"},
+        {"instance": "g1"},
+    ),
+    Case(
+        "ShoalConnectionsCrowded",
+        10,
+        {CUT: "0+120x20"},
+        "g1 has nearly as many connections or open files as it may.",
+        {'process_open_fds{instance="w1",job="shoal-worker"}': "700x20", MAX_FILES: "1024x20", BUILD: "1x20"},
+        {"instance": "g1"},
+    ),
+    Case(
+        "ShoalConnectionsCrowded",
+        5,
+        {'process_open_fds{instance="w1",job="shoal-worker"}': "900x20", MAX_FILES: "1024x20", BUILD: "1x20"},
+        "w1 has nearly as many connections or open files as it may.",
+        {'process_open_fds{instance="w1",job="other"}': "900x20"},
         {"instance": "w1"},
     ),
     Case(
@@ -260,6 +349,30 @@ CASES: Final = (
         {'shoal_redis_writes_ok{instance="a"}': "0x3", 'shoal_redis_writes_ok{instance="b"}': "1x3"},
         "Redis could not write its append-only file.",
         {'shoal_redis_writes_ok{instance="b"}': "1x3"},
+    ),
+    Case(
+        "ShoalDiskFull",
+        3,
+        {ROOM.format("media", "a"): "-1x5", ROOM.format("media", "b"): "5x5", ROOM.format("workspaces", "a"): "9x5"},
+        "The disk of the volume media is almost full: files are refused.",
+        {ROOM.format("media", "a"): "0x5", ROOM.format("media", "b"): NOT_REPORTED},
+        labels={"volume": "media"},
+    ),
+    Case(
+        "ShoalRedisLossUnknown",
+        32,
+        {
+            "shoal_redis_loss_window_seconds": "NaN " * 40,
+            "shoal_redis_up": "1x40",
+            'shoal_processes{kind="worker"}': "2x40",
+        },
+        "Redis does not tell how much of what it confirmed a crash may cost.",
+        {
+            'shoal_redis_loss_window_seconds{instance="g"}': "NaN " * 40,
+            'shoal_redis_loss_window_seconds{instance="w"}': "0x40",
+            "shoal_redis_up": "1x40",
+            'shoal_processes{kind="worker"}': "2x40",
+        },
     ),
     Case(
         "ShoalRedisMayForget",
@@ -301,6 +414,14 @@ CASES: Final = (
         "The clocks of Redis and of w1 are 1m 30s apart.",
         {'shoal_redis_clock_ahead_seconds{instance="w1"}': "-0.9x9"},
         {"instance": "w1"},
+    ),
+    Case(
+        "ShoalReplicaMissing",
+        4,
+        {'shoal_redis_short_writes_total{outcome="accepted",instance="w1"}': "0 0 5 9 12"},
+        "Fewer servers have what is written than redis.copies wants; such writes are accepted.",
+        {'shoal_redis_short_writes_total{outcome="accepted",instance="w1"}': "5x9"},
+        {"outcome": "accepted"},
     ),
     Case(
         "ShoalClockFellBack",

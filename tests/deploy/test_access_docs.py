@@ -43,7 +43,7 @@ def test_every_word_of_the_record_is_explained() -> None:
     )
     words = set(re.findall(r"audit\('(\w+)'|= '(\w+_code|full)'|'outcome', '(\w+)'", scripts))
     assert {word for groups in words for word in groups if word} | {"no_admin"} == result["pairing"]
-    assert result.keys() == {"access", "pairing", "approval", "message", "exec"}
+    assert result.keys() == {"access", "pairing", "approval", "folder", "message", "exec"}
 
 
 def test_every_link_leads_to_a_file() -> None:

@@ -32,10 +32,12 @@ from tests.helpers.need import need
 SCHEMA: Final = ROOT / "tests" / "data" / "compose" / "compose-spec.json"
 
 PROGRAMS: Final = {
-    "shoal": {"python", "shoal"},
+    "shoal": {"python", "shoal", "sh", "bash", "find"},
     "valkey/valkey": {"sh", "valkey-cli", "valkey-server"},
 }
 """What is in an image, of what the file calls by name."""
+BUILT_IN: Final = {"test", "printf", "read", "3<>/dev/tcp/127.0.0.1/9464", "3<>/dev/tcp/127.0.0.1/9465"}
+"""What the shell does itself. The connections are of bash alone."""
 
 
 def problems(whole: dict[str, Any]) -> list[str]:
@@ -100,9 +102,9 @@ def test_every_command_is_a_program_of_its_image() -> None:
             if image not in PROGRAMS:
                 assert all(word.startswith("--") for word in words), f"{name}: options of what its image runs"
                 continue
-            lines = words[2].split("&&") if words[:2] == ["sh", "-c"] else [" ".join(words)]
+            lines = re.split(r"&&|\$\(", words[2]) if words[0] in ("sh", "bash") else [" ".join(words)]
             programs = {line.split()[1 if line.split()[0] == "exec" else 0] for line in lines} | {words[0]}
-            assert programs <= PROGRAMS[image], name
+            assert programs - BUILT_IN <= PROGRAMS[image], name
     assert "/usr/local/bin/shoal" in DOCKERFILE
     assert "ENV PATH=/opt/shoal/bin" in DOCKERFILE
 
@@ -112,14 +114,23 @@ def test_every_health_check_asks_where_its_process_listens() -> None:
     services, settings = compose()["services"], Settings()
     ports = {"gateway": settings.metrics.port_of("gateway"), "worker": settings.metrics.port_of("worker")}
     for name, port in ports.items():
-        [url] = re.findall(r"http://\S+(?=',)", services[name]["healthcheck"]["test"][-1])
-        assert url == f"http://127.0.0.1:{port}/readyz"
+        _, shell, _, line = services[name]["healthcheck"]["test"]
+        assert (shell, re.findall(r"/dev/tcp/(\S+)|GET (\S+)", line)) == (
+            "bash",
+            [(f"127.0.0.1/{port}", ""), ("", "/readyz")],
+        )
     [published] = services["gateway"]["ports"]
     assert filled(published) == f"127.0.0.1:{settings.web.port}:{settings.web.port}"
     result = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yaml").read_text())["scrape_configs"]
     scraped = {one["dns_sd_configs"][0]["names"][0]: one["dns_sd_configs"][0]["port"] for one in result}
     assert scraped == ports
     assert scraped.keys() <= services.keys()
+
+
+def test_no_health_check_starts_a_python() -> None:
+    """On a busy machine it would take longer than the time it has."""
+    for name, service in compose()["services"].items():
+        assert "python" not in " ".join(service.get("healthcheck", {}).get("test", ())), name
 
 
 def test_monitoring_finds_its_files_and_its_source() -> None:
@@ -192,7 +203,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.timeout(300)
 async def test_the_services_answer_and_end_as_the_file_says(cluster: Cluster) -> None:
     """Valkey with its users, runner, worker and gateway by their own commands, variables, users and mounts under a
-    read-only root; each health check says yes, and each ends with 0 within its time."""
+    read-only root; each health check says yes, Redis obeys its admin, and each ends with 0 within its time."""
     services = compose()["services"]
     services["valkey"]["healthcheck"]["test"][2:2] = ["-p", cluster.ours["6379"]]
     started: list[Running] = []
@@ -214,6 +225,9 @@ async def test_the_services_answer_and_end_as_the_file_says(cluster: Cluster) ->
             await person.next("resumed", chat="a")
             await person.say("a", "What is 17 * 23?")
             assert "391" in (await person.next("reply", chat="a"))["text"]
+        for words in (["CONFIG", "SET", "maxmemory", "2gb"], ["SLOWLOG", "GET"]):
+            as_admin = ["sh", "/etc/valkey/redis/as-admin", *words]
+            assert await asyncio.to_thread(started[0].execute, as_admin, 30) == 0
         for one in reversed(started):
             assert await asyncio.to_thread(one.stop) == 0, one.log
     finally:

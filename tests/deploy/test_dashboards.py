@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.deploy.test_alerts import RUNBOOK, rules
 from tests.deploy.test_metrics import declared
+from tests.helpers.monitoring import filled_in
 from tests.helpers.need import need
 from tools.dashboards.boards import BOARDS
 from tools.dashboards.panels import Board, Panel
@@ -108,7 +109,7 @@ def test_every_expression_is_promql() -> None:
     parse = importlib.import_module("promql_parser").parse
     for where, expr in everything().items():
         try:
-            parse(expr.replace("$__rate_interval", "1m"))
+            parse(filled_in(expr))
         except ValueError as exc:
             pytest.fail(f"{where}: {expr}: {exc}")
 
@@ -123,9 +124,28 @@ def test_every_expression_asks_for_what_exists() -> None:
         assert metrics_in(expr) <= known, where
 
 
+def test_every_picture_asks_for_the_chosen_installations_alone() -> None:
+    """Each metric in it has the selector, and each rule keeps installations apart."""
+    for board in BOARDS:
+        [chosen] = [one for one in committed(board)["templating"]["list"] if one["name"] == "namespace"]
+        assert chosen["allValue"] == ".*", "also where nothing adds the label"
+        for expr in exprs(board):
+            names = re.findall(r"\b(?:shoal|process)[_:]\w[\w:]*", expr)
+            assert expr.count('{namespace=~"$namespace"') == len(names) > 0, expr
+    for rule in rules():
+        grouped = re.findall(r"\b(?:sum|min|max|group|count)\b(?: by \(([^)]*)\))?", rule["expr"])
+        assert all("namespace" in labels for labels in grouped), rule["expr"]
+        assert all("namespace" in labels for labels in re.findall(r"\bon \(([^)]*)\)", rule["expr"])), rule["expr"]
+
+
 def test_every_label_in_an_expression_is_one_of_its_metrics() -> None:
     """`sum by (reason)` over a counter without reasons is one line that says nothing."""
-    given = {label for result in declared().values() for label in result.labels} | {"instance", "job", "le"}
+    given = {label for result in declared().values() for label in result.labels} | {
+        "instance",
+        "job",
+        "le",
+        "namespace",
+    }
     for where, expr in everything().items():
         grouped = re.findall(r"by \(([^)]*)\)", expr)
         used = {label.strip() for group in grouped for label in group.split(",")}
@@ -158,6 +178,21 @@ def test_the_runbook_names_dashboards_and_pictures_that_exist() -> None:
     named = set(re.findall(r"(?<!\*)\*([A-Z][^*\n]+)\*(?!\*)", RUNBOOK.read_text()))
     assert len(named) > 15
     assert named <= titles
+
+
+def test_the_first_board_answers_at_a_glance_and_leads_to_the_runbook() -> None:
+    """Its first row is about what is wrong now and what it costs; links lead to headings that exist."""
+    first = BOARDS[0].rows[0]
+    asked = metrics_in(" ".join(query.expr for panel in first.panels for query in panel.queries))
+    wanted = "redis_up redis_memory_bytes processes worker_places places web_sockets api_seconds_count build_info"
+    assert {f"shoal_{name}" for name in (*wanted.split(), "model_tokens_total", "model_cost_usd_total")} <= asked
+    headings = {heading.lower() for heading in re.findall(r"(?m)^### (\w+)$", RUNBOOK.read_text())}
+    links = [link["url"] for board in BOARDS for panel in panels(board) for link in panel.get("links", ())]
+    assert len(links) > 10
+    assert {link.partition("#")[2] for link in links} <= headings
+    for board in BOARDS:
+        marks = committed(board)["annotations"]["list"]
+        assert "shoal_build_info" in next(mark["expr"] for mark in marks if mark["name"] == "Releases")
 
 
 def all_panels() -> list[Panel]:

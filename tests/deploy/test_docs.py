@@ -15,6 +15,7 @@ import pytest
 
 from gateway.commands.registry import OWN
 from shared.settings import Settings
+from tools.site.__main__ import CONFIG, pages
 from worker.agent.run import NO_ANSWER
 from worker.agent.turn import TurnOutcome
 from worker.attempt.attempt import APOLOGIES
@@ -150,6 +151,12 @@ def test_every_link_leads_to_a_file(path: str) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#\s]+)", file.read_text())
     assert links
     assert [link for link in links if not (file.parent / link).exists()] == []
+
+
+def test_every_page_is_in_the_nav_of_the_site() -> None:
+    """Once: `make docs` fails otherwise. A new page belongs into `tools/site/mkdocs.yml`."""
+    listed = re.findall(r"(?:: |- )(\S+\.md)$", CONFIG.read_text(), re.MULTILINE)
+    assert sorted(listed) == pages()
 
 
 def test_every_built_in_skill_is_named_with_an_example(tmp_path: Path) -> None:

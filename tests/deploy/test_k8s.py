@@ -29,10 +29,12 @@ from tests.helpers.manifests import (
     containers,
     copied_to,
     environment,
+    keda_queries,
     named,
     of_kind,
     overlay,
     pods,
+    rendered_text,
     tool,
     variant,
 )
@@ -94,8 +96,8 @@ def test_the_files_of_redis_are_those_of_deploy() -> None:
     """One truth."""
     data = named(overlay("production"), "ConfigMap", "shoal-redis-config")["data"]
     deploy = ROOT / "deploy"
-    files = {"valkey.conf": "valkey.conf", "users.acl": "redis/users.acl", "render-users": "redis/render-users"}
-    assert data == {name: (deploy / path).read_text() for name, path in files.items()}
+    files = [deploy / "valkey.conf", *(deploy / "redis").iterdir()]
+    assert data == {path.name: path.read_text() for path in files}
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -198,6 +200,23 @@ def test_ports_and_probes_are_where_the_processes_listen(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
+def test_a_probe_costs_little(name: str) -> None:
+    """None starts a Python; one that runs a program has long to answer; and a runner asks for the CPU it needs."""
+    asked = [
+        (container, container.get(kind, {}))
+        for _, pod in pods(overlay(name))
+        for container in containers(pod)
+        for kind in ("startupProbe", "livenessProbe", "readinessProbe")
+    ]
+    programs = [(container, probe) for container, probe in asked if "exec" in probe]
+    assert {container["name"] for container, _ in programs} <= {"runner", "valkey"}
+    for container, probe in programs:
+        assert "python" not in " ".join(probe["exec"]["command"])
+        assert probe["timeoutSeconds"] >= (20 if container["name"] == "runner" else 5)
+        assert container["resources"]["requests"]["cpu"] in ("100m", "500m")
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
 def test_every_process_is_one_of_ours(name: str) -> None:
     """Exec form, a command that the README names, an image by exact tag, this release's."""
     for pod_name, pod in pods(overlay(name)):
@@ -261,19 +280,41 @@ def test_autoscaling_reads_metrics_that_are_there_and_below_what_a_worker_takes(
     settings = settings_of(objects)
     known = {metric.name for metric in REGISTRY.collect()}
     scaled = of_kind(objects, "ScaledObject")
-    slots: Mapping[str, int] = {"turns": settings.worker.turns, "jobs": settings.worker.jobs}
-    assert len(scaled) == 2
+    assert settings.worker.turns >= settings.worker.jobs > 0
+    assert len(scaled) == 3
     for one in scaled:
         target = named(objects, "Deployment", one["spec"]["scaleTargetRef"]["name"])
         assert "replicas" not in target["spec"]
         queue = target["metadata"]["name"].removeprefix("worker-")
+        if queue == "gateway-web":
+            [trigger] = one["spec"]["triggers"]
+            assert set(re.findall(r"shoal_\w+", trigger["metadata"]["query"])) == {"shoal_web_sockets"} <= known
+            continue
         for trigger in one["spec"]["triggers"]:
             query = trigger["metadata"]["query"]
             assert set(re.findall(r"shoal_\w+", query)) <= known
             served = {"turns", "background"} if queue == "turns" else {queue}
-            assert {queue} <= set(re.findall(r'queue="(\w+)"', query)) <= served
+            for asked in re.findall(r'queue=~?"([\w|]+)"', query):
+                assert {queue} <= set(asked.split("|")) <= served
         backlog = one["spec"]["triggers"][1]["metadata"]
-        assert 0 < int(backlog["threshold"]) < slots[queue]
+        assert backlog["query"].startswith("100 * ")
+        assert "/ max by (namespace) (shoal_worker_places{" in backlog["query"], "in % of one worker"
+        assert 0 < int(backlog["threshold"]) < 100
+
+
+def test_autoscaling_looks_at_its_own_namespace(copied: Path) -> None:
+    """Another installation in the same Prometheus scales nothing here, however the overlay's namespace is called."""
+    file = copied / "k8s" / "overlays" / "production" / "kustomization.yaml"
+    for namespace in ("shoal", "staging"):
+        file.write_text(re.sub("(?m)^namespace: .*", f"namespace: {namespace}", file.read_text()))
+        queries = keda_queries(list(yaml.safe_load_all(rendered_text(file.parent))))
+        assert len(queries) == 5
+        assert {one for query in queries for one in re.findall(r'namespace="(\w*)"', query)} == {namespace}
+        for query in queries:
+            first, *joined = query.split("{")[:-1]
+            assert 'namespace="' in query.partition("{")[2][:12], query
+            assert all("by (namespace) (shoal" in one for one in joined), "the others are joined to the first"
+            assert joined == [] or "by (namespace, __name__" in first, query
 
 
 def test_redis_keeps_room_for_rewriting_its_log() -> None:
@@ -281,7 +322,8 @@ def test_redis_keeps_room_for_rewriting_its_log() -> None:
     pod = named(overlay("production"), "StatefulSet", "shoal-redis")["spec"]["template"]["spec"]
     [main] = pod["containers"]
     words = main["args"]
-    maxmemory_mb = int(words[words.index("--maxmemory") + 1].removesuffix("mb"))
+    assert words[words.index("--maxmemory") + 1] == "$(MAXMEMORY)"
+    maxmemory_mb = int(environment(main)["MAXMEMORY"].removesuffix("mb"))
     assert maxmemory_mb <= 0.75 * 2048
     assert main["resources"]["limits"]["memory"] == "2Gi"
     assert "--maxmemory-policy" not in words
@@ -316,7 +358,8 @@ def test_each_deployment_of_people_and_work_outlives_a_drained_node() -> None:
 
 def test_yaml_is_clean() -> None:
     """yamllint on what we write."""
-    files = [path for path in (*K8S.rglob("*.yaml"), *(ROOT / "deploy").glob("*.yaml")) if path != prometheus_rule.FILE]
+    made = (prometheus_rule.FILE, *K8S.glob("templates/*.yaml"))
+    files = [path for path in (*K8S.rglob("*.yaml"), *(ROOT / "deploy").glob("*.yaml")) if path not in made]
     rules = msgspec.json.encode(
         {
             "extends": "default",

@@ -13,22 +13,27 @@ from shared import metrics
 
 ROOT: Final = Path(__file__).parents[2]
 DOC: Final = (ROOT / "docs" / "metrics.md").read_text()
-FILLS: Final = frozenset({"dec", "inc", "observe", "set", "time"})
+FILLS: Final = frozenset({"dec", "inc", "observe", "set", "set_function", "time"})
 
 LABELS: Final = frozenset(
     {
+        "braked",
         "budget",
         "cause",
         "channel",
         "command",
         "direction",
         "kind",
+        "listener",
         "model",
         "outcome",
         "queue",
         "reason",
+        "status",
         "tool",
         "version",
+        "volume",
+        "who",
     }
 )
 """Every label there may be. A new one needs a thought: how many values can it have, and who chooses them?"""

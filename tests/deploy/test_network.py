@@ -7,7 +7,18 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.helpers.manifests import EVERYTHING, OVERLAYS, PLATFORMS, WORKLOADS, Object, of_kind, overlay
+from tests.helpers.manifests import (
+    EVERYTHING,
+    OVERLAYS,
+    PLATFORMS,
+    WORKLOADS,
+    Object,
+    copied_to,
+    of_kind,
+    overlay,
+    variant,
+    with_all_platforms,
+)
 from tests.helpers.network import End, reaches
 
 OURS = ("gateway-web", "worker-turns", "worker-jobs", "shoal-redis", "console")
@@ -99,6 +110,28 @@ def test_who_may_reach_whom(name: str) -> None:
     assert found - wanted == set(), "more than the table"
     assert wanted - found == set(), "less than the table"
     assert reaches(objects, pods["gateway-web"], OUTSIDE["names"], 53, "UDP")
+
+
+def test_with_a_proxy_nothing_else_outside_is_reached(tmp_path: Path) -> None:
+    """Neither by workers nor by gateways of platforms; Redis and the name server as before."""
+    copied = copied_to(tmp_path)
+    with_all_platforms(copied)
+    objects = variant(copied, components=("proxy",))
+    pods = {
+        one["metadata"]["name"]: End(one["spec"]["template"]["metadata"]["labels"])
+        for one in of_kind(objects, *WORKLOADS)
+    }
+    outside = [end for end in OUTSIDE.values() if end.address]
+    ports = {*PORTS.values(), 3128}
+    found = {
+        (name, end.address, port)
+        for name, pod in pods.items()
+        for end in outside
+        for port in ports
+        if reaches(objects, pod, end, port)
+    }
+    assert found == {(name, "10.1.2.3", 3128) for name in (*WORKERS, *GATEWAYS)}
+    assert all(reaches(objects, pods[name], pods["shoal-redis"], 6379) for name in (*WORKERS, *GATEWAYS))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,6 +18,7 @@ from tests.helpers.fleet import holder, warm
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
 from tests.helpers.monitoring import fetch
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
+from tests.helpers.valkey import command
 from tests.helpers.wait import eventually
 
 __all__ = ["model", "model_server", "spawn"]
@@ -73,6 +75,31 @@ async def test_readiness_follows_redis_and_liveness_does_not(kind: str, server: 
         await eventually(lambda: "\nshoal_redis_up 1.0\n" in page(port, "metrics")[1], within_s=10, every_s=0.2)
         server.kill()
     await eventually(away, within_s=30, every_s=0.1)
+
+
+@pytest.mark.parametrize("kind", ["gateway", "worker"])
+async def test_nobody_is_ready_at_a_replica_that_follows_its_primary(
+    kind: str, server: EmbeddedValkey, spawn: Spawn, tmp_path: Path
+) -> None:
+    """It answers PING and reads like a primary, and refuses every write: a fixed address after a fail-over."""
+    server.start()
+    other = EmbeddedValkey(tmp_path / "other")
+    other.start()
+    try:
+        port = free_port()
+        tokens = {"WEB__PORT": "0", "WEB__TOKENS__OWNER": TOKENS["owner"], "MODEL__CLIENT": "direct"}
+        spawn(kind, REDIS__URL=server.url, METRICS__PORT=str(port), **tokens)
+        await eventually(lambda: page(port, "readyz")[0] == 200, within_s=30, every_s=0.1)
+        command(server.url, "CONFIG", "SET", "masterauth", urlsplit(other.url).password or "")
+        command(server.url, "REPLICAOF", "127.0.0.1", str(other.port))
+        await eventually(lambda: "master_link_status:up" in command(server.url, "INFO", "replication"), within_s=20)
+        await eventually(lambda: page(port, "readyz")[0] == 503, within_s=10, every_s=0.1)
+        await eventually(lambda: "\nshoal_redis_up 0.0\n" in page(port, "metrics")[1], within_s=10, every_s=0.2)
+        assert page(port, "healthz") == (200, "ok"), "a restart would not help"
+        command(server.url, "REPLICAOF", "NO", "ONE")
+        await eventually(lambda: page(port, "readyz")[0] == 200, within_s=30, every_s=0.1)
+    finally:
+        other.kill()
 
 
 async def test_a_worker_that_drains_is_not_ready_while_its_turn_ends(

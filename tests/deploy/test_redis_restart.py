@@ -20,6 +20,7 @@ from shared.store.fleet.redis_server import read_restart_safe
 from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import free_port
 from tests.helpers.build import say
+from tests.helpers.manifests import environment
 from tests.helpers.need import need
 from tests.helpers.redis_server import ADMIN, ROLES, started, write_users
 
@@ -40,7 +41,9 @@ def _kubernetes() -> list[str]:
     for document in yaml.safe_load_all((ROOT / "k8s/components/redis/valkey.yaml").read_text()):
         if document["kind"] == "StatefulSet":
             (container,) = document["spec"]["template"]["spec"]["containers"]
-            pairs = zip(container["args"][::2], container["args"][1::2], strict=True)
+            variables = environment(container)
+            words = [variables.get(word.strip("$()"), word) for word in container["args"]]
+            pairs = zip(words[::2], words[1::2], strict=True)
             return [word for name, value in pairs if "tls" not in name and name != "--port" for word in (name, value)]
     raise AssertionError("no StatefulSet")
 

@@ -56,7 +56,11 @@ async def test_an_example_is_loaded_as_an_operator_would_copy_it(where: str, tmp
     page that is about something else, may leave the secrets out."""
     text = ALL[where]
     (tmp_path / "secret").write_text(ANY_SECRET)
-    (tmp_path / "shoal.toml").write_text(re.sub(r'(_file = )"[^"]*"', rf'\1"{tmp_path / "secret"}"', text))
+    (tmp_path / "telegram").write_text(SECRETS["TELEGRAM_TOKEN"])
+    for named in re.findall(r'_file = "([^"]*)"', text):
+        file = tmp_path / ("telegram" if named == "secrets/telegram" else "secret")
+        text = text.replace(f'_file = "{named}"', f'_file = "{file}"')
+    (tmp_path / "shoal.toml").write_text(text)
     environ = {name: SECRETS.get(name, ANY_SECRET) for name in re.findall(r"\$\{(\w+)\}", text)}
     settings = load(environ, path=tmp_path / "shoal.toml")
     for name in settings.channels:

@@ -14,9 +14,11 @@ import yaml  # type: ignore[import-untyped]
 from shared.settings import Settings, load
 from shared.tracing.export import QUEUE_SPANS, TEXT_CHARS, TRY_S
 from shared.tracing.process import FLUSH_S
-from shared.tracing.spans import ALL, ENDED_BY, ERROR, FIRST, OF_EVERY_SPAN, SpanType
+from shared.tracing.spans import ALL, CONTENT, ENDED_BY, ERROR, FIRST, OF_EVERY_SPAN, SpanType
 from tests.deploy.test_docs import default_of, spans, tables
 from tests.helpers.manifests import overlay
+from worker.agent.tools.act import TRACED_CHARS
+from worker.llm.policies.traced_content import CALL_CHARS, MESSAGE_CHARS
 
 ROOT: Final = Path(__file__).parents[2]
 DOC: Final = (ROOT / "docs" / "tracing.md").read_text()
@@ -46,7 +48,7 @@ def test_the_table_has_every_span_with_its_kind_and_its_attributes() -> None:
 
 def test_every_attribute_is_declared_where_it_is_set() -> None:
     """A name with a slip in it would be one that nobody finds: each literal in the code is one of the table's."""
-    declared = {name for one in ALL for name in one.attributes} | OF_EVERY_SPAN
+    declared = {name for one in ALL for name in one.attributes | one.content} | OF_EVERY_SPAN
     used: set[str] = set()
     for package in ("console", "gateway", "shared", "shoal", "worker"):
         for path in (ROOT / package).rglob("*.py"):
@@ -66,13 +68,20 @@ def test_names_that_are_not_ours_are_those_of_opentelemetry() -> None:
     ):
         found = vars(importlib.import_module(f"opentelemetry.semconv.{module}"))
         known |= {value for name, value in found.items() if name.isupper() and isinstance(value, str)}
-    theirs = {name for one in ALL for name in one.attributes | OF_EVERY_SPAN if not name.startswith(OURS)}
+    theirs = {name for one in ALL for name in one.attributes | one.content | OF_EVERY_SPAN if not name.startswith(OURS)}
     assert theirs - known == set()
     assert {name for name in theirs if not name.startswith("gen_ai.")} == OTHERS
 
 
-def test_nothing_that_holds_a_text_has_a_name() -> None:
-    """The conventions have places for prompts, replies, arguments and results; none of them is used."""
+def test_what_holds_a_text_is_sent_only_where_it_is_asked_for() -> None:
+    """The conventions have places for prompts, replies, arguments and results: those of `tracing.content` alone."""
+    [rows] = [rows for head, rows in tables(DOC) if head[0] == "attribute"]
+    assert {(spans(row[0])[0], spans(row[1])[0].split()[0]) for row in rows} == {
+        (name, one.name) for one in ALL for name in one.content
+    }
+    assert {name for one in ALL for name in one.content} == CONTENT
+    assert default_of("tracing.content") is False
+    assert (f"{MESSAGE_CHARS:,}" in DOC, f"{CALL_CHARS:,}" in DOC, TRACED_CHARS) == (True, True, MESSAGE_CHARS)
     texts = ("message", "prompt", "completion", "instructions", "arguments", "result", "definitions", "description")
     assert [name for one in ALL for name in one.attributes for word in texts if word in name] == []
 
@@ -98,7 +107,7 @@ def test_the_example_for_kubernetes_is_for_pods_that_there_are(tmp_path: Path) -
     file = tmp_path / "shoal.toml"
     file.write_text(block("toml"))
     tracing = load({}, path=file).tracing
-    policy: dict[str, Any] = yaml.safe_load(block("yaml"))
+    policy: dict[str, Any] = yaml.safe_load((ROOT / "k8s/components/tracing/network-policy.yaml").read_text())
     [fits] = policy["spec"]["podSelector"]["matchExpressions"]
     pods = [
         one["spec"]["template"]["metadata"]["labels"]
@@ -107,6 +116,9 @@ def test_the_example_for_kubernetes_is_for_pods_that_there_are(tmp_path: Path) -
     ]
     assert len(pods) >= 3
     assert all(labels[fits["key"]] in fits["values"] for labels in pods)
+    [[peer]] = [rule["to"] for rule in policy["spec"]["egress"]]
+    namespace = peer["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    assert f".{namespace}:" in tracing.endpoint
     [[port]] = [rule["ports"] for rule in policy["spec"]["egress"]]
     assert tracing.endpoint.endswith(f":{port['port']}")
     assert msgspec.to_builtins(tracing.sample) == 0.1

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,11 +22,11 @@ from tests.deploy.test_alerts import rules
 from tests.deploy.test_dashboards import committed, metrics_in
 from tests.fakes.pond import BOT, FakePond
 from tests.fakes.pond import TOKEN as POND_TOKEN
-from tests.gateway.harness import TOKENS, Client, answers, free_port
+from tests.gateway.harness import TOKENS, Client, answers, free_port, stranger
 from tests.gateway.harness import client as person
 from tests.helpers.fleet import holder, warm, workers
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
-from tests.helpers.monitoring import RULES, Alertmanager, Prometheus, fetch
+from tests.helpers.monitoring import RULES, Alertmanager, Prometheus, fetch, filled_in
 from tests.helpers.need import need
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.pond_package import pond_package
@@ -172,12 +173,34 @@ async def everything_happens(client: RedisClient, people: Client) -> None:
     await people.next("reply", chat="rich")
 
 
+@contextlib.asynccontextmanager
+async def strangers(web: str) -> AsyncIterator[None]:
+    """Somebody who guesses a token, and somebody who begins a request and sends no more of it."""
+    async with stranger(web) as guesses:
+        await guesses.send("hello", token="not-the-token-of-anybody")
+        await guesses.closed()
+    _, silent = await asyncio.open_connection(*web.rsplit(":", 1))
+    try:
+        silent.write(b"GET / HTTP/1.1\r\n")
+        yield
+    finally:
+        silent.close()
+
+
 async def keep_talking(web: str, chat: str, text: str) -> None:
     """Somebody who asks the same again and again."""
     async with person(web) as people:
         while True:
             await people.say(chat, text)
             await people.next("reply", chat=chat)
+
+
+def list_models(address: str) -> None:
+    """Ask the API, as a program does."""
+    request = urllib.request.Request(f"http://{address}/v1/models")
+    request.add_header("Authorization", f"Bearer {TOKENS['owner']}")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 200
 
 
 @pytest.mark.slow
@@ -187,13 +210,14 @@ async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
 ) -> None:
     """Under load, as Grafana would ask; and no chat is in any page of metrics."""
     script(model)
-    async with person(fleet.web) as people:
+    async with person(fleet.web) as people, strangers(fleet.web):
         crowd = [asyncio.create_task(keep_talking(fleet.web, f"crowd{n}", text)) for n, text in enumerate(CROWD)]
         crowd.append(asyncio.create_task(keep_writing(pond)))
+        await client.command("CONFIG", "SET", "maxmemory", 1_000_000_000)
         try:
             await everything_happens(client, people)
             asked = {
-                f"{board.uid}: {panel['title']}: {target['expr']}": target["expr"].replace("$__rate_interval", "1m")
+                f"{board.uid}: {panel['title']}: {target['expr']}": filled_in(target["expr"])
                 for board in BOARDS
                 for panel in committed(board)["panels"]
                 for target in panel.get("targets", ())
@@ -207,6 +231,7 @@ async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
             without: list[str] = []
 
             def answered() -> bool:
+                list_models(fleet.web)
                 without[:] = [where for where, expr in asked.items() if not prometheus.values(expr)]
                 return not without
 
@@ -219,6 +244,7 @@ async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
             for task in crowd:
                 task.cancel()
             await asyncio.gather(*crowd, return_exceptions=True)
+            await client.command("CONFIG", "SET", "maxmemory", 0)
     health = {rule["name"]: rule["health"] for group in prometheus.ask("rules")["groups"] for rule in group["rules"]}
     assert set(health.values()) == {"ok"}
     assert {target["health"] for target in prometheus.ask("targets")["activeTargets"]} == {"up"}

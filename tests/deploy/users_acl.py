@@ -5,44 +5,66 @@ from __future__ import annotations
 
 import tempfile
 import textwrap
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from shared.embedded import EmbeddedValkey
+from shared.store.keys import ARQ as ARQ_BEGIN
+from shared.store.keys import ARQ_ON_CLUSTER, FLEET
 from tests.helpers.reach import reach
 from tests.helpers.valkey import command
 
 FILE: Final = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl"
 PACKAGES: Final = {"gateway": "gateway", "worker": "worker", "console": "console"}
 
-DONE_WITHOUT: Final = {"ACL", "CLIENT", "CONFIG", "HELLO", "READONLY", "SELECT"}
-"""Named in the code, and not allowed: of the first two only DRYRUN and SETNAME are, `shoal doctor` lives without
-CONFIG, every connection may send HELLO whatever its rights, READONLY is the name of an error, Shoal has database 0."""
+DONE_WITHOUT: Final = {"ACL", "CLIENT", "CLUSTER", "CONFIG", "HELLO", "READONLY", "SCRIPT", "SELECT"}
+"""Named in the code, and not allowed: of ACL, CLIENT, CLUSTER, CONFIG, SCRIPT only DRYRUN, SETNAME, NODES, GET, KILL
+are, everybody may send HELLO, READONLY is the name of an error, Shoal has database 0."""
 
 BESIDE: Final = {
-    "gateway": {"AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN", "SUBSCRIBE", "UNSUBSCRIBE"},
-    "worker": {
-        *("AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN", "SUBSCRIBE", "UNSUBSCRIBE"),
-        *("MULTI", "EXEC", "WATCH", "UNWATCH", "PSETEX", "INCRBY"),
+    "gateway": {
+        "AUTH",
+        "PING",
+        "CLIENT|SETNAME",
+        "ACL|DRYRUN",
+        "SCRIPT|KILL",
+        "SUBSCRIBE",
+        "UNSUBSCRIBE",
+        "CLUSTER|NODES",
     },
-    "console": {"AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN"},
+    "worker": {
+        *("AUTH", "PING", "CLIENT|SETNAME", "ACL|DRYRUN", "SCRIPT|KILL", "SUBSCRIBE", "UNSUBSCRIBE"),
+        *("CONFIG|GET", "CLUSTER|NODES", "MULTI", "EXEC", "WATCH", "UNWATCH", "PSETEX", "INCRBY"),
+    },
+    "console": {"AUTH", "PING", "CLIENT|SETNAME", "CONFIG|GET", "CLUSTER|NODES", "ACL|DRYRUN", "SCRIPT|KILL"},
 }
-"""Commands of a connection's begin, of redis-py for pub/sub, of arq for a worker, and the question whether a restart
-would lose anything: ACL DRYRUN tells what a user may do, and nothing of its password."""
+"""Commands of a connection's begin, of redis-py for pub/sub, of arq for a worker, and the questions whether a restart
+or a crash would lose anything: ACL DRYRUN tells what a user may do, and nothing of its password; CONFIG GET tells
+`appendfsync`. Gateways, which strangers reach, may not read settings: one of them is the password of a primary."""
 
 ARQ: Final = {
-    "gateway": {"arq:job:*", "arq:result:*"},
-    "worker": {"arq:*"},
-    "console": {"arq:job:*", "arq:result:*", "arq:retry:*"},
+    "gateway": {"job:*", "result:*"},
+    "worker": {"*"},
+    "console": {"job:*", "result:*", "retry:*"},
 }
-WRITES_ONLY: Final = {"gateway": {"shoal:dead", "shoal:audit"}, "worker": {"shoal:audit"}}
-"""Keys that a role writes and may not read: a gateway sets aside what a platform did not take, and never looks there;
-the audit record is for the console."""
+"""After what arq's keys begin with, on a cluster or not."""
 
-CHANNELS: Final = ("shoal:live:*", "shoal:control")
+WRITES_ONLY: Final = {"gateway": {"shoal:{0ax}:dead"}}
+"""Keys that a role writes and may not read: a gateway sets aside what a platform did not take, and never looks."""
+
+AUDIT: Final = "shoal:{0ax}:audit"
+AUDIT_GRANTS: Final = {"gateway": "+type +xadd", "worker": "+type +xadd", "console": "+type +xadd +xrevrange"}
+"""All that a role may do to the audit record, by a selector of its own: none deletes, empties, renames or expires what
+may accuse it. Only the console reads. (XADD can trim; the log of each process has a copy of its lines.)"""
+
+ALL_BUT_AUDIT: Final = {"shoal:{0ax}:[^a]*", "shoal:{0ax}:a[^u]*"}  # patterns have no other way to leave a key out
+
+CHANNELS: Final = ("shoal:{0ax}:live:*", "shoal:{0ax}:control")
 _HEAD: Final = """\
-# Who may say what to Redis: one user a role, and no more than the code of that role says. None may FLUSH, CONFIG, KEYS,
-# DEBUG or anything else that changes the server. `render-users` makes the server's ACL file of this.
+# Who may say what to Redis: one user a role, and no more than the code of that role says. None may FLUSH, KEYS, DEBUG,
+# CONFIG SET or anything else that changes the server; workers and the console may read its settings, by which they
+# know what a crash costs. `render-users` makes the server's ACL file of this.
 # Made of the code by `python -m tests.deploy.users_acl`.
 #
 # The user default is off, so nobody can log in as it, and has every right: Redis replays what scripts and transactions
@@ -50,7 +72,16 @@ _HEAD: Final = """\
 # or valkey#3984, such as Redis 7.0.15, drops without a word to us what it may not do: a restart forgets nearly
 # everything.
 user default off resetchannels ~* &* +@all
-user health on nopass resetchannels -@all +ping
+user health on nopass resetchannels -@all +ping +role
+#
+# Users that are there only if they have a password: `admin` is for maintenance (as-admin) and may do everything;
+# `backup` may ask for a copy of all that the server knows. With Sentinels, `replica` is what servers are to each other,
+# and `sentinel` what Sentinels are to servers.
+user admin on {admin?} ~* &* +@all
+user backup on {backup?} resetchannels -@all +ping +psync +replconf +sync
+user replica on {replica?} resetchannels -@all +ping +psync +replconf +sync
+user sentinel on {sentinel?} resetchannels &__sentinel__:hello -@all +client|kill +client|pause +client|setname \
+  +client|unpause +config|rewrite +exec +info +multi +ping +publish +replicaof +role +script|kill +slaveof +subscribe
 """
 
 
@@ -62,15 +93,29 @@ def text(known: set[str]) -> str:
 def _user(role: str, known: set[str]) -> str:
     message = reach(PACKAGES[role])
     commands = (message.commands & known) - DONE_WITHOUT | BESIDE[role]
-    # Whoever exports, restores and erases sessions has all their keys. A script is told "no key" by an empty one.
-    keys = {"shoal:*"} if role == "console" else message.keys
+    # Whoever exports, restores and erases sessions has all their keys.
+    keys = ALL_BUT_AUDIT if role == "console" else message.keys - {AUDIT}
+    arq = {f"{begin}{kind}" for kind in ARQ[role] for begin in (ARQ_BEGIN, ARQ_ON_CLUSTER)}
+    arq -= {f"{ARQ_ON_CLUSTER}*"}
+    # Each process that is scraped checks the types of all keys of the fleet, and may do no more with those of others.
+    unseen = {
+        one
+        for one in FLEET
+        if one != AUDIT and not any(fnmatchcase(one, pattern.replace("^", "!")) for pattern in keys)
+    }
     lines = [f"user {role} on {{{role}}} resetchannels {' '.join(f'&{one}' for one in CHANNELS)} -@all"]
     for words in (
-        ["~", *(_key(role, one) for one in sorted(keys | ARQ[role]))],
+        [*(_key(role, one) for one in sorted(keys | arq))],
         [f"+{one.lower()}" for one in sorted(commands)],
+        [f"({_audit_key(role)}", f"{AUDIT_GRANTS[role]})"],
+        *([["(" + " ".join(f"%W~{one}" for one in sorted(unseen)), "+type)"]] if unseen else []),
     ):
         lines += textwrap.wrap(" ".join(words), 116, break_long_words=False, break_on_hyphens=False)
     return " \\\n  ".join(lines) + "\n"
+
+
+def _audit_key(role: str) -> str:
+    return f"~{AUDIT}" if role == "console" else f"%W~{AUDIT}"
 
 
 def _key(role: str, key: str) -> str:

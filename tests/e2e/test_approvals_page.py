@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -12,25 +13,36 @@ from tests.e2e.test_page import PATIENCE_MS, ask, page_at, start_gateway
 from tests.gateway.harness import free_port
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.wait import eventually
 
 TOOLS = Path(__file__).parents[1] / "helpers" / "crash_tools"
 NASTY = "<img src=x onerror=alert(1)>"
 
 
-def start(spawn: Spawn, model: ScriptedOpenAI, folder: Path, **settings: str) -> int:
+LONG = "\n".join(["wide " * 60, *(f"row {number:03d}" for number in range(200)), "tail \u202e" + NASTY])
+
+
+def start(spawn: Spawn, model: ScriptedOpenAI, folder: Path, word: str = NASTY, **settings: str) -> int:
     port = free_port()
     start_gateway(spawn, port)
     env = {"MARKS": str(folder), "PYTHONPATH": str(TOOLS)}
     spawn("worker", env=env, MODEL__CLIENT="direct", APPROVAL__TOOLS="mark", **settings)
     model.script(
         Answer(match="go", role="tool", text="that is all", times=0),
-        Answer(match="go", role="user", calls=[Call("mark", f'{{"word": "{NASTY}"}}', "mark1")], times=0),
+        Answer(match="go", role="user", calls=[Call("mark", json.dumps({"word": word}), "mark1")], times=0),
     )
     return port
 
 
 def card(page: Page) -> Locator:
     return page.locator(".card.approval")
+
+
+async def seen_in(line: Locator, pre: Locator) -> bool:
+    inner, outer = await line.bounding_box(), await pre.bounding_box()
+    assert inner is not None
+    assert outer is not None
+    return outer["y"] <= inner["y"] and inner["y"] + inner["height"] <= outer["y"] + outer["height"]
 
 
 def marks(folder: Path) -> list[str]:
@@ -60,6 +72,43 @@ async def test_a_card_shows_exactly_what_would_run_and_yes_runs_it(
         await page.reload()
         await expect(card(page).locator(".outcome")).to_have_text("You said yes.", timeout=PATIENCE_MS)
         await expect(card(page).get_by_role("button", name="Yes")).to_be_hidden()
+
+
+async def test_a_long_card_is_whole_and_its_end_is_reached_by_scrolling(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """With its size, a number at each line and every character visible; what was read is what ran."""
+    port = start(spawn, model, tmp_path, LONG)
+    async with page_at(port, width=480) as page:
+        await ask(page, "go")
+        pre, last = card(page).locator("pre"), card(page).locator("pre .line").last
+        await expect(card(page).locator(".size")).to_have_text(re.compile(r"^203 lines, 2,\d{3} characters"))
+        await expect(last).to_have_text(f"  tail ⟨U+202E⟩{NASTY}")
+        assert await pre.locator(".line").count() == 203
+        assert await pre.evaluate("pre => pre.scrollWidth <= pre.clientWidth"), "nothing is off to the right"
+        assert not await seen_in(last, pre)
+        await pre.focus()
+        await page.keyboard.press("End")
+        await eventually(lambda: seen_in(last, pre), within_s=5)
+        await card(page).get_by_role("button", name="Yes").click()
+        await expect(page.locator(".reply[data-state=done]").last).to_contain_text("that is all", timeout=PATIENCE_MS)
+    assert (tmp_path / "marks").read_text() == f"{LONG}\n"
+
+
+async def test_a_card_says_whose_text_was_read_before(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """The tool of a package may have read anything; what asks after it says so."""
+    look, mark = Call("look", '{"word": "a"}', "look1"), Call("mark", '{"word": "b"}', "mark1")
+    model.script(
+        Answer(match="read", role="user", calls=[look]),
+        Answer(match="read", role="tool", calls=[mark]),
+    )
+    port = start(spawn, model, tmp_path)
+    async with page_at(port) as page:
+        await ask(page, "read")
+        title, asks = card(page).locator(".question"), "After reading tool look: may I run mark with exactly this?"
+        await expect(title).to_have_text(asks, timeout=PATIENCE_MS)
 
 
 async def test_the_keyboard_says_no_and_the_tool_does_not_run(

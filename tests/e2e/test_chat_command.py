@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import pytest
 
+from shared.media.reference import read_reference
 from shared.messages.outbound import OutboundMessage, UserLine
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
@@ -54,6 +55,8 @@ class Fleet:
             "SHOAL_WEB__PORT": str(self.port),
             "SHOAL_WEB__TOKEN": TOKENS["owner"],
             "TERM": "xterm-256color",
+            "HOME": str(folder),  # the history of what is typed is kept there
+            "PROMPT_TOOLKIT_NO_CPR": "1",  # nobody answers where the cursor is
         }
 
     async def gateway(self) -> Process:
@@ -181,7 +184,8 @@ async def test_a_worker_that_is_killed_in_the_middle_goes_unnoticed(
     fleet: Fleet, client: RedisClient, model: ScriptedOpenAI
 ) -> None:
     """SIGKILL while it streams: the answer is printed once and whole."""
-    model.script(Answer(text=WORDS, delta_s=0.25), Answer(text=WORDS, delta_s=0.01, times=0))
+    # So slow that it is under way still when a busy machine comes to look.
+    model.script(Answer(text=WORDS, delta_s=3), Answer(text=WORDS, delta_s=0.01, times=0))
     fleet.worker()
     await workers(client, 2)
     asking = await fleet.start("chat", "-m", "tell me")
@@ -274,21 +278,19 @@ async def test_a_person_talks_stops_and_leaves(fleet: Fleet, client: RedisClient
     )
     assert (await fleet.shoal("chat", "-m", "earlier")).code == 0
     with terminal(fleet, "chat") as screen:
-        await screen.shows(r"connected as owner.*> earlier.*echo: earlier.*> ")
-        screen.type("the sum, please\n")
-        await screen.shows(r"calculate\(.*It is \x1b\[1m42\x1b\[0m\..*> ")
-        screen.type("a story\n")
+        await screen.shows(r"connected as owner.*> earlier.*echo: earlier.*>")
+        screen.type("the sum, please\r")
+        await screen.shows(r"calculate\(.*It is \x1b\[1m42\x1b\[0m\..*>")
+        screen.type("a story\r")
         await screen.shows("word3")
         screen.type("\x03")
-        await screen.shows(r"stopping.*\(stopped\).*> ")
+        await screen.shows(r"\(stopped\).*>")
         screen.type("half a li")
         await screen.shows("half a li")
-        screen.type("\x03")
-        await screen.shows(r"\n.*> ")
-        screen.type("\x1b[A")
+        screen.type("\x03\x1b[A")
         await screen.shows("a story")
-        screen.type("\x15again\n")
-        await screen.shows(r"echo: again.*> ")
+        screen.type("\x15again\r")
+        await screen.shows(r"echo: again.*>")
         screen.type("\x03")
         assert await screen.code() == 0
         assert "\x1b]0;" not in screen.text
@@ -298,6 +300,24 @@ async def test_a_person_talks_stops_and_leaves(fleet: Fleet, client: RedisClient
     assert await sent(client) == ["earlier", "the sum, please", "a story", "again"]
 
 
+async def test_a_file_goes_along_with_the_next_message(fleet: Fleet, client: RedisClient, tmp_path: Path) -> None:
+    """By /attach, through the gateway's upload; a pasted text of two lines is one message."""
+    note = tmp_path / "note.txt"
+    note.write_text("buy tea\n")
+    with terminal(fleet, "chat") as screen:
+        await screen.shows(r"connected as owner.*>")
+        screen.type(f"/attach {note}\r")
+        await screen.shows(r"attached: note.txt, 8 B; it goes with your next message")
+        screen.type("\x1b[200~what is\nin it?\x1b[201~\r")
+        await screen.shows(r"echo: what is.*in it\?.*\r\n.*>")
+        screen.type("\x04")
+        assert await screen.code() == 0
+    lines = await Outbox(client).read_after(SESSION, after=0)
+    [asked] = [line.line for line in lines if isinstance(line.line, UserLine)]
+    assert asked.text == "what is\nin it?"
+    assert [read_reference(one).name for one in asked.media] == ["note.txt"]
+
+
 async def test_commands_go_to_the_gateway_and_their_answers_are_shown(
     client: RedisClient, spawn: Spawn, redis_url: str, tmp_path: Path
 ) -> None:
@@ -305,12 +325,12 @@ async def test_commands_go_to_the_gateway_and_their_answers_are_shown(
     fleet = Fleet(spawn, redis_url, tmp_path)
     await fleet.gateway()
     with terminal(fleet, "chat") as screen:
-        await screen.shows("/help shows what you can ask.*> ")
+        await screen.shows("/help shows what you can ask.*>")
         screen.type("/he\t\r")
         await screen.shows("/help")
-        await screen.shows("/new.*begin a new conversation.*> ")
+        await screen.shows("/new.*begin a new conversation.*>")
         screen.type("/new\r")
-        await screen.shows("New conversation.*> ")
+        await screen.shows("New conversation.*>")
         screen.type("  /quit \r")
         assert await screen.code() == 0
     assert await sent(client) == ["/help", "/new"]
@@ -330,7 +350,7 @@ async def test_a_chat_that_is_opened_in_the_middle_of_an_answer_shows_it_first(
     with terminal(fleet, "chat") as screen:
         await screen.shows(r"> asked elsewhere.*word3")
         screen.type("\x03")
-        await screen.shows(r"\(stopped\).*> ")
+        await screen.shows(r"\(stopped\).*>")
         screen.type("\x04")
         assert await screen.code() == 0
 
@@ -354,12 +374,12 @@ async def test_a_terminal_lives_through_the_death_of_its_gateway(
     doomed = await fleet.gateway()
     await workers(client, 1)
     with terminal(fleet, "chat") as screen:
-        await screen.shows(r"connected as owner.*> ")
+        await screen.shows(r"connected as owner.*>")
         doomed.kill_group()
-        screen.type("are you there?\n")
+        screen.type("are you there?\r")
         await screen.shows("connection is lost")
         await fleet.gateway()
-        await screen.shows(r"connected again.*echo: are you there\?.*> ")
+        await screen.shows(r"connected again.*echo: are you there\?.*>")
         screen.type("\x04")
         assert await screen.code() == 0
     assert await sent(client) == ["are you there?"]
@@ -388,10 +408,10 @@ async def test_a_terminal_shows_how_far_it_is_with_all_letters(fleet: Fleet, cli
     """A bar, only where somebody sees it."""
     for n in range(300):
         await client.command(
-            "XADD", "shoal:dead", "*", "member", "turn:web:a", "n", n, "reason", f"error {n:08x}", "m", ""
+            "XADD", "shoal:{0ax}:dead", "*", "member", "turn:web:a", "n", n, "reason", f"error {n:08x}", "m", ""
         )
     with terminal(fleet, "dead", "drop", "--all", "--yes") as screen:
         assert await screen.code() == 0
         assert "dropping" in screen.text
         assert "Dropped 300 letters." in screen.text
-    assert await client.command("XLEN", "shoal:dead") == 0
+    assert await client.command("XLEN", "shoal:{0ax}:dead") == 0

@@ -12,9 +12,10 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
 from tests.e2e.test_page import PATIENCE_MS, ask, page_at, sessions
 from tests.gateway.harness import free_port
+from tests.helpers.axe import violations
 from tests.helpers.build import message
 from tests.helpers.fleet_fixtures import Spawn
-from tests.helpers.media_files import archive, png
+from tests.helpers.media_files import archive, png, wav
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 
 TOKEN = "sesame-open-the-door"
@@ -24,12 +25,12 @@ def say(**arguments: object) -> Call:
     return Call("message", json.dumps(arguments))
 
 
-def fleet(spawn: Spawn, folder: Path) -> int:
+def fleet(spawn: Spawn, folder: Path, **settings: str) -> int:
     """A gateway and a worker that share their files; the port of the page."""
     port = free_port()
     media = str(folder / "media")
-    spawn("gateway", WEB__PORT=str(port), WEB__TOKEN=TOKEN, MEDIA__DIR=media)
-    spawn("worker", MEDIA__DIR=media, WORKSPACE__ROOT=str(folder / "workspaces"))
+    spawn("gateway", WEB__PORT=str(port), WEB__TOKEN=TOKEN, MEDIA__DIR=media, **settings)
+    spawn("worker", MEDIA__DIR=media, WORKSPACE__ROOT=str(folder / "workspaces"), **settings)
     return port
 
 
@@ -185,3 +186,61 @@ async def test_a_file_of_the_agent_can_be_kept(
         saved = await download.value
         assert saved.suggested_filename == "plan.md"
         assert (await saved.path()).read_bytes() == b"# Plan"
+
+
+async def test_the_agent_reads_the_time_of_the_browser(spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path) -> None:
+    """The zone goes with hello, again after a reload."""
+    model.script(Answer(text="Good evening.", times=0))
+    async with page_at(fleet(spawn, tmp_path), timezone="Pacific/Auckland") as page:
+        await ask(page, "what time is it?")
+        await expect(page.locator("#transcript")).to_contain_text("Good evening.", timeout=PATIENCE_MS)
+    assert "(Pacific/Auckland)" in str(model.requests()[-1].body["messages"][-1]["content"])
+
+
+async def test_an_answer_by_voice_is_played_in_the_page(spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path) -> None:
+    """For whom spoke and said `/voice on`, also after a reload; what they sent is played, too."""
+    model.script(
+        Answer(role="voice", text="What is the time?", times=0),
+        Answer(role="speech", text=wav().decode("latin-1"), times=0),
+        Answer(text="It is **late**.", times=0),
+    )
+    voice = {"VOICE__MODEL": "whisper", "VOICE__SPEAKER": "tts", "VOICE__SPEAKER_FORMAT": "wav"}
+    async with page_at(fleet(spawn, tmp_path, **voice)) as page:
+        await ask(page, "/voice on")
+        await expect(page.locator('.card.reply[data-kind="command"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await attach(page, FilePayload(name="note.wav", mimeType="audio/wav", buffer=wav()))
+        await expect(page.locator('#attachments li[data-state="ready"]')).to_have_count(1, timeout=PATIENCE_MS)
+        await page.locator("#send").click()
+        play = page.get_by_role("button", name="answer.wav")
+        await expect(play).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(page.locator(".own").get_by_role("button", name="note.wav")).to_have_count(1)
+        assert await violations(page) == []
+        await page.reload()
+        await play.click(timeout=PATIENCE_MS)
+        player = page.locator(".reply audio")
+        await player.evaluate("one => one.ended || new Promise((done) => { one.onended = done; })")
+        assert await violations(page) == []
+        assert model.requests()[-1].body["input"] == "It is late."
+
+
+async def test_a_voice_note_is_recorded_shown_as_text_and_answered(
+    spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """The microphone stands only where somebody writes down what is said; the note goes like any file."""
+    model.script(Answer(role="voice", text="What is the time?"), Answer(text="It is late.", times=0))
+    async with page_at(fleet(spawn, tmp_path, VOICE__MODEL="whisper")) as page:
+        await page.get_by_role("button", name="Record a voice note").click()
+        stop = page.get_by_role("button", name="Stop recording")
+        await expect(stop).to_have_attribute("aria-pressed", "true")
+        assert await violations(page) == []
+        await page.wait_for_timeout(300)  # what is said; a note of nothing has no sound in it
+        await stop.click()
+        await expect(page.locator('#attachments li[data-state="ready"]')).to_contain_text("voice.", timeout=PATIENCE_MS)
+        await page.locator("#send").click()
+        await expect(page.locator("#transcript")).to_contain_text(
+            "You said: \N{LEFT DOUBLE QUOTATION MARK}What is the time?\N{RIGHT DOUBLE QUOTATION MARK}",
+            timeout=PATIENCE_MS,
+        )
+        await expect(page.locator("#transcript")).to_contain_text("It is late.", timeout=PATIENCE_MS)
+    async with page_at(fleet(spawn, tmp_path / "without")) as page:
+        await expect(page.locator("#microphone")).to_be_hidden()

@@ -35,6 +35,7 @@ class Imap:
         self.silent = False
         """It takes connections, and says nothing."""
         self.fetched: list[int] = []
+        """Mails of which more than the header was fetched."""
         self.changed = asyncio.Condition()
         self._before_anybody: list[bytes] | None = []
 
@@ -167,16 +168,18 @@ class _Talk:
         for number, letter in enumerate(self._box.letters, 1):
             if letter.uid != int(uid):
                 continue
-            if what == "(UID RFC822.SIZE)":
-                await self._wire.say(f"* {number} FETCH (UID {uid} RFC822.SIZE {len(letter.raw)})")
-                continue
-            found = re.fullmatch(r"\(UID BODY\.PEEK\[\](?:<0\.(\d+)>)?\)", what)
+            found = re.fullmatch(r"\(UID( RFC822\.SIZE)? BODY\.PEEK\[(HEADER)?\](?:<0\.(\d+)>)?\)", what)
             assert found, what
-            data, part = (letter.raw[: int(found[1])], "<0>") if found[1] else (letter.raw, "")
-            self._box.fetched.append(letter.uid)
-            await self._wire.say(
-                f"* {number} FETCH (UID {uid} BODY[]{part} {{{len(data)}}}".encode() + b"\r\n" + data + b")"
-            )
+            data, part = letter.raw, ""
+            if found[2]:
+                data = re.split(rb"(?<=\r\n)\r\n", data, maxsplit=1)[0] + b"\r\n"
+            else:
+                self._box.fetched.append(letter.uid)
+            if found[3]:
+                data, part = data[: int(found[3])], "<0>"
+            size = f" RFC822.SIZE {len(letter.raw)}" if found[1] else ""
+            head = f"* {number} FETCH (UID {uid}{size} BODY[{found[2] or ''}]{part} {{{len(data)}}}"
+            await self._wire.say(head.encode() + b"\r\n" + data + b")")
         await self._wire.say(f"{tag} OK Well")
 
     def _news(self) -> list[str]:

@@ -34,6 +34,7 @@ class FakeMessage:
         self.buttons: list[dict[str, str]] = []
         self.reply_to: int | None = None
         self.file: bytes | None = None
+        self.kind = ""  # of the file: photo, voice or document
         self.edits = 0
 
 
@@ -113,6 +114,9 @@ class FakeTelegram(FakeHttpPlatform):
     async def _sendPhoto(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return await self._say(request, given, "photo")
 
+    async def _sendVoice(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._say(request, given, "voice")
+
     async def _sendDocument(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return await self._say(request, given, "document")
 
@@ -123,6 +127,7 @@ class FakeTelegram(FakeHttpPlatform):
             return refusal
         sent = FakeMessage(next(self._ids))
         if file is not None:
+            sent.kind = file
             sent.file = given[given[file].removeprefix("attach://")] if isinstance(given[file], str) else given[file]
         elif (refusal := self._write(sent, given)) is not None:
             return refusal

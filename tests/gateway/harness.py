@@ -31,7 +31,7 @@ from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
-from shared.settings import MediaSettings, Settings, WebSettings
+from shared.settings import ApiSettings, MediaSettings, Settings, WebSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import publish
 from shared.store.turns.inbox import TURNS, Inbox, InboxLimits
@@ -39,7 +39,7 @@ from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from tests.helpers.wait import eventually
 
-TOKENS = {"owner": "sesame", "ann": "anns-secret"}
+TOKENS = {"owner": "sesame-open-the-door", "ann": "anns-secret"}
 ROOT = Path(__file__).parents[2]
 
 Frame = dict[str, Any]
@@ -93,12 +93,15 @@ async def gateway(
     media: MediaSettings | None = None,
     presets: tuple[str, ...] = (),
     api_limits: ApiLimits | None = None,
+    strict_api: bool = False,
+    system_texts: bool = False,
     settings: Settings | None = None,
+    demo: bool = False,
 ) -> AsyncIterator[Gateway]:
     """A web gateway on a free port; closed at the end. Rates are wide unless given."""
     client = RedisClient(redis_url, timeout_s=1.0)
     channel = WebChannel(
-        WebSettings(port=0, allowed_origins=allowed_origins, progress=progress),
+        WebSettings(port=0, allowed_origins=allowed_origins, progress=progress, first_run=demo),
         principals or Principals(TOKENS),
         client,
         socket_limits=socket_limits or SocketLimits(messages_burst=1000, frames_burst=2000),
@@ -106,6 +109,8 @@ async def gateway(
         media=media,
         presets=presets,
         api_limits=api_limits,
+        api=ApiSettings(strict=strict_api, system_texts=system_texts),
+        demo=demo,
     )
     running = Gateway(channel, client, asyncio.Event(), inbox_limits, settings)
     listening = asyncio.create_task(channel.listen(running.sink, running.stop))

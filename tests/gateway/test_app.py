@@ -4,21 +4,23 @@ import json
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message
 from starlette.websockets import WebSocket
 
 from gateway.channels.web.http.app import HEADERS, make_app
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.responses import StaticFile
+from gateway.channels.web.http.static_files import StaticFiles
 from shared.media.store import MediaStore
 from shared.settings import MediaSettings
 
 
-class BrokenPages(dict[str, StaticFile]):
+class BrokenPages(StaticFiles):
     """Pages that cannot be read."""
 
-    def get(self, key: object, default: object = None) -> Any:
+    def response(self, name: str, request: Request) -> Response | None:
         raise KeyError("a bug")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from gateway.channels.web.http.auth import Principals, origin_allowed
 from shared.errors import SettingsError
@@ -26,11 +27,17 @@ def test_each_secret_opens_to_its_own_principal_and_nothing_else_opens() -> None
 def test_a_bearer_header_opens_like_the_token_and_other_schemes_do_not() -> None:
     """HTTP and the socket know the same people."""
     principals = Principals({"owner": "sesame"})
-    login = principals.bearer("bearer sesame")
+    login = principals.bearer(request("bearer sesame"))
     assert login is not None
     assert login.principal == "owner"
     for header in (None, "", "sesame", "Basic sesame", "Bearer", "Bearer x"):
-        assert principals.bearer(header) is None
+        assert principals.bearer(request(header)) is None
+
+
+def request(authorization: str | None) -> Request:
+    """A request with this header."""
+    headers = [] if authorization is None else [(b"authorization", authorization.encode())]
+    return Request({"type": "http", "headers": headers, "client": ("10.0.0.1", 1)})
 
 
 def write(file: Path, text: str) -> None:

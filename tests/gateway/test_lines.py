@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.channels.web.markdown import MarkdownRenderer
+from gateway.channels.web.renderer import MarkdownRenderer
 from gateway.channels.web.socket.frames import LineRenderer
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import HEARTBEAT, tick_message

@@ -18,6 +18,8 @@ from structlog.testing import capture_logs
 from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.media import AT_ONCE_EACH, LINGER_BYTES, PIECE_BYTES, MediaRouter
 from shared.ids import folder_name
+from shared.media.disk import PEOPLE, DiskFloor
+from shared.media.files import UNNAMED_S
 from shared.media.store import MediaStore
 from shared.messages.codec import encode
 from shared.messages.inbound import decode_inbound
@@ -65,6 +67,10 @@ async def http(
                 return Answered(exc.code, exc.headers, exc.read())
 
     return await asyncio.to_thread(ask)
+
+
+def files_in(media: MediaSettings) -> list[Path]:
+    return [path for path in media.dir.rglob("*") if path.is_file() and PEOPLE not in path.parts]
 
 
 @pytest.fixture
@@ -154,7 +160,7 @@ async def test_a_file_is_refused_with_its_reason(
     assert answer.status == status
     assert answer.headers["Content-Type"] == "application/problem+json"
     assert answer.json["detail"].startswith(detail)
-    assert [path for path in media.dir.rglob("*") if path.is_file()] == []
+    assert files_in(media) == []
 
 
 async def test_a_body_that_does_not_say_its_size_is_cut_at_the_limit(gw: Gateway, media: MediaSettings) -> None:
@@ -179,7 +185,7 @@ async def test_a_body_that_does_not_say_its_size_is_cut_at_the_limit(gw: Gateway
     async with asyncio.timeout(20):
         assert b"413" in await answered
     writer.close()
-    assert [path for path in media.dir.rglob("*") if path.is_file()] == []
+    assert files_in(media) == []
 
 
 async def test_a_body_that_does_not_end_is_refused_before_its_end(media: MediaSettings) -> None:
@@ -196,7 +202,57 @@ async def test_a_body_that_does_not_end_is_refused_before_its_end(media: MediaSe
     answer = await MediaRouter(MediaStore(media), Principals(TOKENS)).upload(Request(scope, receive))
     assert answer.status_code == 413
     assert pieces * 0x10000 < media.file_mb * 2**20 + LINGER_BYTES + PIECE_BYTES + 0x20000
-    assert [path for path in media.dir.rglob("*") if path.is_file()] == []
+    assert files_in(media) == []
+
+
+async def test_one_token_does_not_fill_the_disk(redis_url: str, tmp_path: Path) -> None:
+    """Forty files into forty chats, with no message that names them: chats are free, and nothing else bounds them."""
+    media = MediaSettings(dir=tmp_path / "media", file_mb=1, person_mb=1)
+    async with gateway(redis_url, media=media) as gw:
+        data = b"x" * 100_000
+        answers = [await http(gw.address, f"/media/c{n}", data) for n in range(40)]
+        status = [answer.status for answer in answers]
+        assert (status.count(201), status.count(413)) == (10, 30)
+        why = "file refused: all chats of this person would have more than 1 MB"
+        assert answers[-1].json["detail"].startswith(why)
+        assert (await http(gw.address, "/media/a", data, token="ann")).status == 201
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*.txt")) == 11 * len(data)
+
+
+async def test_a_file_stays_once_a_message_has_named_it(gw: Gateway, media: MediaSettings) -> None:
+    """Another one that was uploaded with it is gone after an hour, before any sweep."""
+    named, orphan = await put(gw, png()), await put(gw, b"forgotten in a draft")
+    async with client(gw.address) as phone:
+        await phone.send("message", id="m1", chat="a", text="look", media=[named["ref"]])
+        await phone.next("accepted", id="m1")
+        for path in files_in(media):
+            os.utime(path, (path.stat().st_mtime - UNNAMED_S - 60,) * 2)
+        assert (await http(gw.address, named["path"])).status == 200
+        assert (await http(gw.address, orphan["path"])).status == 404
+        await phone.send("message", id="m2", chat="a", text="look", media=[orphan["ref"]])
+        assert (await phone.next("error", id="m2"))["code"] == "bad_media"
+
+
+async def test_a_file_beyond_the_limit_of_its_chat_is_answered(redis_url: str, tmp_path: Path) -> None:
+    """Its body was read to the end before that was known."""
+    async with gateway(redis_url, media=MediaSettings(dir=tmp_path / "media", file_mb=1, session_mb=1)) as gw:
+        answers = [await http(gw.address, "/media/a", data * 600_000) for data in (b"a", b"b")]
+        assert [answer.status for answer in answers] == [201, 413]
+        assert answers[1].json["detail"].startswith("file refused: this chat would have more than 1 MB")
+
+
+async def test_a_full_disk_refuses_files_with_a_text_that_names_it(media: MediaSettings) -> None:
+    """Before Redis, which may be on the same one, cannot write any more."""
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    headers = [(b"authorization", f"Bearer {TOKENS['owner']}".encode())]
+    scope = {"type": "http", "method": "POST", "headers": headers, "path_params": {"chat": "a"}}
+    store = MediaStore(media, floor=DiskFloor(2**62, 1.0))
+    answer = await MediaRouter(store, Principals(TOKENS)).upload(Request(scope, receive))
+    assert (answer.status_code, b"disk of this server is almost full" in bytes(answer.body)) == (507, True)
+    assert not media.dir.exists()
 
 
 @pytest.mark.parametrize(
@@ -354,10 +410,11 @@ async def test_a_file_goes_out_in_pieces(media: MediaSettings) -> None:
 
 
 async def test_each_refusal_leaves_a_line(gw: Gateway) -> None:
-    """Who, and what it was answered; nothing of the file, and not its name."""
+    """Who, and what it was answered; nothing of the file, and not its name. One line a minute for wrong tokens."""
     with capture_logs() as logs:
         await http(gw.address, "/media/a", b"\x7fELF\0canary", Shoal_File_Name="canary.exe")
-        await http(gw.address, "/media/a", b"x", token="wrong")
+        for _ in range(3):
+            await http(gw.address, "/media/a", b"x", token="wrong")
     assert {"event": "file refused", "principal": "owner", "status": 415, "log_level": "info"} in logs
-    assert [one["event"] for one in logs].count("login refused") == 1
+    assert [one["event"] for one in logs].count("logins refused") == 1
     assert "canary" not in str(logs)

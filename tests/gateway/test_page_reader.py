@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.channels.web.markdown import MarkdownRenderer
+from gateway.channels.web.renderer import MarkdownRenderer
 from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader
 from shared.chatlog.follower import BROKEN_AGAIN_S, PAGE, ChatFollower
@@ -25,12 +25,12 @@ S = "web:owner/a"
 
 
 class SlowWhenAsked(MarkdownRenderer):
-    """Text that begins with `slow` is rendered beside the event loop, whatever its length."""
+    """Text that begins with `slow` is rendered in another process, whatever its length."""
 
     def is_quick(self, text: str) -> bool:
         return not text.startswith("slow")
 
-    async def html_soon(self, text: str) -> str:
+    async def html_soon(self, text: str, person: str) -> str:
         await asyncio.sleep(0)
         return text
 
@@ -127,6 +127,22 @@ async def test_a_resume_sends_what_was_missed_in_order_and_then_says_where_it_st
         assert screen.seqs() == [3, 4, 5]
         mark = w.log.numbered(5).mark
         assert screen.frames[-1] == {"type": "resumed", "chat": "a", "seq": 5, "running": 5, "mark": mark}
+
+
+async def test_a_page_that_is_opened_during_a_turn_gets_the_text_that_stood_there() -> None:
+    """After `resumed`, and only then: a page that is open has it."""
+    async with world() as w:
+        w.log.append(sent(1))
+        w.log.running = 1
+        w.log.shown = [DeltaEvent(1, 1, 7, "Once", full=True, step=2), DeltaEvent(1, 1, 8, " upon")]
+        screen = Screen()
+        w.follow(screen, S, "a", 0, announce=True)
+        await w.settle()
+        assert [frame["type"] for frame in screen.frames] == ["message", "resumed", "delta", "delta"]
+        assert [frame["text"] for frame in screen.of("delta")] == ["Once", " upon"]
+        await w.follower.recheck()
+        await w.settle()
+        assert len(screen.of("delta")) == 2
 
 
 async def test_a_long_log_is_sent_page_by_page_while_the_socket_has_room() -> None:

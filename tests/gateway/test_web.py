@@ -19,8 +19,11 @@ from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.socket.frame_handler import FrameLimits
 from gateway.channels.web.socket.socket import FLOOD, SocketLimits
 from shared.embedded import EmbeddedValkey
+from shared.messages.inbound import TIMEZONE, decode_inbound
 from shared.messages.live import DeltaEvent, ProgressEvent
 from shared.messages.outbound import UserLine
+from shared.metrics import REGISTRY
+from shared.process.http_connection import LIMITS_S
 from shared.store import keys
 from shared.store.delivery.fanout import publish
 from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of, stranger, worker
@@ -45,7 +48,8 @@ async def test_hello_with_a_token_is_welcomed_by_name(gw: Gateway) -> None:
         await ann.send("hello", token=TOKENS["ann"])
         welcome = await ann.next("welcome")
         commands = {command["name"]: command["about"] for command in welcome.pop("commands")}
-        limits = {"files": 4, "file_bytes": 10 * 1024 * 1024}
+        off = {"first_run": False, "kill": False, "presets": []}
+        limits = {"files": 4, "file_bytes": 10 * 1024 * 1024, **off, "features": ["chats", "search", "export", "about"]}
         assert welcome == {"type": "welcome", "principal": "ann", "version": "0.1.0"} | limits
         assert set(commands) >= {"help", "new", "stop", "status", "model", "memory", "forget"}
         assert all(commands.values())
@@ -339,8 +343,9 @@ async def test_a_command_is_accepted_without_a_turn_and_answered_on_every_device
 async def test_new_during_a_turn_ends_it_for_every_device(gw: Gateway, redis_url: str) -> None:
     """The turn is over, the answer names what gets no other one, and who resumes finds nothing running."""
     async with client(gw.address) as me, client(gw.address) as other, worker(redis_url) as w:
-        await other.send("resume", chat="a", after=0)
-        await other.next("resumed")
+        for device in (me, other):  # who only begins to follow now may get the reply, as a line of the log, first
+            await device.send("resume", chat="a", after=0)
+            await device.next("resumed")
         await me.say("a", "first", id="m1")
         await me.say("a", "second", id="m2")
         await me.send("message", id="c1", chat="a", text="/new")
@@ -368,6 +373,23 @@ async def test_what_the_agent_does_is_shown_unless_a_setting_says_no(redis_url: 
         await publish(gw.client, session_of("a"), DeltaEvent(1, 1, 0, "4", full=True))
         await me.next("delta")
         assert ("progress" in [frame["type"] for frame in me.seen]) is shown
+
+
+@pytest.mark.parametrize(
+    ("timezone", "kept"),
+    [
+        ("Asia/Tokyo", {TIMEZONE: "Asia/Tokyo"}),
+        *((bad, {}) for bad in ("", "Mars/Olympus", "../../etc/passwd", "/etc/localtime", "Europe", "a\0b", "x" * 900)),
+    ],
+)
+async def test_a_message_knows_the_time_zone_of_its_person(gw: Gateway, timezone: str, kept: dict[str, str]) -> None:
+    """What is none is ignored: nobody is kept out for a strange browser."""
+    async with stranger(gw.address) as me:
+        await me.send("hello", token=TOKENS["owner"], timezone=timezone)
+        await me.next("welcome")
+        await me.say("a", "remind me at nine")
+        [(_, fields)] = await gw.client.command("XRANGE", keys.inbox(session_of("a")), "-", "+")
+        assert decode_inbound(fields[fields.index(b"m") + 1]).metadata == kept
 
 
 # Lists, history, resuming
@@ -642,6 +664,17 @@ def get(address: str, path: str, method: str = "GET", **headers: str) -> tuple[i
             return exc.code, {k.lower(): v for k, v in exc.headers.items()}, exc.read()
 
 
+STRICT = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(self), payment=(), usb=()",
+    "x-dns-prefetch-control": "off",
+}
+
+
 async def test_the_page_comes_with_strict_headers_and_is_not_sent_twice(gw: Gateway) -> None:
     """CSP without inline anything; a browser that has it gets 304."""
     status, headers, body = await asyncio.to_thread(get, gw.address, "/")
@@ -649,10 +682,11 @@ async def test_the_page_comes_with_strict_headers_and_is_not_sent_twice(gw: Gate
     assert headers["content-type"] == "text/html; charset=utf-8"
     assert b"<html" in body
     assert headers["content-security-policy"] == (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-        "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        "media-src blob:; connect-src 'self'; font-src 'self'; manifest-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
+    assert {name: headers[name] for name in STRICT} == STRICT
     known = {"If-None-Match": headers["etag"]}
     status, headers, body = await asyncio.to_thread(get, gw.address, "/", **known)
     assert (status, body) == (304, b"")
@@ -660,6 +694,55 @@ async def test_the_page_comes_with_strict_headers_and_is_not_sent_twice(gw: Gate
     assert (await asyncio.to_thread(get, gw.address, "/", **{"If-None-Match": '"old"'}))[0] == 200
     status, headers, body = await asyncio.to_thread(get, gw.address, "/", "HEAD")
     assert (status, body) == (200, b"")
+
+
+async def test_an_address_with_too_many_wrong_tokens_is_refused(redis_url: str) -> None:
+    """On the socket and in the API; a right token that cannot be guessed opens all the same."""
+    long = "a-token-that-nobody-guesses"
+    async with gateway(redis_url, principals=Principals({"owner": "sesame", "ann": long})) as gw:
+        for number in range(11):
+            async with stranger(gw.address) as nobody:
+                await nobody.send("hello", token=f"wrong-{number}")
+                error = await nobody.next("error")
+                assert error["code"] == ("not_allowed" if number < 10 else "rate_limited")
+                assert await nobody.closed() == 4401
+        for token, status in (("wrong", 429), ("sesame", 429), (long, 200)):
+            bearer = {"Authorization": f"Bearer {token}"}
+            got, headers, _ = await asyncio.to_thread(get, gw.address, "/v1/models", **bearer)
+            assert (got, "retry-after" in headers) == (status, status == 429)
+        async with client(gw.address, token=long):
+            pass
+
+
+async def test_open_sockets_and_requests_of_the_api_are_counted(gw: Gateway) -> None:
+    """What gateways are scaled on, and the status and time of each request below /v1."""
+
+    def value(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(f"shoal_{name}", labels) or 0
+
+    sockets, done, missing = value("web_sockets"), *(value("api_seconds_count", status=one) for one in ("200", "404"))
+    async with client(gw.address):
+        assert value("web_sockets") == sockets + 1
+    await eventually(lambda: value("web_sockets") == sockets)
+    bearer = {"Authorization": f"Bearer {TOKENS['owner']}"}
+    for path, status in (("/v1/models", 200), ("/v1/none", 404), ("/", 200)):
+        assert (await asyncio.to_thread(get, gw.address, path, **bearer))[0] == status
+    await eventually(lambda: value("api_seconds_count", status="404") == missing + 1)
+    assert value("api_seconds_count", status="200") == done + 1
+
+
+async def test_a_401_comes_before_the_body(gw: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the connection of whoever goes on sending is not kept."""
+    monkeypatch.setitem(LIMITS_S, "rest", 0.1)
+    for path in ("/v1/chat/completions", "/media/a"):
+        reader, writer = await asyncio.open_connection(*gw.address.split(":"))
+        writer.write(f"POST {path} HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer wrong\r\n".encode())
+        writer.write(b"Content-Length: 1000000\r\n\r\nx")
+        async with asyncio.timeout(10):
+            assert b" 401 " in await reader.readline()
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()
+        writer.close()
 
 
 async def test_everything_that_the_page_names_is_served_from_here(gw: Gateway) -> None:
@@ -670,7 +753,8 @@ async def test_everything_that_the_page_names_is_served_from_here(gw: Gateway) -
     for name in names:
         status, headers, _ = await asyncio.to_thread(get, gw.address, f"/static/{name}")
         assert status == 200, name
-        wanted = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}[name.rpartition(".")[2]]
+        types = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+        wanted = (types | {"webmanifest": "application/manifest+json"})[name.rpartition(".")[2]]
         assert headers["content-type"].startswith(wanted), name
 
 
@@ -694,7 +778,7 @@ async def test_http_errors_are_problem_json(gw: Gateway, method: str, path: str,
     got, headers, body = await asyncio.to_thread(get, gw.address, path, method)
     assert got == status
     assert headers["content-type"] == "application/problem+json"
-    assert headers["x-content-type-options"] == "nosniff"
+    assert {name: headers[name] for name in STRICT} == STRICT
     problem = json.loads(body)
     assert (problem["status"], problem["type"]) == (status, "about:blank")
     assert problem["title"]

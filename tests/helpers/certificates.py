@@ -15,7 +15,7 @@ _DAY = datetime.timedelta(days=1)
 
 
 def authority(folder: Path, *, address: str = "127.0.0.1") -> Path:
-    """Writes ca.crt, server.crt and server.key for `address` into `folder`; where ca.crt is."""
+    """Writes ca.crt, server.crt and server.key for `address`, or a name, into `folder`; where ca.crt is."""
     folder.mkdir(parents=True, exist_ok=True)
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca = _certificate("a test's authority", ca_key, "a test's authority", ca_key, None)
@@ -47,6 +47,12 @@ def _certificate(
         .add_extension(x509.BasicConstraints(ca=address is None, path_length=None), critical=True)
     )
     if address is not None:
-        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-        made = made.add_extension(names, critical=False)
+        made = made.add_extension(x509.SubjectAlternativeName([_general_name(address)]), critical=False)
     return made.sign(issuer_key, hashes.SHA256())
+
+
+def _general_name(address: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        return x509.DNSName(address)

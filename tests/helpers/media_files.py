@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import io
 import struct
+import wave
 import zipfile
 import zlib
+
+OGG = b"OggS\0\2" + b"\0" * 22 + b"\1\x13OpusHead\1\1"
+"""The beginning of a voice note."""
+
+
+def wav(seconds: float = 0.5) -> bytes:
+    """Silence that a browser plays."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 1, 8000, 0, "NONE", ""))
+        out.writeframes(b"\x80" * int(8000 * seconds))
+    return file.getvalue()
 
 
 def png(width: int = 3, height: int = 2) -> bytes:

@@ -30,6 +30,11 @@ def fetch(url: str) -> str:
         return bytes(answer.read()).decode()
 
 
+def filled_in(expr: str, namespace: str = ".*") -> str:
+    """An expression of a dashboard, as Grafana asks it for these installations."""
+    return expr.replace("$__rate_interval", "1m").replace("$namespace", namespace).replace("$budget", "10")
+
+
 class Server:
     """A program that listens on a port of 127.0.0.1 until `stop`."""
 
@@ -60,7 +65,8 @@ class Server:
 class Prometheus(Server):
     """Our configuration with fixed targets instead of names to look up, scraping and evaluating once a second.
 
-    `targets` are ports by the name of a scrape job of deploy/prometheus/prometheus.yaml.
+    `targets` are ports by the name of a scrape job of deploy/prometheus/prometheus.yaml. `namespaces` are the labels
+    that a ServiceMonitor adds, by port.
     """
 
     def __init__(
@@ -70,13 +76,17 @@ class Prometheus(Server):
         *,
         rules: Sequence[Path] = RULES,
         alertmanager: Server | None = None,
+        namespaces: Mapping[int, str] | None = None,
     ) -> None:
         config = yaml.safe_load((PROMETHEUS / "prometheus.yaml").read_text())
         config["global"] = {"scrape_interval": EVERY, "evaluation_interval": EVERY}
         config["rule_files"] = [str(path) for path in rules]
         for job in config["scrape_configs"]:
             del job["dns_sd_configs"]
-            job["static_configs"] = [{"targets": [f"127.0.0.1:{port}" for port in targets[job["job_name"]]]}]
+            job["static_configs"] = [
+                {"targets": [f"127.0.0.1:{port}"], "labels": {"namespace": (namespaces or {}).get(port, "")}}
+                for port in targets[job["job_name"]]
+            ]
         if alertmanager is not None:
             there = alertmanager.url.removeprefix("http://")
             config["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [there]}]}]}

@@ -21,7 +21,7 @@ class Call(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, kw_only=True):
     """How to answer. The first one whose `match` (a regular expression) finds something in the last user text and
     whose `times` are not used up is taken; `times=0` means always. With a `role` the newest message must have it:
-    `role="tool"` answers tool results only.
+    `role="tool"` answers tool results only. Where `match` has groups, `\\1` in a call's arguments is the first.
 
     `text` is streamed word by word, or in `pieces` as given; `echo: ...` when both are None. `delta_s` passes before
     each piece, `first_s` before the first, or the whole lasts `total_s`. `cut_after` pieces the connection is cut;
@@ -50,6 +50,14 @@ class Answer(msgspec.Struct, kw_only=True):
     stall_after: int = -1
 
 
+def filled(answer: Answer, found: re.Match[str]) -> Answer:
+    """The answer with the groups of its match in the arguments of its calls."""
+    if not found.re.groups:
+        return answer
+    calls = [msgspec.structs.replace(call, arguments=found.expand(call.arguments)) for call in answer.calls]
+    return msgspec.structs.replace(answer, calls=calls)
+
+
 def last_user_text(messages: Sequence[dict[str, Any]]) -> str:
     """What the user said last, without the runtime context behind it."""
     for message in reversed(messages):
@@ -61,13 +69,26 @@ def last_user_text(messages: Sequence[dict[str, Any]]) -> str:
     return ""
 
 
-def pieces_of(answer: Answer, question: str) -> list[str]:
-    if answer.pieces is not None:
-        return answer.pieces
-    text = answer.text
-    if text is None:
-        text = "" if answer.calls else f"echo: {question}"
-    return re.findall(r"\s*\S+\s*", text) or ([text] if text else [])
+def split_cut_off(messages: Sequence[dict[str, Any]]) -> tuple[Sequence[dict[str, Any]], str]:
+    """The messages that are to be answered, and the begin of the answer that a worker asks to go on with."""
+    if len(messages) > 2 and last_user_text(messages[-1:]).startswith("Your reply was cut off. Go on where"):
+        return messages[:-2], str(messages[-2]["content"])
+    return messages, ""
+
+
+def pieces_of(answer: Answer, question: str, so_far: str = "") -> list[str]:
+    """What is streamed; after `so_far` its last word and the rest, if that is how the answer begins."""
+    pieces = answer.pieces
+    if pieces is None:
+        text = answer.text
+        if text is None:
+            text = "" if answer.calls else f"echo: {question}"
+        pieces = re.findall(r"\s*\S+\s*", text) or ([text] if text else [])
+    whole = "".join(pieces)
+    if not so_far or not whole.startswith(so_far):
+        return pieces
+    last = so_far.split()[-1]
+    return re.findall(r"\s*\S+\s*", whole[so_far.rindex(last) :])
 
 
 def _finish(answer: Answer) -> str:

@@ -20,11 +20,22 @@ import time
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
+from email.message import Message
+from email.parser import BytesParser
 from typing import Any, Final
 
 import msgspec
 
-from tests.helpers.openai_answer import Answer, Call, chunks_of, last_user_text, pieces_of, whole_of
+from tests.helpers.openai_answer import (
+    Answer,
+    Call,
+    chunks_of,
+    filled,
+    last_user_text,
+    pieces_of,
+    split_cut_off,
+    whole_of,
+)
 
 __all__ = ["Answer", "Call", "Request", "ScriptedOpenAI", "serving"]
 
@@ -91,6 +102,10 @@ class Server:
                     await _while_there(reader, self._complete(msgspec.json.decode(body), headers, writer))
                 finally:
                     self._open -= 1
+            case "POST", "/v1/audio/transcriptions":
+                await self._transcribe(body, headers, writer)
+            case "POST", "/v1/audio/speech":
+                await self._speak(body, headers, writer)
             case "GET", "/requests":
                 await _send(writer, 200, msgspec.json.encode(self._requests))
             case "GET", "/stats":
@@ -110,6 +125,34 @@ class Server:
                 await _send(writer, 404, b'{"error":{"message":"no such page","type":"not_found"}}')
         return headers.get("connection", "").lower() != "close"
 
+    async def _transcribe(self, body: bytes, headers: dict[str, str], writer: asyncio.StreamWriter) -> None:
+        """Answer a recording by the next script with the role `voice`. The request is kept with its fields."""
+        parts = BytesParser().parsebytes(f"Content-Type: {headers['content-type']}\r\n\r\n".encode() + body)
+        fields: dict[str, str | int] = {}
+        for part in parts.get_payload():
+            assert isinstance(part, Message)
+            content = part.get_payload(decode=True)
+            assert isinstance(content, bytes)
+            name = str(part.get_param("name", header="content-disposition"))
+            fields[name] = len(content) if part.get_filename() else content.decode()
+            if filename := part.get_filename():
+                fields["name"] = filename
+        self._requests.append(Request(time.time(), headers, fields))
+        answer = self._pick("", "voice")
+        text = msgspec.json.encode({"text": answer.text or ""} if answer.status == 200 else {"error": answer.error})
+        await _send(writer, answer.status, text)
+
+    async def _speak(self, body: bytes, headers: dict[str, str], writer: asyncio.StreamWriter) -> None:
+        """Answer a text by the next script with the role `speech`, whose text is the recording (latin-1)."""
+        self._requests.append(Request(time.time(), headers, msgspec.json.decode(body)))
+        answer = self._pick("", "speech")
+        text = (
+            (answer.text or "").encode("latin-1")
+            if answer.status == 200
+            else msgspec.json.encode({"error": answer.error})
+        )
+        await _send(writer, answer.status, text)
+
     async def _complete(
         self,
         body: dict[str, Any],
@@ -117,7 +160,7 @@ class Server:
         writer: asyncio.StreamWriter,
     ) -> None:
         self._requests.append(Request(time.time(), headers, body))
-        messages = body.get("messages") or [{}]
+        messages, so_far = split_cut_off(body.get("messages") or [{}])
         text = last_user_text(messages)
         answer = self._pick(text, messages[-1].get("role", ""))
         if answer.fault == "hang":
@@ -130,7 +173,7 @@ class Server:
         if answer.fault == "garbage" and not body.get("stream"):
             await _send(writer, 200, b'{"choices": [{"mess')
             return
-        pieces = pieces_of(answer, text)
+        pieces = pieces_of(answer, text, so_far)
         pause_s = answer.delta_s or (answer.total_s / len(pieces) if pieces else 0.0)
         if answer.total_s and not pieces:
             await asyncio.sleep(answer.total_s)
@@ -169,12 +212,12 @@ class Server:
 
     def _pick(self, text: str, role: str) -> Answer:
         for answer in self._answers:
-            if answer.role in ("", role) and re.search(answer.match, text, re.DOTALL):
+            if answer.role in ("", role) and (found := re.search(answer.match, text, re.DOTALL)):
                 if answer.times:
                     answer.times -= 1
                     if answer.times == 0:
                         self._answers.remove(answer)
-                return answer
+                return filled(answer, found)
         return Answer()
 
 

@@ -58,7 +58,10 @@ class PlatformChat:
 
     async def keys(self) -> set[str]:
         """The keys of deliveries, without the prefix."""
-        found = [name.decode().removeprefix("shoal:") for name in await self._client.command("KEYS", "shoal:out*")]
+        found = [
+            name.decode().removeprefix("shoal:{0ax}:")
+            for name in await self._client.command("KEYS", "shoal:{0ax}:out*")
+        ]
         return set(found)
 
 

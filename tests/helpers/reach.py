@@ -19,11 +19,11 @@ from shared.store.client.scripts import load, script_names
 
 ROOT: Final = Path(__file__).parents[2]
 _SCRIPTS: Final = frozenset(script_names())
-_PREFIXES: Final = {"SEEN_PREFIX"}
+_PREFIXES: Final = {"PREFIX", "SEEN_PREFIX"}
 _CALL = re.compile(r"""(?:redis\.p?call|guarded)\(\s*['"](\w+)['"]""")
 _FUNCTION = re.compile(r"^(local function (\w+)\(.*?^end$)", re.MULTILINE | re.DOTALL)
 _CONSTANTS = re.compile(r"^(local ([A-Z][A-Z_, ]*) = .*)$", re.MULTILINE)
-_KEY = re.compile(r"""\bkey\(\s*['"](\w+)['"]|['"](shoal:[a-z:]+)['"]""")
+_KEY = re.compile(r"""\bkey\(\s*['"](\w+)['"]|PREFIX \.\. ['"]([a-z:]+)['"]""")
 
 
 class Reach(NamedTuple):
@@ -73,8 +73,11 @@ def reach(*starts: str) -> Reach:
     for script in scripts:
         used = _used(load(script).source)
         commands |= {word.upper() for word in _CALL.findall(used)}
+        for name in load(script).keys:
+            if (named := keys.BY_NAME.get(name)) is not None:
+                found.add(f"{named}*" if isinstance(named, keys.Keys) else named)
         for noun, whole in _KEY.findall(used):
-            found.add(f"shoal:{noun}:*" if noun else f"{whole}*" if whole.endswith(":") else whole)
+            found.add(keys.PREFIX + (f"{noun}:*" if noun else f"{whole}*" if whole.endswith(":") else whole))
     wide = {key.removesuffix("*") for key in found if key.endswith("*")}
     found = {key for key in found if not any(key.startswith(start) and key != f"{start}*" for start in wide)}
     return Reach(frozenset(commands), frozenset(found), frozenset(scripts))
@@ -105,10 +108,10 @@ def _pattern(attr: str) -> str:
     if isinstance(made, type) or made is keys.family or not (callable(made) or isinstance(made, str)):
         return ""
     if isinstance(made, str) and not isinstance(made, keys.Keys):
-        return made if made.startswith("shoal:") and attr not in _PREFIXES else ""
+        return made if made.startswith(keys.PREFIX) and attr not in _PREFIXES else ""
     text: str = made("*") if isinstance(made, keys.Keys) else made(*("*" for _ in range(made.__code__.co_argcount)))
     text = re.sub(r"\*[:*]*$", "*", text) if "*" in text else text
-    return f"{text.rstrip('*')}*" if text.startswith("shoal:") else ""
+    return f"{text.rstrip('*')}*" if text.startswith(keys.PREFIX) else ""
 
 
 def _intended(module: str, node: ast.AST) -> Iterator[Name]:

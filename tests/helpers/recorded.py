@@ -33,10 +33,10 @@ class Kept:
 
 
 @contextmanager
-def recording(*, share: float = 1.0) -> Iterator[Kept]:
+def recording(*, share: float = 1.0, content: bool = False) -> Iterator[Kept]:
     """Traces are on, and go here."""
     kept = Kept()
-    tracer.install(kept, share=share)
+    tracer.install(kept, share=share, content=content)
     try:
         yield kept
     finally:

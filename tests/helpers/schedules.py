@@ -60,4 +60,4 @@ async def answer_all(client: RedisClient, *, owner: str = "hand") -> list[Inboun
 
 async def left(client: RedisClient) -> list[str]:
     """Every key that has to do with schedules."""
-    return sorted(key.decode() for key in await client.command("KEYS", "shoal:cron*"))
+    return sorted(key.decode() for key in await client.command("KEYS", "shoal:{0ax}:cron*"))

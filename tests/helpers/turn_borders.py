@@ -14,6 +14,7 @@ from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, 
 from shared.store.turns.queue import Claim
 from worker.agent.ports import FollowupMessage
 from worker.agent.tools.tool import Safety, ToolContext
+from worker.guards.marks import TurnMark
 
 
 class EndlessLease:
@@ -36,6 +37,7 @@ class MemoryJournal:
 
     def __init__(self, events: list[str] | None = None) -> None:
         self.entries: list[LedgerEntry] = []
+        self.mark = TurnMark()
         self.effects: list[Effect] = []
         self.coming: list[Sequence[FollowupMessage]] = []
         self.unanswered: set[str] = set()

@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import pytest
+
+PATIENCE_S: Final = 15.0  # for what takes a moment, on a machine with ten times the work that it can do
 
 T = TypeVar("T")
 
@@ -25,7 +27,7 @@ async def eventually(
 @overload
 async def eventually(check: Callable[[], T], within_s: float = ..., *, every_s: float = ..., what: str = ...) -> T: ...
 async def eventually(
-    check: Callable[[], Any], within_s: float = 5.0, *, every_s: float = 0.01, what: str = "the condition"
+    check: Callable[[], Any], within_s: float = PATIENCE_S, *, every_s: float = 0.01, what: str = "the condition"
 ) -> Any:
     """Call `check` (plain or async) until it returns something true; return that.
 
@@ -48,7 +50,7 @@ async def eventually(
 
 
 def eventually_sync(
-    check: Callable[[], T], within_s: float = 5.0, *, every_s: float = 0.01, what: str = "the condition"
+    check: Callable[[], T], within_s: float = PATIENCE_S, *, every_s: float = 0.01, what: str = "the condition"
 ) -> T:
     """The same for a test that is no coroutine."""
     return asyncio.run(eventually(check, within_s, every_s=every_s, what=what))

@@ -21,11 +21,13 @@ def reply_frame(
     media: tuple[MediaFrame, ...] = (),
     buttons: tuple[str, ...] = (),
     sent_by_tool: bool = False,
+    sources: tuple[str, ...] = (),
 ) -> ReplyFrame:
     """A line of Shoal's."""
     return ReplyFrame(
-        chat, seq, turn, text, "", in_reply_to, kind, 0, media=media, buttons=buttons, sent_by_tool=sent_by_tool
-    )
+        chat, seq, turn, text, "", in_reply_to, kind, 0,
+        media=media, buttons=buttons, sent_by_tool=sent_by_tool, sources=sources,
+    )  # fmt: skip
 
 
 def approval_frame(

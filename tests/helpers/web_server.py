@@ -94,7 +94,8 @@ class WebServer:
         finally:
             if working is not None:
                 working.cancel()
-                with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                # OSError: a client that hung up before the end (ENOTCONN) is not a ConnectionError.
+                with contextlib.suppress(asyncio.CancelledError, OSError):
                     await working
             writer.close()
             with contextlib.suppress(ConnectionError):

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from shared.messages.codec import encode
-from shared.messages.inbound import InboundMessage
-from shared.messages.live import DeltaEvent, ProgressEvent, TurnEvent, encode_live
+from shared.messages.inbound import InboundMessage, TurnOptions
+from shared.messages.live import DeltaEvent, ProgressEvent, Takeover, TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, TokensUsed, UserLine
 from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, Schedule
 from shared.messages.subagent import SubagentTask, report
@@ -50,6 +50,9 @@ PRESENCE: Final = Presence(
 )  # fmt: skip
 
 
+WISHES = TurnOptions(max_tokens=100, temperature=0.0, stop=("END",), schema='{"type":"object"}', system="be brief")
+
+
 def message(chat: str, id: str, content: str) -> InboundMessage:
     return InboundMessage(
         channel="web", chat_id=f"owner/{chat}", sender_id="owner", id=id, content=content, timestamp=AT
@@ -74,6 +77,7 @@ def _everyday() -> dict[str, tuple[str, bytes]]:
     return {
         "a message with what every message has": ("inbound", encode(small)),
         "a message with all there can be": ("inbound", encode(full)),
+        "a message of a program with wishes": ("inbound", encode(msgspec.structs.replace(small, options=WISHES))),
         "a reply with what every reply has": ("line", encode(line)),
         "an apology with all there can be": ("line", encode(whole)),
         "the reply of a stopped turn": ("line", encode(OutboundMessage(content="4", turn=1, kind="stopped"))),
@@ -165,10 +169,28 @@ def _others() -> dict[str, tuple[str, bytes]]:
             "line",
             encode(OutboundMessage(content="4", turn=1, usage=used, unfinished=True)),
         ),
+        "a reply after a worker died": (
+            "line",
+            encode(OutboundMessage(content="4", turn=1, takeovers=(Takeover("a1", "b2", 9),))),
+        ),
+        "text of a worker that took over": (
+            "live",
+            encode_live(DeltaEvent(1, 2, 0, "4", full=True, at=AT, worker="b2", takeovers=(Takeover("a1", "b2", 9),))),
+        ),
         "the answer to a request": ("answer", encode(StoredAnswer(text="42", finish="length", usage=used))),
         "a request that got none": ("answer", encode(StoredAnswer(failed=failed))),
+        "a tool's answer that has text of strangers": ("ledger", encode(msgspec.structs.replace(seen, sources=MARK))),
+        "an entry of a marked conversation": ("transcript", encode(msgspec.structs.replace(sent, sources=MARK))),
+        "a marked subagent's report": ("inbound", encode(report(task, "ok", "42", now_ms=AT, sources=MARK))),
+        "a marked line that asks": (
+            "line",
+            encode(question_line(msgspec.structs.replace(question, sources=MARK), wait_s=600)),
+        ),
         "a subagent's task and its trace": ("subagent", encode(msgspec.structs.replace(task, traceparent=TRACE))),
     }
+
+
+MARK = ("evil.example", "mail of x")
 
 
 async def work(client: RedisClient) -> None:

@@ -45,10 +45,10 @@ EVERYDAY: Final = settings(max_examples=25, stateful_step_count=30, deadline=Non
 SCRIPTS: Final = (
     "turns/ingest",
     "turns/acquire",
-    "turns/ledger",
+    "turns/step",
     "turns/commit",
     "turns/release",
-    "sessions/command",
+    "commands/reset",
     "sessions/consolidate",
 )
 

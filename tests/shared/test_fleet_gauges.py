@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Collection
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from shared.errors import RedisAway, ReplyError
+from shared.media.disk import DiskFloor
 from shared.metrics import REGISTRY
 from shared.process.fleet_gauges import CACHED_S, SETTINGS_EVERY_S, FleetGauges, warn_of_restart
+from shared.process.volume_gauges import VolumeGauges
+from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient, Value
-from shared.store.fleet.presence import Presence, announce
+from shared.store.fleet.presence import Presence, announce, remove_presence
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.clock import HandClock
+from tests.helpers.wait import eventually
 
 
 class Shut(RedisClient):
@@ -94,8 +101,8 @@ async def test_what_a_crash_of_redis_may_cost_is_exported(
         await client.command("CONFIG", "SET", setting, before)
 
 
-async def test_a_role_with_a_user_of_its_own_does_not_ask_for_settings(client: RedisClient, redis_url: str) -> None:
-    """It may not, and the server's log of refusals is for intruders. Without a log at all INFO tells."""
+async def test_a_role_that_may_not_read_settings_does_not_ask_for_them(client: RedisClient, redis_url: str) -> None:
+    """As a gateway: the server's log of refusals is for intruders. Without a log at all INFO tells."""
     await client.command("ACL", "SETUSER", "gateway", "on", ">pw", "~*", "+@all", "-config")
     await client.command("ACL", "LOG", "RESET")
     role = RedisClient(redis_url.replace("//:", "//gateway:").replace(secret_of(redis_url), "pw"))
@@ -111,6 +118,54 @@ async def test_a_role_with_a_user_of_its_own_does_not_ask_for_settings(client: R
         await client.command("CONFIG", "SET", "appendonly", "yes")
         await role.close()
         await client.command("ACL", "DELUSER", "gateway")
+
+
+async def test_the_roles_as_shipped_know_what_a_crash_costs(client: RedisClient, redis_url: str) -> None:
+    """A worker reads `appendfsync` with the rights that users.acl gives it, and nothing is refused."""
+    users = (Path(__file__).parents[2] / "deploy/redis/users.acl").read_text().replace("\\\n", "")
+    [rule] = [line for line in users.splitlines() if line.startswith("user worker ")]
+    await client.command(
+        "ACL", "SETUSER", *rule.replace("{worker}", ">pw").split()[1:4], "resetchannels", "-@all", "~*"
+    )
+    granted = [word for word in rule.partition("(")[0].split() if word.startswith("+")]
+    await client.command("ACL", "SETUSER", "worker", *granted)
+    await client.command("ACL", "LOG", "RESET")
+    before = (await client.command("CONFIG", "GET", "appendfsync"))[1]
+    await client.command("CONFIG", "SET", "appendfsync", "always")
+    role = RedisClient(redis_url.replace("//:", "//worker:").replace(secret_of(redis_url), "pw"))
+    try:
+        await FleetGauges(role).refresh()
+        assert gauge("redis_loss_window_seconds") == 0
+        assert await client.command("ACL", "LOG") == []
+    finally:
+        await client.command("CONFIG", "SET", "appendfsync", before)
+        await role.close()
+        await client.command("ACL", "DELUSER", "worker")
+
+
+async def test_places_are_those_of_workers_that_take_work(client: RedisClient) -> None:
+    """A worker is all processes of a host. One that drains has no places; the size of the last one stays."""
+    base = Presence(kind="worker", name="", host="a", pid=1, started_at=0, version="0", slots=100, job_slots=20)
+    for name, fields in (("1", {}), ("2", {}), ("3", {"host": "b"}), ("4", {"host": "c", "draining": True})):
+        await announce(client, replace(base, name=name, **fields))
+    clock = HandClock()
+    readings = FleetGauges(client, clock=clock)
+    await readings.refresh()
+    assert [gauge("places", queue=queue) for queue in ("turns", "jobs")] == [300, 60]
+    assert [gauge("worker_places", queue=queue) for queue in ("turns", "jobs")] == [200, 40]
+    for name in "123":
+        await remove_presence(client, replace(base, name=name))
+    clock.at += 2 * CACHED_S
+    await readings.refresh()
+    assert (gauge("places", queue="turns"), gauge("worker_places", queue="turns")) == (0, 200)
+
+
+async def test_the_append_only_file_has_a_size_and_a_cost(client: RedisClient) -> None:
+    """A disk that becomes slow shows here before anybody notices."""
+    await say(Inbox(client))
+    await FleetGauges(client).refresh()
+    assert gauge("redis_aof_bytes") > 100
+    assert gauge("redis_aof_busy_seconds") > 0
 
 
 async def test_a_restart_that_would_forget_is_logged_once_at_the_start(
@@ -185,7 +240,13 @@ async def test_what_a_server_does_not_tell_is_no_number(shut: Shut) -> None:
     shut.hidden = ("INFO",)
     await FleetGauges(shut).refresh()
     assert gauge("redis_up") == 1
-    for name in ("redis_memory_bytes", "redis_memory_limit_bytes", "redis_writes_ok", "redis_restart_safe"):
+    for name in (
+        "redis_memory_bytes",
+        "redis_memory_limit_bytes",
+        "redis_writes_ok",
+        "redis_restart_safe",
+        "redis_aof_bytes",
+    ):
         assert math.isnan(gauge(name))
     await shut.close()
 
@@ -217,3 +278,34 @@ async def test_every_command_is_timed_and_no_waiting_one(client: RedisClient) ->
     await blocking.commands([("BLPOP", "nothing", 0.01)])
     await blocking.close()
     assert count() - before == 2
+
+
+async def test_volumes_say_how_much_room_they_have(client: RedisClient, tmp_path: Path) -> None:
+    """Above what must stay free; one that does not answer holds nothing up and is not asked again and again."""
+    release = threading.Event()
+
+    class Hung(DiskFloor, frozen=True):
+        def room_bytes(self, folder: Path) -> int:
+            asked.append(folder)
+            release.wait(10)
+            return 7
+
+    asked: list[Path] = []
+    volumes = {"media": (tmp_path / "no", DiskFloor(2**62, 1.0)), "workspaces": (tmp_path, Hung())}
+    clock = HandClock()
+    readings = VolumeGauges(volumes, answer_s=0.02)
+    gauges = FleetGauges(client, clock=clock, volumes=readings)
+    for _ in range(2):
+        await gauges.refresh()
+        clock.at += CACHED_S
+    assert gauge("volume_room_bytes", volume="media") < 0
+    assert math.isnan(gauge("volume_room_bytes", volume="workspaces"))
+    assert len(asked) == 1
+    release.set()
+
+    async def both_have_answered() -> bool:
+        await readings.refresh()
+        return gauge("volume_room_bytes", volume="workspaces") == 7 and gauge("volume_room_bytes", volume="media") < 0
+
+    await eventually(both_have_answered)
+    assert set(VolumeGauges.of(Settings(), workspaces=True).volumes) == {"media", "workspaces"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -9,7 +10,8 @@ import pytest
 from redis.asyncio.connection import parse_url
 
 from shared.errors import SettingsError
-from shared.settings import load, redis_url, shown
+from shared.settings import RedisUrl, load, redis_url, shown
+from shared.store.client.address import read_address
 
 
 def of(**keys: str) -> str:
@@ -52,6 +54,8 @@ def test_a_password_goes_to_a_socket_as_well() -> None:
         ({"url": "redis://h:1", "user": "a"}, "redis.user is set without redis.password"),
         ({"url": "redis://:p@h:1", "password": "x"}, "redis.password is set, and redis.url names"),
         ({"url": "redis://h:1", "ca_file": "/etc/ssl"}, "redis.ca_file is set, but redis.url is not encrypted"),
+        ({"url": "redis://h:1", "sentinel_password": "x"}, "redis.sentinel_password is set, but redis.url names no"),
+        ({"url": "redis+sentinel://h/s", "sentinel_user": "a"}, "redis.sentinel_user is set without"),
         ({"url": "rediss://h:1", "ca_file": "/nowhere/ca"}, "redis.ca_file '/nowhere/ca' cannot be read"),
     ],
 )
@@ -61,6 +65,55 @@ def test_what_does_not_go_together_stops_the_start(keys: dict[str, str], words: 
         of(**keys)
     assert str(address.value).startswith(words)
     assert "\n" not in str(address.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis+sentinel://h:1,i:2", "names no Sentinels or no primary"),
+        ("redis+sentinel://h:1,:2/s", "names no Sentinels or no primary"),
+        ("redis://h:1,i:2/0", "names several hosts; Sentinels are redis+sentinel://, a cluster is redis+cluster://"),
+        ("redis+cluster://h:1,:2", "names no node of a cluster"),
+        ("rediss+cluster://h:1/2", "names a database; a cluster has only one"),
+        ("redis+other://h:1", "has the scheme 'redis+other'"),
+    ],
+)
+def test_an_address_that_leads_nowhere_stops_the_start(url: str, words: str) -> None:
+    """It says how to write it."""
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        of(url=url)
+
+
+def test_a_password_that_changes_is_read_at_each_connection(tmp_path: Path) -> None:
+    """From its own file, from that of a whole address, and that of the Sentinels; what cannot be read stays."""
+    password, url, third = tmp_path / "password", tmp_path / "url", tmp_path / "third"
+    password.write_text("first\n")
+    url.write_text("redis://u:first@h:1\n")
+    third.write_text("first")
+    made = [
+        read_address(of(url="redis://h:1", user="u", password_file=str(password))),
+        read_address(of(url_file=str(url))),
+        read_address(of(url="redis+sentinel://h:1/s", sentinel_password_file=str(third))).sentinels[0],
+    ]
+    assert [one.with_login().password for one in made] == ["first"] * 3
+    password.write_text("sec://ond\n")
+    url.write_text("redis://v:sec%3A%2F%2Fond@h:1")
+    third.write_text("sec://ond")
+    assert [one.with_login().password for one in made] == ["sec://ond"] * 3
+    assert [one.with_login().user for one in made] == ["u", "v", ""]
+    password.unlink()
+    url.write_text("nonsense")
+    third.write_text("")
+    assert [one.with_login().password for one in made] == ["first"] * 3
+
+
+def test_passwords_of_sentinels_are_masked() -> None:
+    """They stand in the address that processes hand on."""
+    url = of(url="redis+sentinel://h:1,i:2/s/0", password="hush", sentinel_password="silence", sentinel_user="s")
+    shown_url = str(RedisUrl(url))
+    assert "hush" not in shown_url
+    assert "silence" not in shown_url
+    assert "h:1,i:2/s/0" in shown_url
 
 
 def test_a_password_is_masked() -> None:

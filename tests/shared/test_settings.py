@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import SettingsError
-from shared.settings import Secret, Settings, load, load_few, read_section, redis_url, secrets_of, shown
+from shared.settings import (
+    NetworkSettings,
+    ProxyUrl,
+    Secret,
+    Settings,
+    is_named,
+    load,
+    load_few,
+    read_section,
+    redis_url,
+    secrets_of,
+    shown,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +82,32 @@ def test_the_environment_wins_over_the_file() -> None:
     assert (settings.worker.turns, settings.worker.jobs) == (9, 8)
 
 
+def test_the_credentials_of_a_store_come_in_pairs() -> None:
+    """With one half alone the store would be asked by whatever the machine's role is."""
+    keys = {"SHOAL_WORKSPACE__STORE_ACCESS_KEY": "a", "SHOAL_WORKSPACE__STORE_SECRET_KEY": "b"}
+    workspace = load(keys).workspace
+    assert (workspace.store_access_key, workspace.store_secret_key) == (Secret("a"), Secret("b"))
+    for name, value in keys.items():
+        with pytest.raises(SettingsError, match="belong together"):
+            load({name: value})
+
+
+def test_media_are_in_the_product_of_workspaces_unless_another_is_named() -> None:
+    """And credentials of one are not sent to another."""
+    keys = {"SHOAL_WORKSPACE__STORE_ACCESS_KEY": "a", "SHOAL_WORKSPACE__STORE_SECRET_KEY": "b"}
+    workspace = keys | {"SHOAL_WORKSPACE__STORE_ENDPOINT": "http://one", "SHOAL_WORKSPACE__STORE_REGION": "r"}
+    media = load(workspace | {"SHOAL_MEDIA__STORE": "s3://m/x"}).media
+    assert (media.store, media.store_endpoint, media.store_region) == ("s3://m/x", "http://one", "r")
+    assert (media.store_access_key, media.store_secret_key) == (Secret("a"), Secret("b"))
+    other = load(workspace | {"SHOAL_MEDIA__STORE_ENDPOINT": "http://two"}).media
+    assert (other.store_endpoint, other.store_region) == ("http://two", "")
+    assert (other.store_access_key, other.store_secret_key) == (None, None)
+    with pytest.raises(SettingsError, match=r"media\.store_access_key and media\.store_secret_key belong"):
+        load({"SHOAL_MEDIA__STORE_SECRET_KEY": "b"})
+    with pytest.raises(SettingsError, match=r"media\.store .* is no address of a bucket"):
+        load({"SHOAL_MEDIA__STORE": "/srv/media"})
+
+
 def test_another_file_can_be_named() -> None:
     """By SHOAL_CONFIG, or by whoever calls."""
     Path("a.toml").write_text("[worker]\nturns = 1\n")
@@ -92,10 +130,12 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
         ("SHOAL_TOOLS__EXEC", "false", "tools.exec", False),
         ("SHOAL_TOOLS__WEB", "1", "tools.web", True),
         ("SHOAL_METRICS__PORT", "0", "metrics.port", 0),
+        ("SHOAL_HOOKS__BODY_S", "5", "hooks.body_s", 5.0),
         ("SHOAL_MODEL__FALLBACKS", "a/b, c/d,", "model.fallbacks", ("a/b", "c/d")),
         ("SHOAL_MODEL__API_KEY", "sk-123", "model.api_key", Secret("sk-123")),
         ("SHOAL_MODEL__FALLBACK_KEYS__GROQ", "gsk-1", "model.fallback_keys", {"groq": Secret("gsk-1")}),
         ("SHOAL_WEB__TOKENS__ALICE", "s3cret", "web.tokens", {"alice": Secret("s3cret")}),
+        ("SHOAL_WEB__LOG_BYTES", "4096", "web.log_bytes", 4096),
         ("SHOAL_WEB__TOKEN", "123", "web.token", Secret("123")),
         ("SHOAL_WEB__TOKEN", "true", "web.token", Secret("true")),
         ("SHOAL_DATA__DIR", "/srv/shoal", "data.dir", Path("/srv/shoal")),
@@ -104,8 +144,14 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
         ("SHOAL_LOG__FORMAT", "json", "log.format", "json"),
         ("SHOAL_TRACING__ENDPOINT", "http://c:4318", "tracing.endpoint", "http://c:4318"),
         ("SHOAL_TRACING__SAMPLE", "0.1", "tracing.sample", 0.1),
+        ("SHOAL_TRACING__CONTENT", "true", "tracing.content", True),
         ("SHOAL_TRACING__HEADERS__X-KEY", "k", "tracing.headers", {"x-key": Secret("k")}),
         ("SHOAL_MODEL__TRACEPARENT", "true", "model.traceparent", True),
+        ("SHOAL_WORKSPACE__STORE_REGION", "eu-central-1", "workspace.store_region", "eu-central-1"),
+        ("SHOAL_NETWORK__PROXY", "http://a:b@p:3128", "network.proxy", ProxyUrl("http://a:b@p:3128")),
+        ("SHOAL_NETWORK__NO_PROXY", ".a.b, 10.0.0.0/8", "network.no_proxy", (".a.b", "10.0.0.0/8")),
+        ("SHOAL_NETWORK__CA_FILE", "/etc/ca.pem", "network.ca_file", Path("/etc/ca.pem")),
+        ("SHOAL_NETWORK__FROM_ENVIRONMENT", "true", "network.from_environment", True),
     ],
 )
 def test_a_variable_becomes_the_kind_of_its_key(variable: str, text: str, key: str, value: object) -> None:
@@ -254,6 +300,14 @@ def test_a_channel_reads_files_only_for_what_sounds_like_a_secret() -> None:
         ('[redis]\nurl = "redis://:pw@:6379"\n', "redis.url names no host"),
         ('[redis]\nurl = "redis://h:x"\n', "redis.url is no address"),
         ('[redis]\nurl = "unix://"\n', "redis.url names no socket"),
+        ('[network]\nproxy = "proxy:3128"\n', "network.proxy is not a whole address; write one such as http://"),
+        ('[network]\nproxy = "socks5://p:1"\n', "network.proxy is a SOCKS proxy, which only a channel can use"),
+        ('[network]\nproxy = "https://p:1"\n', "network.proxy begins with 'https', and a proxy is reached by http"),
+        ('[network]\nproxy = "http://p"\n', "network.proxy needs a host and a port"),
+        ('[network]\nproxy = "http://p:1/x"\n', "network.proxy has something after its port"),
+        ('[network]\nproxy = "http://u:a/b@p:1"\n', "network.proxy is not an address"),
+        ('[network]\nno_proxy = ["http://a"]\n', "network.no_proxy has 'http://a'; write hosts and networks such as"),
+        ('[network]\nno_proxy = ["10.0.0.0/33"]\n', "network.no_proxy has '10.0.0.0/33'; write hosts and networks"),
         ('[web]\nallowed_origins = ["a.example"]\n', "web.allowed_origins has 'a.example'; write scheme://host[:port]"),
         ('[web]\nallowed_origins = ["https://a/"]\n', "web.allowed_origins has 'https://a/'"),
         ('[web.tokens]\n"a b" = "x"\n', "web.tokens has the name 'a b'; use 1 to 64 letters"),
@@ -321,6 +375,46 @@ def test_all_problems_are_reported_at_once() -> None:
     }
 
 
+# --- variables that other programs read, too
+
+
+THEIRS = {"HTTPS_PROXY": "proxy:3128", "no_proxy": "a.example, 10.0.0.0/8", "SSL_CERT_FILE": "/etc/ca.pem"}
+
+
+def test_standard_variables_are_ignored_unless_the_operator_says_so() -> None:
+    """An environment is often written by somebody who thought of other programs."""
+    assert load(THEIRS).network == NetworkSettings()
+    network = load({**THEIRS, "SHOAL_NETWORK__FROM_ENVIRONMENT": "true"}).network
+    assert network.proxy == ProxyUrl("http://proxy:3128")
+    assert network.no_proxy == ("localhost", "127.0.0.0/8", "::1", "a.example", "10.0.0.0/8")
+    assert network.ca_file == Path("/etc/ca.pem")
+
+
+def test_what_is_set_here_wins_over_standard_variables() -> None:
+    """They fill in what is missing."""
+    own = '[network]\nfrom_environment = true\nproxy = "http://own:1"\nno_proxy = ["b.example"]\nca_file = "own.pem"\n'
+    network = toml(own, THEIRS).network
+    assert (network.proxy, network.no_proxy) == (ProxyUrl("http://own:1"), ("b.example",))
+    assert network.ca_file == Path("own.pem")
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        (
+            {"HTTP_PROXY": "http://a:1", "HTTPS_PROXY": "http://b:1"},
+            "HTTP_PROXY and HTTPS_PROXY name different proxies",
+        ),
+        ({"all_proxy": "socks5://a:1"}, "network.proxy (from the environment) is a SOCKS proxy"),
+        ({"NO_PROXY": "http://a"}, "network.no_proxy (from NO_PROXY) has 'http://a'"),
+    ],
+)
+def test_a_standard_variable_that_is_wrong_is_one_line(environ: dict[str, str], line: str) -> None:
+    """It would otherwise be every call that fails."""
+    (message,) = problems("[network]\nfrom_environment = true\n", environ)
+    assert message.startswith(line)
+
+
 # --- secrets
 
 
@@ -333,6 +427,7 @@ def with_canaries() -> Settings:
         f'[redis]\nurl = "redis://user:{CANARY}@h:6379/1?password={CANARY}"\n[model]\napi_key = "{CANARY}"\n'
         f'[model.fallback_keys]\ngroq = "{CANARY}-3"\n[web]\ntoken = "{CANARY}-1"\n[web.tokens]\nbob = "{CANARY}-2"\n'
         f'[channels.x]\nbot_token = "{CANARY}"\nname = "seen"\n[channels.x.mail]\npassword = "{CANARY}"\n'
+        f'[network]\nproxy = "http://me:{CANARY}@p:1"\n[channels.y]\nproxy = "socks5://me:{CANARY}@p:1"\n'
     )
 
 
@@ -349,6 +444,10 @@ def test_no_way_of_printing_settings_shows_a_secret() -> None:
         assert "***" in text
     assert shown(settings)["redis"]["url"] == "redis://user:***@h:6379/1?password=***"
     assert shown(settings)["channels"]["x"]["name"] == "seen"
+    assert shown(settings)["network"]["proxy"] == "http://me:***@p:1"
+    assert shown(settings)["channels"]["y"]["proxy"] == "socks5://me:***@p:1"
+    for unchecked in (f"me:{CANARY}@p:1", f"http://me:a/{CANARY}@p:1", f"http://{CANARY}@p:1"):
+        assert str(ProxyUrl(unchecked)) == "***"
 
 
 def test_a_wrong_secret_is_not_repeated_in_the_complaint() -> None:
@@ -361,9 +460,23 @@ def test_a_wrong_secret_is_not_repeated_in_the_complaint() -> None:
     assert CANARY not in "\n".join(message)
 
 
+def test_a_key_that_is_set_to_its_default_is_named_all_the_same(tmp_path: Path) -> None:
+    """0 tokens a day is a choice; where nobody made one, `make up` makes it."""
+    file = tmp_path / "shoal.toml"
+    file.write_text("[budget]\ntokens_per_day = 0\n")
+    assert is_named("budget", "tokens_per_day", {"SHOAL_CONFIG": str(file)})
+    assert not is_named("budget", "usd_per_day", {"SHOAL_CONFIG": str(file)})
+    file.write_text("")
+    assert is_named("budget", "tokens_per_day", {"SHOAL_CONFIG": str(file), "SHOAL_BUDGET__TOKENS_PER_DAY": "0"})
+    assert not is_named("budget", "tokens_per_day", {"SHOAL_CONFIG": str(file)})
+
+
 def test_the_log_can_be_given_every_secret() -> None:
-    """Whatever the mask would hide, secrets_of() hands out, for the redaction of logs."""
-    assert set(secrets_of(with_canaries())) == {CANARY, f"{CANARY}-1", f"{CANARY}-2", f"{CANARY}-3"}
+    """Whatever the mask would hide, secrets_of() hands out, for the redaction of logs, with a name to show."""
+    values, names = zip(*secrets_of(with_canaries()), strict=True)
+    assert set(values) == {CANARY, f"{CANARY}-1", f"{CANARY}-2", f"{CANARY}-3"}
+    assert {"redis.url", "model.api_key"} <= set(names)
+    assert CANARY not in "\n".join(names)
 
 
 def test_a_secret_is_compared_by_its_value() -> None:
@@ -427,7 +540,7 @@ def test_a_table_of_tables_is_read_like_a_section(tmp_path: Path) -> None:
     settings = toml(text, {"SHOAL_MODEL__PRESETS__FAST__MAX_TOKENS": "12"})
     preset = settings.model.presets["fast"]
     assert (preset.name, preset.max_tokens) == ("openai/x", 12)
-    assert "sk-of-the-preset" in secrets_of(settings)
+    assert ("sk-of-the-preset", "model.presets.fast.api_key") in secrets_of(settings)
 
 
 def test_what_is_wrong_in_a_table_of_tables_is_named_with_its_whole_key() -> None:
@@ -459,7 +572,7 @@ def test_a_table_of_an_mcp_server_is_read_and_its_secrets_are_secrets(tmp_path: 
     assert settings.mcp["files"].command == ("serve", "-x")
     assert settings.mcp["third"].command == ("serve", "-y")
     assert settings.mcp["files"].env["TOKEN"].reveal() == "sk-of-a-file"
-    assert {"sk-of-toml", "sk-of-a-file", "sk-of-environ"} <= set(secrets_of(settings))
+    assert {"sk-of-toml", "sk-of-a-file", "sk-of-environ"} <= {value for value, _ in secrets_of(settings)}
     assert "sk-of" not in str(shown(settings))
     assert toml("").mcp == {}
 
@@ -513,6 +626,21 @@ def test_a_few_sections_come_from_the_environment_alone() -> None:
         load_few(("runner",), {"SHOAL_RUNNER__COMMANDS": "0"})
     with pytest.raises(SettingsError, match=r"runner\.workers"):
         load_few(("runner",), {"SHOAL_RUNNER__WORKERS": "1"})
+
+
+def test_voice_needs_an_address_and_a_plain_language() -> None:
+    """Both are said before the first recording comes."""
+    with pytest.raises(SettingsError, match=r"set voice\.api_base, such as https://api\.openai\.com/v1"):
+        load({"SHOAL_VOICE__MODEL": "whisper-1"})
+    assert load({"SHOAL_VOICE__MODEL": "w", "SHOAL_MODEL__API_BASE": "http://m/v1"}).voice.model == "w"
+    assert load({"SHOAL_VOICE__MODEL": "w", "SHOAL_VOICE__API_BASE": "http://v/v1"}).voice.file_mb == 25
+    for language in ("", "en", "pt-BR", "yue"):
+        assert load({"SHOAL_VOICE__LANGUAGE": language}).voice.language == language
+    for language in ("English", "e", "en_US", "en\r\n"):
+        with pytest.raises(SettingsError, match=r"voice\.language is .*; write a code such as en"):
+            load({"SHOAL_VOICE__LANGUAGE": language})
+    with pytest.raises(SettingsError, match=r"voice\.api_base .* is 'ftp:"):
+        load({"SHOAL_VOICE__API_BASE": "ftp://v"})
 
 
 def test_files_of_messages_live_under_the_data_directory_unless_they_are_put_elsewhere() -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from shared.errors import BadInput, RedisAway, Refused, TooBig
+from shared.errors import BadInput, RedisAway, Refused, SettingsError, TooBig
 from shared.messages.codec import encode
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundKind, OutboundMessage, UserLine
 from shared.settings import load
+from shared.settings.trust import trust_folder
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import publish
@@ -23,7 +25,7 @@ from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from shoal import direct
-from shoal.direct import AnswerLate, NotAnswered, process_direct
+from shoal.direct import AnswerLate, NotAnswered, _message, process_direct
 from tests.helpers.build import message
 from tests.helpers.wait import eventually
 
@@ -87,11 +89,28 @@ async def test_calls_on_one_session_are_answered_in_order_each_with_its_own(clie
     assert turns == list(range(1, 11))
 
 
-async def test_a_command_is_a_message_like_any_other(client: RedisClient, hand: Hand) -> None:
-    """Commands are answered by gateways; nothing of them is here."""
-    asked = asyncio.create_task(process_direct("/new", client=client))
-    assert (await hand.answer()).content == "/new"
-    assert await asked == "/NEW"
+async def test_commands_apply_in_the_callers_own_chats(client: RedisClient, hand: Hand) -> None:
+    """Answered at once, as a gateway does, and by no worker; other texts with a slash are messages."""
+    asked = asyncio.create_task(process_direct("remember me", client=client))
+    await hand.answer()
+    await asked
+    assert "/memory" in await process_direct("/help", client=client)
+    assert (await process_direct("/new", client=client)).startswith("New conversation.")
+    assert (await Sessions(client).state(SESSION)).entries == 0
+    asked = asyncio.create_task(process_direct("/etc/passwd is a path", client=client))
+    assert (await hand.answer()).content == "/etc/passwd is a path"
+    assert await asked == "/ETC/PASSWD IS A PATH"
+    lines = [row.line for row in await Outbox(client).read_after(SESSION, after=0)]
+    kinds = [line.kind for line in lines if isinstance(line, OutboundMessage)]
+    assert kinds == ["reply", "command", "command", "reply"]
+
+
+@pytest.mark.parametrize("text", ["/yes", "/trust", "/new"])
+async def test_a_program_gives_no_command_in_a_persons_chat(client: RedisClient, hand: Hand, text: str) -> None:
+    """What it passes on may be a stranger's text: it must not consent to anything, nor end the conversation."""
+    asked = asyncio.create_task(process_direct(text, "web:owner/a", client=client))
+    assert (await hand.answer()).content == text
+    assert await asked == text.upper()
 
 
 async def test_a_chat_of_this_channel_is_no_chat_of_the_page(client: RedisClient, hand: Hand) -> None:
@@ -100,7 +119,7 @@ async def test_a_chat_of_this_channel_is_no_chat_of_the_page(client: RedisClient
     assert (await hand.answer()).session == "cli:owner/a"
     await asked
     assert await Outbox(client).read_after("web:owner/a", after=0) == []
-    assert await client.command("KEYS", "shoal:chats:*") == []
+    assert await client.command("KEYS", "shoal:{0ax}:chats:*") == []
 
 
 async def test_a_thread_is_a_session_of_its_own(client: RedisClient, hand: Hand) -> None:
@@ -111,6 +130,13 @@ async def test_a_thread_is_a_session_of_its_own(client: RedisClient, hand: Hand)
     assert await asked == "HELLO"
 
 
+@pytest.mark.parametrize(("session_key", "thread"), [("cron:123", None), ("cli:a", None), ("cli:a#side", "side")])
+def test_a_session_key_alone_says_the_chat(session_key: str, thread: str | None) -> None:
+    """Its channel, its chat and its thread, as nanobot's callers write it."""
+    message = _message("hello", session_key, None, None)
+    assert (f"{message.channel}:{message.chat_id}", message.thread) == (session_key.partition("#")[0], thread)
+
+
 @pytest.mark.parametrize(
     ("session_key", "channel", "chat_id"),
     [
@@ -118,10 +144,13 @@ async def test_a_thread_is_a_session_of_its_own(client: RedisClient, hand: Hand)
         ("web:direct", "cli", "direct"),
         ("cli:direct", "cli", "a"),
         ("cli:direct#", "cli", "direct"),
+        ("cli:direct#", None, None),
+        ("direct", None, None),
+        ("cli:", None, None),
     ],
 )
 async def test_a_session_that_is_not_of_this_chat_is_refused(
-    client: RedisClient, session_key: str, channel: str, chat_id: str
+    client: RedisClient, session_key: str, channel: str | None, chat_id: str | None
 ) -> None:
     """Said before anything is stored: the answer would go to another chat than the question."""
     with pytest.raises(BadInput, match=r"session_key .* is not of channel"):
@@ -155,9 +184,17 @@ async def test_a_full_inbox_is_refused_at_once(client: RedisClient, redis_url: s
 
 
 @pytest.mark.parametrize("kind", ["apology", "stopped"])
+async def test_no_reply_is_an_empty_text(client: RedisClient, hand: Hand, kind: OutboundKind) -> None:
+    """A caller that asks for nothing else needs no exceptions; with `strict` it learns what happened."""
+    asked = asyncio.create_task(process_direct("hello", client=client))
+    await hand.answer("private words", kind=kind)
+    assert await asked == ""
+
+
+@pytest.mark.parametrize("kind", ["apology", "stopped"])
 async def test_no_answer_is_an_error_that_says_which(client: RedisClient, hand: Hand, kind: OutboundKind) -> None:
     """Its text goes to the caller and not into the error's own, which may be logged."""
-    asked = asyncio.create_task(process_direct("hello", client=client))
+    asked = asyncio.create_task(process_direct("hello", client=client, strict=True))
     message = await hand.answer("private words", kind=kind)
     with pytest.raises(NotAnswered) as failed:
         await asked
@@ -168,7 +205,7 @@ async def test_no_answer_is_an_error_that_says_which(client: RedisClient, hand: 
 
 async def test_an_apology_for_a_record_that_nobody_can_read_is_found(client: RedisClient, hand: Hand) -> None:
     """It names no message, only the turn."""
-    asked = asyncio.create_task(process_direct("hello", client=client))
+    asked = asyncio.create_task(process_direct("hello", client=client, strict=True))
     await hand.answer(lines=[OutboundMessage(content="sorry", turn=1, kind="apology")])
     with pytest.raises(NotAnswered) as failed:
         await asked
@@ -188,7 +225,7 @@ async def test_an_agent_that_spoke_by_its_tool_has_answered(client: RedisClient,
 
 async def test_a_conversation_that_is_ended_takes_its_waiting_callers_along(client: RedisClient, hand: Hand) -> None:
     """`/new` drops what waits: nobody waits for ever for an answer that will not come."""
-    asked = [asyncio.create_task(process_direct(text, client=client)) for text in ("one", "two")]
+    asked = [asyncio.create_task(process_direct(text, client=client, strict=True)) for text in ("one", "two")]
     await eventually(lambda: _waiting(client, 2))
     sessions = Sessions(client)
     command = InboundMessage(channel="cli", chat_id="direct", sender_id="u", id="c1", content="/new", timestamp=1)
@@ -261,7 +298,7 @@ async def test_silence_costs_next_to_nothing(client: RedisClient, monkeypatch: p
     before = await _commands(client)
     with pytest.raises(AnswerLate):
         await process_direct("hello", client=client, timeout_s=0.8)
-    assert await _commands(client) - before < 50
+    assert await _commands(client) - before < 80  # 45 of the message and its scripts, 4 of each look
 
 
 async def _commands(client: RedisClient) -> int:
@@ -303,3 +340,17 @@ async def test_a_client_of_the_callers_own_changes_no_setting(
     assert claim.turn is not None
     assert claim.turn.scope == "shared"
     asked.cancel()
+
+
+async def test_the_settings_of_a_folder_must_be_trusted(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for `shoal` commands: a hostile folder must not decide where a message and secrets are sent."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path)
+    Path("shoal.toml").write_text(f'[redis]\nurl = "{redis_url}"\n')
+    with pytest.raises(SettingsError, match="shoal config trust"):
+        await process_direct("/help")
+    trust_folder()
+    assert "/memory" in await process_direct("/help")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import string
 from pathlib import Path
 from typing import Final
 
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
+    DashboardLink,
     DashboardLinkType,
     DataSourceRef,
     Threshold,
     ThresholdsMode,
+    VariableRefresh,
+    VariableSort,
 )
 
 from tools.dashboards.boards import BOARDS
@@ -25,6 +30,13 @@ from tools.dashboards.panels import Board, Panel
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"
 SOURCE: Final = DataSourceRef(type_val="prometheus", uid="${datasource}")
 TAG: Final = "shoal"
+RELEASED: Final = "count by (version) (shoal_build_info) unless count by (version) (shoal_build_info offset 5m)"
+"""Five minutes with a new release, which the pictures mark."""
+
+RUNBOOK: Final = "deploy/RUNBOOK.md"
+"""Where links lead; `make runbook-links` sets another place in the rules and here in what is written."""
+
+_METRIC: Final = re.compile(r"\b((?:shoal|process)[_:][\w:]+)(?:\{(.*?)\})?")
 
 
 def written(board: Board) -> str:
@@ -40,6 +52,26 @@ def written(board: Board) -> str:
         .timezone("browser")
         .tooltip(DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
+        .with_variable(
+            dashboard.QueryVariable("namespace")
+            .label("Installation")
+            .datasource(SOURCE)
+            .query("label_values(shoal_build_info, namespace)")
+            .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+            .sort(VariableSort.ALPHABETICAL_ASC)
+            .multi(True)
+            .include_all(True)
+            .all_value(".*")
+        )
+        .with_variable(dashboard.TextBoxVariable("budget").label("Dollars a day").default_value("10"))
+        .annotation(
+            dashboard.AnnotationQuery()
+            .name("Releases")
+            .datasource(SOURCE)
+            .icon_color("blue")
+            .enable(True)
+            .expr(scoped(RELEASED))
+        )
         .link(
             dashboard.DashboardLink("Shoal")
             .type(DashboardLinkType.DASHBOARDS)
@@ -59,12 +91,20 @@ def written(board: Board) -> str:
     return json.dumps(made.build(), cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
 
 
+def _links(panel: Panel) -> list[Builder[DashboardLink]]:
+    if not panel.alert:
+        return []
+    link = dashboard.DashboardLink(f"Runbook: {panel.alert}").type(DashboardLinkType.LINK)
+    return [link.url(f"{RUNBOOK}#{panel.alert.lower()}").target_blank(True)]
+
+
 def _line(panel: Panel) -> timeseries.Panel:
     made = (
         timeseries.Panel()
         .title(panel.title)
         .description(panel.about)
         .unit(panel.unit)
+        .links(_links(panel))
         .datasource(SOURCE)
         .axis_soft_min(0)
         .fill_opacity(8)
@@ -83,6 +123,7 @@ def _number(panel: Panel) -> stat.Panel:
         .title(panel.title)
         .description(panel.about)
         .unit(panel.unit)
+        .links(_links(panel))
         .datasource(SOURCE)
         .span(panel.width)
         .height(4)
@@ -94,9 +135,14 @@ def _number(panel: Panel) -> stat.Panel:
     return made
 
 
+def scoped(expr: str) -> str:
+    """The expression over the chosen installations alone. All of them are `.*`, also where nothing adds the label."""
+    return _METRIC.sub(lambda one: f'{one[1]}{{namespace=~"$namespace"{", " + one[2] if one[2] else ""}}}', expr)
+
+
 def _targets(panel: Panel) -> list[prometheus.Dataquery]:
     return [
-        prometheus.Dataquery().ref_id(letter).expr(query.expr).legend_format(query.legend or panel.title)
+        prometheus.Dataquery().ref_id(letter).expr(scoped(query.expr)).legend_format(query.legend or panel.title)
         for letter, query in zip(string.ascii_uppercase, panel.queries, strict=False)
     ]
 

@@ -86,13 +86,13 @@ CHANNELS: Final = Board(
                 Panel(
                     "Sent again",
                     "short",
-                    (Query("shoal:delivery_unknown:increase15m", "{{channel}}"),),
+                    (Query("sum by (channel) (shoal:delivery_unknown:increase15m)", "{{channel}}"),),
                     "In 15 minutes, without knowing whether the first time arrived: some may be there twice.",
                 ),
                 Panel(
                     "Failed later",
                     "short",
-                    (Query("shoal:delivery_failed_later:increase15m", "{{channel}}"),),
+                    (Query("sum by (channel) (shoal:delivery_failed_later:increase15m)", "{{channel}}"),),
                     "In 15 minutes: the platform took them, and said afterwards that it could not deliver them.",
                 ),
             ),

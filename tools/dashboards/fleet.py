@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tools.dashboards.panels import Board, Panel, Query, Row, newest, number, rate_by, spread
+from tools.dashboards.panels import Board, Panel, Query, Row, newest, number, rate_by, replace, slow_by, spread
 
 TURNS: Final = '{queue="turns"}'
+# Turns of the background have places among those of turns.
+TAKEN: Final = 'sum(max by (queue) (shoal_queue_running{queue=~"turns|background"}))'
+LOAD: Final = f'({TAKEN} + sum(max by (queue) (shoal_queue_due{{queue=~"turns|background"}})))'
+UP_FOR: Final = "(time() - process_start_time_seconds) * on (namespace, instance, job) group_left (version)"
 
 FLEET: Final = Board(
     "shoal-fleet",
@@ -14,12 +18,116 @@ FLEET: Final = Board(
     "What people notice, then why.",
     (
         Row(
+            "Now",
+            (
+                number(
+                    "Redis answers",
+                    "short",
+                    "min(shoal_redis_up)",
+                    "1 when it answered every process.",
+                    warn=1,
+                    bad=0.5,
+                    alert="ShoalRedisAway",
+                ),
+                number(
+                    "Redis is full to",
+                    "percentunit",
+                    "max(shoal_redis_memory_bytes) / max(shoal_redis_memory_limit_bytes > 0)",
+                    "Of its maxmemory; at 1 new messages are refused. No data: it has no limit, or does not tell.",
+                    warn=0.7,
+                    bad=0.9,
+                    alert="ShoalRedisMemoryFull",
+                ),
+                replace(
+                    number(
+                        "Workers",
+                        "short",
+                        'max(shoal_processes{kind="worker"})',
+                        "Processes that say they live, and workers that would have 70 % of their places in use "
+                        "with what runs and waits now: what autoscaling wants.",
+                        alert="ShoalNoWorkers",
+                    ),
+                    queries=(
+                        *newest("shoal_processes", selector='{kind="worker"}', legend="there"),
+                        Query(f"ceil({LOAD} / (0.7 * max(shoal_worker_places{TURNS})))", "wanted"),
+                    ),
+                ),
+                number(
+                    "Places in use",
+                    "percentunit",
+                    f"{TAKEN} / max(shoal_places{TURNS} > 0)",
+                    "Turns that run, of those that all workers may run at once.",
+                    warn=0.7,
+                    bad=0.95,
+                    alert="ShoalOldestTurnWaits",
+                ),
+                number(
+                    "Web sockets",
+                    "short",
+                    "sum(shoal_web_sockets)",
+                    "Open pages of all gateways.",
+                    alert="ShoalConnectionsCrowded",
+                ),
+                number(
+                    "Errors of /v1",
+                    "percentunit",
+                    '(sum(rate(shoal_api_seconds_count{status=~"5.."}[5m]))'
+                    " or 0 * sum(rate(shoal_api_seconds_count[5m])))"
+                    " / sum(rate(shoal_api_seconds_count[5m]))",
+                    "Requests of five minutes that ended with a status of 500 or more.",
+                    warn=0.01,
+                    bad=0.1,
+                ),
+                number(
+                    "Tokens, 24 h",
+                    "short",
+                    "sum(increase(shoal_model_tokens_total[1d]))",
+                    "In and out. Top spenders: `shoal session spent`.",
+                    alert="ShoalBudgetsReached",
+                ),
+                number(
+                    "Cost, 24 h",
+                    "currencyUSD",
+                    "sum(increase(shoal_model_cost_usd_total[1d]))",
+                    "As far as prices are known.",
+                    alert="ShoalBudgetsReached",
+                ),
+                number(
+                    "Cost of the budget",
+                    "percentunit",
+                    "sum(increase(shoal_model_cost_usd_total[1d])) / $budget",
+                    "Of what a day may cost, which you set at the top of this page.",
+                    warn=0.8,
+                    bad=1,
+                    alert="ShoalBudgetsReached",
+                ),
+                number(
+                    "Budgets reached, 24 h",
+                    "short",
+                    "sum(increase(shoal_budgets_reached_total[1d])) or vector(0)",
+                    "Turns that ended because their chat had used its day.",
+                    alert="ShoalBudgetsReached",
+                ),
+                replace(
+                    number(
+                        "Release, up for",
+                        "s",
+                        "max(process_start_time_seconds)",
+                        "The oldest process of each release; two while one is rolled out.",
+                        alert="ShoalProcessDies",
+                    ),
+                    queries=(Query(f"max by (version) ({UP_FOR} shoal_build_info)", "{{version}}"),),
+                    width=8,
+                ),
+            ),
+        ),
+        Row(
             "People",
             (
                 number(
                     "Answered in time",
                     "percentunit",
-                    "1 - shoal:answers_late:ratio_rate1h",
+                    "1 - max(shoal:answers_late:ratio_rate1h)",
                     "Answers of the last hour that came within a minute; what could not be answered counts as late.",
                     warn=0.95,
                     bad=0.9,
@@ -27,7 +135,7 @@ FLEET: Final = Board(
                 number(
                     "Begun in time",
                     "percentunit",
-                    "1 - shoal:turns_wait:ratio_rate1h",
+                    "1 - max(shoal:turns_wait:ratio_rate1h)",
                     "Turns of the last hour that a worker took within five seconds.",
                     warn=0.99,
                     bad=0.95,
@@ -69,7 +177,7 @@ FLEET: Final = Board(
                 Panel(
                     "Share of late answers",
                     "percentunit",
-                    tuple(Query(f"shoal:answers_late:ratio_rate{w}", w) for w in ("5m", "1h", "6h")),
+                    tuple(Query(f"max(shoal:answers_late:ratio_rate{w})", w) for w in ("5m", "1h", "6h")),
                     "What the alerts look at; 5 % is what may be late in the long run.",
                 ),
             ),
@@ -92,7 +200,7 @@ FLEET: Final = Board(
                 Panel(
                     "Dead letters by reason",
                     "short",
-                    (Query("shoal:dead_letters:increase15m", "{{reason}}"),),
+                    (Query("sum by (reason) (shoal:dead_letters:increase15m)", "{{reason}}"),),
                     "In 15 minutes.",
                 ),
             ),
@@ -100,6 +208,28 @@ FLEET: Final = Board(
         Row(
             "Line",
             (
+                Panel(
+                    "Requests of /v1",
+                    "ops",
+                    rate_by("shoal_api_seconds_count", "status"),
+                    "By HTTP status.",
+                ),
+                Panel(
+                    "Slow requests of /v1",
+                    "s",
+                    slow_by("shoal_api_seconds", "status"),
+                    "95 % were quicker, to the end of their answer.",
+                ),
+                Panel(
+                    "Places",
+                    "short",
+                    (
+                        *(Query(one.expr, "{{queue}} there") for one in newest("shoal_places", "queue")),
+                        Query(TAKEN, "turns in use"),
+                        Query("sum(shoal_turns_running)", "turns in use, by the workers' own count"),
+                    ),
+                    "Work that may run at once.",
+                ),
                 Panel(
                     "Messages",
                     "ops",

@@ -17,7 +17,7 @@ MODELS: Final = Board(
                 number(
                     "Failed, last hour",
                     "percentunit",
-                    "shoal:model_failures:ratio_rate1h",
+                    "max(shoal:model_failures:ratio_rate1h)",
                     "Calls that failed after their retries and fallbacks.",
                     warn=0.02,
                     bad=0.2,
@@ -57,6 +57,24 @@ MODELS: Final = Board(
             (
                 Panel(
                     "Tokens", "short", rate_by("shoal_model_tokens_total", "model", "direction"), "A second.", width=12
+                ),
+                Panel(
+                    "Cost of a day",
+                    "currencyUSD",
+                    (
+                        Query("sum by (model) (increase(shoal_model_cost_usd_total[1d]))", "{{model}}"),
+                        Query("$budget + 0 * max(shoal_build_info)", "budget"),
+                    ),
+                    "Of 24 hours, beside what a day may cost: you set it at the top of this page.",
+                    width=12,
+                    alert="ShoalBudgetsReached",
+                ),
+                Panel(
+                    "First token",
+                    "s",
+                    slow_by("shoal_model_first_token_seconds", "model"),
+                    "95 % were quicker, from the request to the reply's first text.",
+                    width=12,
                 ),
                 Panel(
                     "Cost an hour",

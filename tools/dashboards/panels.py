@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 RATE = "$__rate_interval"
 """Grafana puts in at least four scrapes."""
@@ -27,6 +27,13 @@ class Panel(NamedTuple):
     warn: float | None = None
     bad: float | None = None
     width: int = 8
+    alert: str = ""
+    """A heading of the runbook, mostly the name of an alert: the picture links to it."""
+
+
+def replace(panel: Panel, **fields: Any) -> Panel:
+    """A panel with other values for some fields."""
+    return panel._replace(**fields)
 
 
 class Row(NamedTuple):
@@ -65,15 +72,22 @@ def rate_by(counter: str, *labels: str, selector: str = "") -> tuple[Query, ...]
     return (Query(f"sum by ({', '.join(labels)}) ({rate})", " ".join(f"{{{{{label}}}}}" for label in labels)),)
 
 
-def newest(gauge: str, *labels: str, selector: str = "") -> tuple[Query, ...]:
+def newest(gauge: str, *labels: str, selector: str = "", legend: str = "now") -> tuple[Query, ...]:
     """A reading of Redis, which every process exports alike."""
     if not labels:
-        return (Query(f"max({gauge}{selector})", "now"),)
+        return (Query(f"max({gauge}{selector})", legend),)
     return (Query(f"max by ({', '.join(labels)}) ({gauge}{selector})", " ".join(f"{{{{{one}}}}}" for one in labels)),)
 
 
 def number(
-    title: str, unit: str, expr: str, about: str, *, warn: float | None = None, bad: float | None = None
+    title: str,
+    unit: str,
+    expr: str,
+    about: str,
+    *,
+    warn: float | None = None,
+    bad: float | None = None,
+    alert: str = "",
 ) -> Panel:
     """One number, six to a row."""
-    return Panel(title, unit, (Query(expr),), about, "number", warn, bad, 4)
+    return Panel(title, unit, (Query(expr),), about, "number", warn, bad, 4, alert)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tools.dashboards.panels import Board, Panel, Query, Row, number, rate_by, spread
+from tools.dashboards.panels import RATE, Board, Panel, Query, Row, newest, number, rate_by, spread
 
 REDIS: Final = Board(
     "shoal-redis",
@@ -40,6 +40,14 @@ REDIS: Final = Board(
                     bad=1,
                 ),
                 number(
+                    "Room for files",
+                    "bytes",
+                    "min(shoal_volume_room_bytes)",
+                    "On the fullest volume, above what must stay free; below 0 files are refused.",
+                    warn=1e9,
+                    bad=0,
+                ),
+                number(
                     "Restart is safe",
                     "short",
                     "min(shoal_redis_restart_safe)",
@@ -61,6 +69,27 @@ REDIS: Final = Board(
                     ),
                     "At the limit new messages are refused.",
                     width=24,
+                ),
+            ),
+        ),
+        Row(
+            "Append-only file",
+            (
+                Panel(
+                    "Size of its log",
+                    "bytes",
+                    newest("shoal_redis_aof_bytes"),
+                    "It falls when Redis rewrites it, which needs as much room again.",
+                    width=12,
+                    alert="ShoalDiskFull",
+                ),
+                Panel(
+                    "Writing and syncing",
+                    "percentunit",
+                    (Query(f"max(rate(shoal_redis_aof_busy_seconds[{RATE}]))", "of its time"),),
+                    "With appendfsync always every message waits for this. No data: Redis before 7.2 does not tell.",
+                    width=12,
+                    alert="ShoalRedisSlow",
                 ),
             ),
         ),
@@ -90,6 +119,12 @@ REDIS: Final = Board(
                     "short",
                     (Query("sum(increase(shoal_redis_clock_fell_back_total[15m]))", "queues"),),
                     "Queues whose times were moved for it in 15 minutes.",
+                ),
+                Panel(
+                    "Too few copies",
+                    "ops",
+                    rate_by("shoal_redis_short_writes_total", "outcome"),
+                    "Writes that fewer servers had in time than redis.copies.",
                 ),
                 Panel(
                     "Away and back", "ops", rate_by("shoal_redis_reconnects_total"), "Each process counts for itself."

@@ -6,7 +6,7 @@ from typing import Final
 
 from tools.dashboards.panels import RATE, Board, Panel, Query, Row, rate_by, slow_by, spread
 
-OF_SHOAL: Final = "and on (instance, job) shoal_build_info"
+OF_SHOAL: Final = "and on (namespace, instance, job) shoal_build_info"
 """Leaves out what Prometheus scrapes beside Shoal."""
 
 WORKERS: Final = Board(
@@ -27,7 +27,7 @@ WORKERS: Final = Board(
                 Panel(
                     "Taken over",
                     "short",
-                    (Query("shoal:turn_takeovers:increase15m", "{{cause}}"),),
+                    (Query("sum by (cause) (shoal:turn_takeovers:increase15m)", "{{cause}}"),),
                     "In 15 minutes: `crash` is a worker that died, `lapsed` a lease that ran out.",
                 ),
                 Panel(
@@ -112,6 +112,24 @@ WORKERS: Final = Board(
                     "percentunit",
                     (Query(f"process_open_fds / process_max_fds {OF_SHOAL}", "{{instance}}"),),
                     "Of what the process may open.",
+                ),
+                Panel(
+                    "Connections",
+                    "percentunit",
+                    (Query("shoal_connections / shoal_connection_places", "{{instance}} {{listener}} {{who}}"),),
+                    "Of the places that a listener has. Strangers are those without a valid token or signature.",
+                ),
+                Panel(
+                    "Connections ended early",
+                    "ops",
+                    rate_by("shoal_connections_cut_total", "listener", "reason"),
+                    "Too slow, or to make room for others.",
+                ),
+                Panel(
+                    "Wrong tokens",
+                    "ops",
+                    rate_by("shoal_logins_refused_total", "braked"),
+                    "`yes`: their address had sent too many.",
                 ),
                 Panel(
                     "Up for",

@@ -30,6 +30,8 @@ async def run_agent(spec: AgentRunSpec, model: Model, tools: Toolbox, journal: J
                 reply = await run.ask()
             if not reply.calls and await run.followed_up(reply):
                 continue
+            if not reply.calls and await run.asked_for_form(reply):
+                continue
             if not reply.calls:
                 return await run.finish(reply)
             if run.rounds >= spec.max_rounds:

@@ -6,7 +6,7 @@ are the answers of `NULL_PORTS`, which stands wherever a turn has nothing of the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -124,9 +124,27 @@ class Consent(Protocol):
         """Seconds for which an answer counts."""
         return 0.0
 
-    def mark_seen(self, call: ToolCallRequest) -> None:
-        """Record that the model knows the result of this call from now on."""
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The mark of the turn: sources of strangers' text that it has read."""
+        return ()
+
+    def brings(self, call: ToolCallRequest) -> tuple[str, ...]:
+        """Return the sources of strangers' text that the result of this call may hold."""
+        return ()
+
+    def mark(self, sources: Iterable[str]) -> None:
+        """Mark the turn with sources that it has read."""
         return
+
+    async def settle(self) -> None:
+        """Mark the turn with what a call has read in places that have a mark of their own. Called
+        before anything that the call made or returned is stored."""
+        return
+
+    def pop_unwritten(self) -> tuple[str, ...]:
+        """Return the sources that no result in the ledger has yet, and count them as written."""
+        return ()
 
     def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         """Return what this call needs in the current state of the turn."""
@@ -244,14 +262,24 @@ class Outside(Protocol):
         """The scope of the lease: the turns of one session, or one subagent."""
         return ""
 
+    @property
+    def folder(self) -> str:
+        """The operator's folder that the turn works on, `""` for its own workspace."""
+        return ""
+
     async def until_doubtful(self) -> None:
         """Return when this worker may soon lose the turn: what runs outside must end now."""
         await asyncio.Event().wait()  # without a lease there is nothing to lose
 
     async def copies(self) -> Mapping[str, bytes]:
         """Return files of the turn that are not in its workspace, by name, for a process there.
-        Raises ToolFailed."""
+        Called before such a process starts: it may write text that the turn has read. Raises
+        ToolFailed."""
         return {}
+
+    def mark_read(self) -> None:
+        """Mark the turn with what its workspace holds, once a process has ended there."""
+        return
 
 
 class NullPorts(TurnProgress, Followups, Allowance, Consent, Files, Pictures, Effects, ChatSchedules, Outside):

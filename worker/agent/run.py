@@ -10,9 +10,11 @@ from shared.messages.transcript import ToolEntry, TranscriptEntry
 from worker.agent.history import StoredReply
 from worker.agent.hook import IterationDone
 from worker.agent.limits import Meter
+from worker.agent.model.answer_form import again_messages, cut_at_stop, fit_schema
 from worker.agent.model.ask import Asker, ModelReply
 from worker.agent.model.context_window import ContextWindow
 from worker.agent.model.model import Model
+from worker.agent.model.seam import RESTART_CHARS
 from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.steps import TurnSteps
 from worker.agent.tools.act import Actor, tool_hint
@@ -39,11 +41,20 @@ class AgentRun:
         self._actor = Actor(spec, tools, journal)
         self._steps = TurnSteps(spec)
         for call in self._steps.calls():
-            spec.consent.mark_seen(call)
+            if tools.safety(call.name) is not None:  # the release before wrote no sources
+                spec.consent.mark(spec.consent.brings(call))
+        for entry in self._steps.entries:
+            spec.consent.mark(entry.sources)
         self._window = ContextWindow(spec, tools.specs(), journal, meter)
         self._window.add(self._steps.entries)
-        self._asker.before = self._steps.answered_text
+        self._asker.before = before = self._steps.answered_text
+        opening = f"{before}\n\n" if before else ""
+        # Of a short text little is gained, and it does not show whether a model begins again.
+        usable = spec.begun.startswith(opening) and len(spec.begun) - len(opening) >= RESTART_CHARS
+        self._begun = spec.begun[len(opening) :] if usable else ""
         self._resumed = False
+        self._formed = ""  # the answer, once it fits its schema
+        self._asked_for_form = False
         self._seconds = 0.0
 
     @property
@@ -81,6 +92,7 @@ class AgentRun:
         return True
 
     def _add_followups(self, messages: Sequence[FollowupMessage]) -> None:
+        self._begun = "" if messages else self._begun  # it was written without them
         self._steps.entries += [message.entry for message in messages]
         self._window.add_followups(messages)
 
@@ -91,16 +103,38 @@ class AgentRun:
     async def ask(self) -> ModelReply:
         """Ask the model for the next reply. A prompt that it refuses is repaired once."""
         self._steps.rounds += 1
+        begun, self._begun = self._begun, ""
         await self._window.begin(self.rounds)
         began = self._spec.clock.monotonic()
         try:
-            reply = await self._asker.ask(self._window.messages)
+            reply = await self._asker.ask(self._window.messages, begun)
         except ModelError as exc:
-            if not await self._window.repair(exc):
+            # A provider may accept no conversation that goes on after a reply: then it begins again.
+            if not await self._window.repair(exc) and not (begun and exc.kind == "bad_request"):
                 raise
             reply = await self._asker.ask(self._window.messages)
         self._seconds = self._spec.clock.monotonic() - began
         return self._steps.with_unique_ids(reply)
+
+    async def asked_for_form(self, reply: ModelReply) -> bool:
+        """Return whether the answer does not fit its schema and is asked for again, with the reason.
+        Raises ModelError for the second such answer. A limit of the client may cut any answer."""
+        if not self._spec.options.schema or self._is_cut(reply):
+            return False
+        self._formed, problem = fit_schema(reply.text, self._spec.options.schema)
+        if not problem:
+            return False
+        if self._asked_for_form or self.rounds >= self._spec.max_rounds:
+            text = "the model's answer does not fit the schema that was asked for"
+            raise ModelError("invalid_output", text, retryable=False, reason=problem)
+        self._asked_for_form = True
+        await self._report_round(reply)
+        # Not a step of the turn: a successor asks for the answer itself, and history has one.
+        self._window.messages += again_messages(reply.text, problem)
+        return True
+
+    def _is_cut(self, reply: ModelReply) -> bool:
+        return bool(self._spec.options.max_tokens) and reply.finish_reason == "length"
 
     async def act(self, reply: ModelReply) -> None:
         """Store the reply, run its tools, and add both to the next prompt."""
@@ -121,7 +155,8 @@ class AgentRun:
     async def finish(self, reply: ModelReply) -> AgentResult:
         await self._report_round(reply)
         if reply.text or self._steps.answered_text:
-            return await self._end(reply, reply.text, "done")
+            text = self._formed or cut_at_stop(reply.text, self._spec.options.stop)
+            return await self._end(reply, text, "length" if self._is_cut(reply) else "done")
         return await self._end(reply, NO_ANSWER, "empty")
 
     async def give_up(self, reply: ModelReply) -> AgentResult:
@@ -136,9 +171,10 @@ class AgentRun:
         return await self._end(ModelReply(text=""), self._steps.best_text("", refusal), "budget")
 
     async def _end(self, reply: ModelReply, content: str, outcome: TurnOutcome) -> AgentResult:
-        content = "\n\n".join(filter(None, [self._steps.answered_text, content]))
+        before = "" if self._formed else self._steps.answered_text
+        content = "\n\n".join(filter(None, [before, content]))
         content = valid_text(await self._spec.hook.finalize_content(content) or content)
-        if self._meter.warning and outcome != "budget":
+        if self._meter.warning and outcome != "budget" and not self._formed:
             content = f"{content}\n\n{self._meter.warning}"
         final = self._steps.assistant_entry(content, reply, with_calls=False)
         return AgentResult(

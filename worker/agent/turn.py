@@ -7,11 +7,8 @@ from typing import Literal
 import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.messages.transcript import (
-    LedgerEntry,
-    TranscriptEntry,
-    UserEntry,
-)
+from shared.messages.inbound import TurnOptions
+from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry
 from worker.agent import ports
 from worker.agent.history import SAVED_RESULT_CHARS
 from worker.agent.hook import AgentHook
@@ -19,7 +16,7 @@ from worker.agent.model.compact import Compact
 from worker.agent.model.model import Image, TokenUsage
 from worker.agent.ports import NULL_PORTS, FollowupMessage
 
-TurnOutcome = Literal["done", "round_cap", "empty", "budget"]
+TurnOutcome = Literal["done", "round_cap", "empty", "budget", "length"]
 
 
 class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +24,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `entry` is the message to answer; its `turn` names the turn. `images` go out with it; its text
     only names them. `history` is the conversation before it, `resume` the ledger of an earlier
-    worker, `joined` the messages in that ledger by their numbers. `timezone` is an IANA name. The
+    worker, `joined` the messages in that ledger by their numbers, `begun` the text after that ledger
+    that people have seen. `timezone` is an IANA name. The
     sender is set in groups. `context_tokens` is the model's limit, 0 if unknown; a prompt over the
     share `compact_at` of it is compacted to its newest `compact_keep` messages. A reply cut by its
     length is continued up to `continuations` times. History keeps `saved_result_chars` of a tool's
@@ -46,6 +44,7 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[TranscriptEntry, ...] = ()
     resume: tuple[LedgerEntry, ...] = ()
     joined: dict[int, FollowupMessage] = {}
+    begun: str = ""
     timezone: str = "UTC"
     max_rounds: int = 40
     memory_window: int = 100
@@ -56,6 +55,7 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     compact_at: float = 0.8
     compact_keep: int = 20
     saved_result_chars: int = SAVED_RESULT_CHARS
+    options: TurnOptions = TurnOptions()
     hook: AgentHook = AgentHook()
     clock: Clock = SYSTEM_CLOCK
     compact: Compact | None = None
@@ -74,10 +74,13 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished turn. `entries` are for history; `usage` counts this attempt, `rounds` all."""
+    """A finished turn. `entries` are for history; `usage` counts this attempt, `rounds` all. `media` are
+    references of files that go with the reply, `model` is the one that was asked."""
 
     content: str
     entries: tuple[TranscriptEntry, ...]
     rounds: int
     usage: TokenUsage
     outcome: TurnOutcome = "done"
+    media: tuple[str, ...] = ()
+    model: str = ""

@@ -1,5 +1,5 @@
-"""arq's worker on our queue: its functions, context, hooks, cron and results; our leases for its
-claims. Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at
+"""arq's worker on our queues: its functions, context, hooks, cron, health and results; our leases for
+its claims. Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at
 `queue_read_limit` jobs at once, and a dead worker's job is free only after the longest timeout.
 Here a running job is an entry whose score is its lease."""
 
@@ -7,25 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from arq import connections as arq_connections
+from arq import jobs as arq_jobs
 from arq import worker as arq_worker
-from arq.connections import ArqRedis
-from arq.constants import abort_jobs_ss, job_key_prefix, result_key_prefix, retry_key_prefix
+from arq.connections import ArqRedis, RedisSettings
 from arq.jobs import Job
-from arq.utils import timestamp_ms
+from arq.utils import ms_to_datetime, timestamp_ms
 from redis.asyncio import BlockingConnectionPool
-from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import MovedError, ReadOnlyError
 
 from shared.errors import LeaseLost, RedisAway, SettingsError
 from shared.log import logger
 from shared.metrics import QUEUE_WAIT_SECONDS
 from shared.store import keys
+from shared.store.client.address import Address, Locator, Tls, read_address
 from shared.store.client.redis_client import SOCKET_TIMEOUT_S, RedisClient
 from shared.tasks import event_within
 from worker.lease.lease import Lease
@@ -34,6 +38,8 @@ from worker.process.loop_group import LoopGroup
 
 HEART_BEAT_S: Final = 0.5
 TICK_KEPT_S: Final = 60.0
+HEALTH_EVERY_S: Final = 10.0
+HEALTH_KEPT_MS: Final = 30_000
 
 log = logger("worker")
 
@@ -48,14 +54,16 @@ class WakingRedis(ArqRedis):
         job = await super().enqueue_job(function, *args, **kwargs)
         if job is not None:
             queue = kwargs.get("_queue_name") or self.default_queue_name
-            await self.waker.run("jobs/wake", [keys.wake(queue.removeprefix(keys.queue("")))])
+            await self.waker.run("jobs/wake", queue=queue.removeprefix(keys.queue("")))
         return job
 
 
 class LeaseWorker(arq_worker.Worker):
-    """Runs `ctx["lease_loops"](run_job)` until a signal stops it. Takes every argument of arq's
+    """Runs `ctx["lease_loops"](run_leased)` until a signal stops it. Takes every argument of arq's
     Worker. `on_startup` puts into the context: `client` (RedisClient), `redis_url`, `lease_loops`,
-    `drain_s`. A job finds its own Lease there in `leases`, by its id. Signals: see `LoopGroup`."""
+    `drain_s`. Turns and subagents are calls of the functions `run_turn` and `run_subagent`, with
+    arq's context and their lease. A job finds its own Lease in `ctx["leases"]`, by its id. Signals:
+    see `LoopGroup`."""
 
     _claims: dict[str, Lease]
     _scores: dict[str, int]
@@ -80,7 +88,7 @@ class LeaseWorker(arq_worker.Worker):
         make_loops: Callable[[Runner], list[LeaseLoop]] = self.ctx["lease_loops"]
         loops = make_loops(self.run_leased)
         ending = asyncio.Event()
-        beating = asyncio.create_task(self.queue_timed_jobs(ending))
+        beating = asyncio.create_task(self._keep_beating(ending))
         try:
             await self._loop_group.run(loops)
         finally:
@@ -94,15 +102,19 @@ class LeaseWorker(arq_worker.Worker):
             # arq recognizes a tick that was queued before by a claim that outlives the job. Here the
             # kept result does that.
             job.keep_result_s = job.keep_result_s or TICK_KEPT_S
+        client: RedisClient = self.ctx["client"]
+        if client.arq != keys.ARQ:
+            _rename_keys(client.arq)
+            self.health_check_key = self.health_check_key.replace(keys.ARQ, client.arq)
         if self._pool is None:
             self._pool = pool = WakingRedis(
-                _make_pool(self.ctx["redis_url"]),
+                _make_pool(self.ctx["redis_url"], client.locator),
                 job_serializer=self.job_serializer,
                 job_deserializer=self.job_deserializer,
                 default_queue_name=self.queue_name,
                 expires_extra_ms=self.expires_extra_ms,
             )
-            pool.waker = self.ctx["client"]
+            pool.waker = client
         self.ctx["redis"] = self._pool
         self.ctx["leases"] = self._claims
 
@@ -143,6 +155,41 @@ class LeaseWorker(arq_worker.Worker):
         self._pool = None
 
     async def run_leased(self, lease: Lease) -> None:
+        """Call the function that this lease is for."""
+        claim = lease.claim
+        work = claim.turn or claim.subagent
+        if work is None:
+            await self._run_job(lease)
+            return
+        function = self.functions["run_turn" if claim.turn else "run_subagent"]
+        due_ms = timestamp_ms() - claim.waited_ms
+        job = {"job_id": claim.member, "job_try": work.attempt, "score": due_ms}
+        job["enqueue_time"] = ms_to_datetime(due_ms)
+        try:
+            # Not through arq's `run_job`: it reads the arguments from Redis, cancels at a timeout
+            # of its own, and stores a result. The lease has brought all that a turn needs.
+            await function.coroutine({**self.ctx, **job}, lease)
+        except BaseException:
+            self.jobs_failed += 1
+            raise
+        self.jobs_complete += 1
+
+    async def record_health(self) -> None:
+        """Write the key that `arq --check` reads, in arq's words. All workers write the same one, and
+        none deletes it: it says that the fleet has a worker."""
+        now = time.monotonic()
+        if self._last_health_check and now - self._last_health_check < HEALTH_EVERY_S:
+            return
+        client = self.ctx["client"]
+        queued = await client.command("ZCARD", self.queue_name)
+        counts = f"j_complete={self.jobs_complete} j_failed={self.jobs_failed}"
+        counts += f" j_retried={self.jobs_retried} j_ongoing={self._loop_group.running} queued={queued}"
+        health = f"{datetime.now(tz=self.timezone):%b-%d %H:%M:%S} {counts}"
+        await client.command("SET", self.health_check_key, health, "PX", HEALTH_KEPT_MS)
+        # After the write: one that failed is tried again with the next beat.
+        self._last_health_check = now
+
+    async def _run_job(self, lease: Lease) -> None:
         """Run one plain arq job under its lease."""
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(lease.claim.waited_ms / 1000)
         job_id = lease.claim.member
@@ -168,55 +215,118 @@ class LeaseWorker(arq_worker.Worker):
 
     async def _finish(self, job_id: str, finish: bool, delay_ms: int, result: bytes | None, keep_ms: int) -> None:
         lease, client = self._claims[job_id], self.ctx["client"]
-        name, prefixes = lease.queue.name, (result_key_prefix, retry_key_prefix, job_key_prefix)
-        names = [keys.queue(name), keys.leases(name), keys.wake(name)]
-        names += [*(prefix + job_id for prefix in prefixes), abort_jobs_ss]
-        args = [job_id, lease.claim.lease_id, int(finish), delay_ms, result or b"", keep_ms]
-        patience_s = self.ctx["drain_s"]
-        if await client.run("jobs/finish", names, args, retry_for_s=patience_s) != 1:
+        finished = await client.run(
+            "jobs/finish",
+            queue=lease.queue.name,
+            result=f"{client.arq}result:{job_id}",
+            retry=f"{client.arq}retry:{job_id}",
+            job=f"{client.arq}job:{job_id}",
+            abort=f"{client.arq}abort",
+            member=job_id,
+            lease=lease.claim.lease_id,
+            is_over=int(finish),
+            delay_ms=delay_ms,
+            record=result or b"",
+            keep_ms=keep_ms,
+            retry_for_s=self.ctx["drain_s"],
+        )
+        if finished != b"finished":
             raise LeaseLost(f"the lease on {job_id!r} is lost")
 
-    async def queue_timed_jobs(self, ending: asyncio.Event) -> None:
-        """Queue jobs at their times until `ending`."""
-        while self.cron_jobs and not ending.is_set():
+    async def _keep_beating(self, ending: asyncio.Event) -> None:
+        """Queue jobs at their times and record health until `ending`."""
+        while not ending.is_set():
             try:
                 await self.heart_beat()
             except RedisAway:
                 pass
             except Exception as exc:
-                log.warning("cron not queued", error=type(exc).__name__)
+                log.warning("heart beat failed", error=type(exc).__name__)
             await event_within(ending, HEART_BEAT_S)
 
 
+def _rename_keys(prefix: str) -> None:
+    """Have arq begin its keys with `prefix`, which has a hash tag: it uses them together. They are
+    constants in each of its modules."""
+    for module in (arq_worker, arq_connections, arq_jobs):
+        for name, value in vars(module).items():
+            # Once: the new names begin like the old ones.
+            if name.endswith(("_key_prefix", "abort_jobs_ss")) and not value.startswith(prefix):
+                setattr(module, name, value.replace(keys.ARQ, prefix, 1))
+
+
 class _PrimaryOnly(AbstractConnection):
-    """Leaves a server that was demoted. redis-py would keep the connection, and every job would fail
-    for ever."""
+    """Connects where our own client does, and leaves a server that was demoted. redis-py would keep
+    the connection, and every job would fail for ever."""
+
+    locator: Locator
+    _server = Address()
+
+    async def _connect(self) -> None:
+        self._server = at = await self.locator.locate()
+        self.host, self.port = at.host, at.port
+        self.username, self.password = at.user or None, at.password or None
+        # It is the kind of connection that comes next in the order of classes.
+        await super()._connect()  # type: ignore[safe-super,no-untyped-call]
+
+    async def send_packed_command(self, *args: Any, **kwargs: Any) -> Any:
+        """Send commands, over a new connection if another server has become the primary."""
+        if not self.locator.is_current(self._server):
+            await self.disconnect(nowait=True)
+        return await super().send_packed_command(*args, **kwargs)
 
     async def read_response(self, *args: Any, **kwargs: Any) -> Any:
-        """Read a reply; a refusal to write ends the connection."""
+        """Read a reply; a refusal to write, or our slot's move, ends the connection."""
         try:
             return await super().read_response(*args, **kwargs)
-        except ReadOnlyError as exc:
+        except (ReadOnlyError, MovedError) as exc:
             await self.disconnect(nowait=True)
             raise RedisConnectionError(str(exc)) from exc
 
 
-def _make_pool(url: str) -> BlockingConnectionPool:
+def _make_pool(url: str, locator: Locator) -> BlockingConnectionPool:
     # A connection does not introduce itself as redis-py: two commands fewer after each reconnect,
     # and no right to use them is needed.
     more: dict[str, Any] = {"lib_name": None, "lib_version": None}
-    if url.startswith("rediss://"):
+    at = locator.address
+    # The address decides between TCP, TLS and a socket of this machine; each of them leaves a replica.
+    kind: type[AbstractConnection] = Connection
+    if at.path:
+        kind, more["path"] = UnixDomainSocketConnection, at.path
+    elif at.tls is not None:
         # The certificate must be for this host: redis-py would accept any one of its authority.
-        more["ssl_check_hostname"] = True
-    pool = BlockingConnectionPool.from_url(
-        url,
+        settings = redis_settings(url)
+        kind = SSLConnection
+        more |= {name: getattr(settings, name) for name in RedisSettings.__annotations__ if name.startswith("ssl_")}
+    return BlockingConnectionPool(
+        connection_class=type(kind.__name__, (_PrimaryOnly, kind), {"locator": locator}),
+        db=at.db,
         socket_timeout=SOCKET_TIMEOUT_S,
         socket_connect_timeout=SOCKET_TIMEOUT_S,
         max_connections=8,
         timeout=None,
         **more,
     )
-    # The address decides between TCP, TLS and a socket of this machine; each of them leaves a replica.
-    kind = pool.connection_class
-    pool.connection_class = type(kind.__name__, (_PrimaryOnly, kind), {})
-    return pool
+
+
+def redis_settings(url: str) -> RedisSettings:
+    """Return an address of Redis in arq's words, for the check of its command. arq itself can ask
+    Sentinels without a password only, and over TLS only if it needs no further files."""
+    at = read_address(url).with_login()
+    tls = at.tls or Tls()
+    return RedisSettings(
+        host=[(one.host, one.port) for one in at.sentinels] or (at.nodes or (at,))[0].host,
+        sentinel=bool(at.sentinels),
+        sentinel_master=at.service or "mymaster",
+        port=(at.nodes or (at,))[0].port,
+        unix_socket_path=at.path or None,
+        database=at.db,
+        username=at.user or None,
+        password=at.password or None,
+        ssl=at.tls is not None,
+        ssl_ca_certs=tls.ca_file,
+        ssl_certfile=tls.cert_file,
+        ssl_keyfile=tls.key_file,
+        ssl_cert_reqs=tls.verify,
+        ssl_check_hostname=tls.verify != "none",
+    )

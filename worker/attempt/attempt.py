@@ -35,6 +35,7 @@ APOLOGIES: Final = {
     "crashes": "Sorry, something in this message makes me fail every time, so I have put it aside.",
     "auth": "Sorry, I cannot answer: the key for the model is not accepted. Please tell whoever runs this service.",
     "bad_request": "Sorry, the model refused this request.",
+    "invalid_output": "Sorry, the model's answer did not have the form that was asked for.",
     "context_length": "Sorry, this conversation has become too long for the model.",
     "model_away": "Sorry, the model could not be reached for a long time, so I stopped trying.",
     "timeout": "Sorry, this took too long, so I stopped working on it.",

@@ -12,6 +12,7 @@ _TIMES: Final = {
     "answer": metrics.ANSWER_SECONDS,
     "first_token": metrics.FIRST_TOKEN_SECONDS,
     "model": metrics.MODEL_SECONDS,
+    "model_first_token": metrics.MODEL_FIRST_TOKEN_SECONDS,
     "tool": metrics.TOOL_SECONDS,
 }
 """Histograms of what happens inside a turn. The parent measures the turn itself and its wait."""

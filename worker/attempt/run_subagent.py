@@ -73,7 +73,7 @@ class RunSubagent(AttemptRules):
                 return "left"
             resume = ()
         attempt = SubagentAttempt(self, lease, work, left_s)
-        attempt.task, attempt.journal = task, LeaseJournal(lease, self.children, resume)
+        attempt.task, attempt.journal = task, LeaseJournal(lease, self.children, resume, sources=task.sources)
         return await attempt.run_to_end()
 
 
@@ -115,6 +115,8 @@ class SubagentAttempt(Attempt):
 
     async def _report(self, outcome: Outcome, result: str) -> str:
         """End the subagent and put its report into the inbox of its session, in one step."""
+        mark = self.journal.mark
+        mark.add_ledger(self.journal.entries)
         try:
             status = await self.rules.children.finish(
                 self.task,
@@ -122,6 +124,7 @@ class SubagentAttempt(Attempt):
                 result,
                 claim=self.lease.claim,
                 now_ms=self.rules.clock.now_ms(),
+                sources=mark.sources,
                 retry_for_s=STORE_PATIENCE_S,
             )
         except LeaseLost:

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
+from msgspec.structs import replace
+
 from shared import metrics
 from shared.crash_points import crash_point
 from shared.errors import BadInput, BadRecord, ModelError, ShoalError, TurnStopped
 from shared.log import logger
 from shared.messages.live import TurnEvent, TurnState
-from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed
+from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed, WorkDone
 from shared.messages.schedule import is_background
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.store import keys
@@ -22,6 +24,7 @@ from shared.store.turns.turn_writes import DeadLetter, Turns
 from worker.agent.history import saved_history
 from worker.agent.turn import AgentResult
 from worker.attempt.attempt import APOLOGIES, NEWER_RELEASE_WAIT_S, Attempt, AttemptRules
+from worker.guards.marks import TurnMark
 from worker.lease.lease import STORE_PATIENCE_S, Lease
 from worker.turn.conversation import Conversation, NewerLedger, read_conversation, read_joined
 from worker.turn.journal import TurnJournal
@@ -104,14 +107,17 @@ class TurnAttempt(Attempt):
     def __init__(self, rules: RunTurn, lease: Lease, work: TurnWork, conversation: Conversation | None) -> None:
         super().__init__(rules, lease, work, rules.settings.turn_timeout_s)
         self._conversation = conversation
+        self._began = rules.clock.monotonic()
+        self._refusal = ""
         if conversation is not None:
             journal = TurnJournal(lease, rules.turns, conversation.resume, conversation.joined)
             self._journal = journal
             self._updates = LiveUpdates(
                 rules.client,
-                conversation.session,
-                work.n,
-                work.attempt,
+                lease.claim,
+                standing=len(conversation.shown),
+                shown_by=conversation.shown_by,
+                steps=lambda: len(journal.entries),
                 suspended=lambda: lease.suspended,
                 reply_sent=journal.reply_sent,
                 clock=rules.clock,
@@ -133,8 +139,9 @@ class TurnAttempt(Attempt):
         conversation = self._conversation
         assert conversation is not None
         await self._load_missed_joins(conversation)
-        # What people have seen is the reply; history also says why it ends there.
-        partial = stopped.partial or self._updates.visible
+        # What people have seen is the reply; history also says why it ends there. An attempt that
+        # began again may not have passed the text of the one before it.
+        partial = max(stopped.partial or self._updates.visible, conversation.begun, key=len)
         mark = INTERRUPTED if await self._journal.superseded() else STOPPED
         final = self._assistant_entry(f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
@@ -161,13 +168,13 @@ class TurnAttempt(Attempt):
         return "dead"
 
     async def refused(self, error: ModelError) -> str:
+        self._refusal = error.reason
         return await self.give_up(error.kind if error.kind in APOLOGIES else "error")
 
     async def still_waiting(self, waited_s: float) -> None:
         if waited_s > self.rules.settings.tell_s:
             # Not `self._updates`: it is closed.
-            session, work = self.lease.claim.session, self.work
-            updates = LiveUpdates(self.rules.client, session, work.n, work.attempt)
+            updates = LiveUpdates(self.rules.client, self.lease.claim)
             await updates.add_activity("the model cannot be reached just now; I keep trying")
 
     async def _load_missed_joins(self, conversation: Conversation) -> None:
@@ -191,25 +198,41 @@ class TurnAttempt(Attempt):
         """End the turn. Return whether this call did, not an earlier one whose reply was lost."""
         rules, work, conversation, claim = self.rules, self.work, self._conversation, self.lease.claim
         tokens: TokensUsed | None = None
+        done: WorkDone | None = None
         if result is not None:
+            done = self._work_done(result)
             used, prompt = result.usage, result.usage.prompt_tokens
             completion, cached = used.completion_tokens, used.cached_tokens
             if prompt or completion:  # otherwise no provider reported any
                 tokens = TokensUsed(prompt=prompt, completion=completion, cached=cached)
         messages = () if conversation is None else conversation.messages
+        mark = TurnMark(work.sources)
+        if conversation is not None:
+            mark = self._journal.mark
+            mark.add_messages(messages)
+            mark.add_ledger(self._journal.entries)
+        if mark.sources:
+            history = [replace(entry, sources=mark.sources) for entry in history]
         line = OutboundMessage(
             content=content,
             turn=work.n,
             in_reply_to=tuple([message.id for message in messages]),
             kind=kind,
             at=rules.clock.now_ms(),
+            media=() if result is None else result.media,
             usage=tokens,
-            unfinished=result is not None and result.outcome in ("round_cap", "budget"),
+            unfinished=result is not None and result.outcome in ("round_cap", "budget", "length"),
             traceparent=link_joined(conversation),
+            sources=mark.sources,
+            failed=dead.reason.partition(" ")[0] if dead else "",
+            refusal=self._refusal if dead else "",
+            takeovers=() if conversation is None else self._updates.takeovers,
+            work=done,
         )
         crash_point("before_commit")
         committed = await rules.turns.commit(
             claim,
+            sources=mark.own,
             history=history,
             lines=[line],
             event=TurnEvent(work.n, state, work.attempt),
@@ -233,6 +256,16 @@ class TurnAttempt(Attempt):
             except ShoalError as exc:  # the turn is over all the same
                 log.warning("post-commit hook failed", error=type(exc).__name__)
         return committed.first
+
+    def _work_done(self, result: AgentResult) -> WorkDone:
+        calls = [one.tool_calls for one in self._journal.entries if isinstance(one, AssistantEntry)]
+        return WorkDone(
+            model=result.model,
+            usd=result.usage.cost_usd,
+            ms=round((self.rules.clock.monotonic() - self._began) * 1000),
+            attempts=self.work.attempt,
+            tools=sum(map(len, calls)),
+        )
 
     def _assistant_entry(self, content: str) -> AssistantEntry:
         return AssistantEntry(content=content, turn=self.work.n, at=self.rules.clock.now_ms())

@@ -19,8 +19,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
 
+from shared.confinement.parsers import confine_parser
 from worker.documents import kinds
-from worker.sandbox.parser_confinement import confine_parser
 
 PAGES: Final = 1000
 ROWS: Final = 50_000
@@ -45,6 +45,8 @@ def main() -> int:
         _write_texts(_TEXTS_OF[kind](io.BytesIO(data)), out)
     except kinds.DocumentRefused as exc:
         return _write_refusal(out, str(exc))
+    except ModuleNotFoundError as exc:  # as in the slim image
+        return _write_refusal(out, f"this installation cannot read such files: it has no {exc.name}")
     except MemoryError:
         return _write_refusal(out, "it needs too much memory")
     except RecursionError:

@@ -57,7 +57,11 @@ _ONLY: Final = "Only the public web can be reached"
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _HOST: Final = re.compile(r"(?=.{1,253}$)[a-z0-9_]([a-z0-9_-]{0,62})(\.[a-z0-9_]([a-z0-9_-]{0,62}))*")
 _NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+")
-_LOCAL_NAMES: Final = ("localhost", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa", "onion")
+# Endings of names that networks and clusters give out themselves. No public name has one of them.
+_LOCAL_NAMES: Final = (
+    *("localhost", "localdomain", "localdomain6", "local", "internal", "intranet", "private", "lan", "home", "corp"),
+    *("home.arpa", "onion", "svc", "pod", "consul", "mail"),
+)
 _DEVIATIONS: Final = frozenset("ßς\u200c\u200d")  # the idna codec below maps these to another host's name
 
 _LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
@@ -107,6 +111,9 @@ class WebPolicy(msgspec.Struct, frozen=True):
         except (ValueError, ToolFailed) as exc:
             raise SettingsError(f"tools.search_url: {exc}; write it as 'https://host/path'") from None
         return cls(frozenset({port}), (AllowRule(host=host, port=port),))
+
+
+PUBLIC_WEB: Final = WebPolicy()
 
 
 def parse_target(url: str, policy: WebPolicy) -> WebTarget:

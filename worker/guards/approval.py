@@ -3,113 +3,184 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal
+from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
-from shared.messages.inbound import InboundMessage
+from shared.messages.inbound import STRANGER, InboundMessage
 from shared.messages.schedule import is_background
-from shared.messages.subagent import ID_PREFIX, SENDER
+from shared.messages.sources import Sources, join_sources, source_label
+from shared.messages.subagent import is_subagent_report
 from shared.messages.transcript import ApprovalEntry
-from shared.redaction import REDACTOR
 from shared.settings import Settings
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety
+from worker.agent.tools.toolbox import Toolbox
+from worker.guards.card import CARD_CHARS, render_card
+from worker.guards.marks import TurnMark, WorkspaceMark
 
 # The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no person
 # present), a program that cannot press a button, or another agent (for a subagent).
-Seat = Literal["person", "schedule", "program", "subagent"]
+Seat = Literal["person", "schedule", "program", "subagent", "stranger"]
 Messages = Callable[[], Sequence[InboundMessage]]
 # Channels in which a question cannot be answered.
 PROGRAMS: Final = frozenset({"api", "cli"})
-# Limit of the arguments that are shown; the rest is counted.
-SHOWN_CHARS: Final = 4_000
 ID_CHARS: Final = 10
 
-_WEB: Final = ("web_fetch", "web_search", "mcp_*")
-# Folders of a workspace with files that people sent and results of tools.
+# Folders of a workspace with files that people sent and results of tools: the release before did
+# not mark the workspace itself.
 _FOREIGN_FOLDERS: Final = ("inbox", "results")
+# Tools whose results are ours, or marked by what they read (`worker/turn`).
+_OWN: Final = frozenset({"exec", "spawn", "cron", "message"})
+# Tools that ask while the demo model answers under `shoal up`.
+_DEMO_ASKS: Final = ("edit_file",)
 _REFUSALS: Final[dict[Seat, str]] = {
     "schedule": "a schedule's turn has nobody to ask. Say what should be done instead",
     "program": "nobody can be asked here. Say what should be done instead",
+    "stranger": "nobody who wrote may give it. Say that the operator has to name them in the settings",
     "subagent": "a subagent cannot ask. Leave it to the agent that gave you the task",
 }
 
 
 class ApprovalPolicy:
-    """Decides which calls need an approval. Nothing else does."""
+    """Decides which calls need an approval, and whose text they bring. Nothing else does. Results of
+    the tools `trusted` are never text of strangers."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, trusted: Iterable[str] = ()) -> None:
         self.settings: Final = settings.approval
+        # The first run shows what a question looks like.
+        first = settings.web.first_run and settings.model.name == "demo"
+        self._names = (*settings.approval.tools, *(_DEMO_ASKS if first else ()))
         self._network = settings.tools.exec_network
+        self._trusted = frozenset(trusted)
 
-    def need(self, name: str, safety: Safety | None, seat: Seat, *, untrusted: bool) -> ApprovalNeed:
-        """Return what a call of tool `name` needs; nothing if `safety` is None: no such tool.
-        `untrusted` means that the turn has read text that strangers may have written."""
-        settings = self.settings
-        by_name = any(fnmatchcase(name, pattern) for pattern in settings.tools)
-        # Without network access a command stays in its sandbox and in the chat's own workspace.
-        contained = name == "exec" and not self._network
-        by_reading = settings.untrusted and untrusted and safety == "unsafe" and not contained
+    def need(
+        self,
+        call: ToolCallRequest,
+        safety: Safety | None,
+        seat: Seat,
+        *,
+        sources: Sources = (),
+        session: str = "",
+        unsafe_subagents: bool = False,
+    ) -> ApprovalNeed:
+        """Return what a call needs in `session`; nothing if `safety` is None: no such tool. `sources`
+        mark the turn. With `unsafe_subagents` a subagent has unsafe tools."""
+        settings, name = self.settings, call.name
+        by_name = any(fnmatchcase(name, pattern) for pattern in self._names)
+        match name:
+            case "exec":
+                # Without network access a command stays in its sandbox and in the chat's workspace.
+                spreads = self._network
+            case "cron":
+                spreads = (call.arguments or {}).get("action") != "list"
+            case "message":
+                chat = (call.arguments or {}).get("chat")
+                here = "", session, session.partition(":")[2]
+                spreads = chat is not None and str(chat).strip() not in here
+            case "spawn":
+                spreads = unsafe_subagents
+            case _:
+                spreads = safety == "unsafe"
+        by_reading = settings.untrusted and bool(sources) and spreads
         if safety is None or not (by_name or safety in settings.classes or by_reading):
             return FREE
         if seat == "person" or (seat == "schedule" and settings.schedules):
             return ApprovalNeed("ask")
-        return ApprovalNeed("refuse", f"it needs a person's yes, and {_REFUSALS[seat]}")
+        after = f" after reading {join_sources(sources)}" if by_reading else ""
+        return ApprovalNeed("refuse", f"it needs a person's yes{after}, and {_REFUSALS[seat]}")
 
-    def brings_untrusted(self, call: ToolCallRequest) -> bool:
-        """Return whether the result of this call may hold text of strangers: pages, search results,
-        MCP servers, files that people sent, files in which such results were stored, and results of
-        a subagent or of a command with network access."""
-        arguments = call.arguments or {}
-        if any(fnmatchcase(call.name, pattern) for pattern in _WEB):
-            return True
-        if call.name == "spawn":
-            return arguments.get("wait") is True
-        if call.name == "exec" and self._network:
-            return True
-        if call.name == "grep":
-            path = arguments.get("path")
-            return not isinstance(path, str) or path in ("", ".", "./", "/") or _names_foreign_folder(path)
-        return call.name in ("read_file", "exec") and any(map(_names_foreign_folder, arguments.values()))
+    def has_unsafe(self, tools: Toolbox) -> bool:
+        """Return whether one of the tools is unsafe where this runs."""
+        return any(tools.safety(one.name) == "unsafe" for one in tools.specs() if one.name != "exec" or self._network)
+
+    def brings(self, call: ToolCallRequest) -> Sources:
+        """Return the strangers whose text the result of this call may hold: pages, search results,
+        MCP servers, packages, files in which such results were stored, and commands with network
+        access. What lies in the workspace and in memory has marks of its own."""
+        name, arguments = call.name, call.arguments or {}
+        if name == "web_fetch":
+            return (source_label(_host_of(arguments.get("url"))),)
+        if name == "web_search":
+            return ("web search",)
+        if name.startswith("mcp_"):
+            return (source_label(f"mcp {name.split('_')[1]}"),)
+        if name == "exec" and self._network:
+            return ("exec with network",)
+        if name in ("read_file", "grep", "exec"):
+            values = [value for value in arguments.values() if isinstance(value, str)]
+            return tuple(folder for folder in _FOREIGN_FOLDERS if any(folder in value for value in values))
+        return () if name in _OWN or name in self._trusted else (source_label(f"tool {name}"),)
 
 
 class TurnConsent:
     """The approval rules of one turn, which answers `messages`; more may join it while it runs."""
 
-    def __init__(self, policy: ApprovalPolicy, turn: int, seat: Seat, messages: Messages = tuple) -> None:
+    def __init__(
+        self,
+        policy: ApprovalPolicy,
+        turn: int,
+        seat: Seat,
+        messages: Messages = tuple,
+        *,
+        mark: WorkspaceMark | None = None,
+        session: str = "",
+        unsafe_subagents: bool = False,
+    ) -> None:
         self.wait_s: Final = policy.settings.wait_s
+        self.brings: Final = policy.brings
         self._policy = policy
         self._turn = turn
         self._seat: Seat = seat
         self._messages = messages
-        self._read_untrusted = False
+        marked = mark or WorkspaceMark(TurnMark())
+        self._mark: Final = marked.turn
+        self.mark: Final = marked.turn.add
+        self.pop_unwritten: Final = marked.turn.pop_unwritten
+        self.settle: Final = marked.settle
+        self._session = session
+        self._unsafe_subagents = unsafe_subagents
 
-    def mark_seen(self, call: ToolCallRequest) -> None:
-        self._read_untrusted = self._read_untrusted or self._policy.brings_untrusted(call)
+    @property
+    def sources(self) -> Sources:
+        self._mark.add_messages(self._messages())  # more may have joined
+        return self._mark.sources
 
     def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         if call.arguments is None:
             return FREE  # nothing can run with them
-        brought = (one.media or _is_subagent_report(one) for one in self._messages())
-        untrusted = self._read_untrusted or any(brought)
-        return self._policy.need(call.name, safety, self._seat, untrusted=untrusted)
+        reach, spoke = self._unsafe_subagents, self._people()
+        strangers = bool(spoke) and all(one.metadata.get(STRANGER) == "1" for one in spoke)
+        seat: Seat = "stranger" if strangers else self._seat
+        need = self._policy.need(
+            call, safety, seat, sources=self.sources, session=self._session, unsafe_subagents=reach
+        )
+        if need.kind == "ask" and (chars := len(render_card(call.name, call.arguments))) > CARD_CHARS:
+            long = f"with {chars:,} characters it is too long to be shown whole (at most {CARD_CHARS:,})"
+            return ApprovalNeed("refuse", f"it needs a person's yes, and {long}. Do it in smaller steps")
+        return need
+
+    def _people(self) -> list[InboundMessage]:
+        """Return the messages that people wrote."""
+        return [one for one in self._messages() if not is_subagent_report(one) and not is_background(one)]
 
     def question(self, call: ToolCallRequest) -> ApprovalEntry:
         call_digest = digest(call)
         identity = f"{self._turn}\0{call.id}\0{call_digest}"
-        people = (one.sender_id for one in self._messages() if not _is_subagent_report(one) and not is_background(one))
+        people = (one.sender_id for one in self._people() if one.metadata.get(STRANGER) != "1")
         return ApprovalEntry(
             id=hashlib.sha256(identity.encode()).hexdigest()[:ID_CHARS],
             call_id=call.id,
             turn=self._turn,
             tool=call.name,
             digest=call_digest,
-            arguments=render_arguments(call.arguments or {}),
+            arguments=render_card(call.name, call.arguments or {}),
             people=tuple(dict.fromkeys(people)),
+            sources=self.sources if self._policy.settings.untrusted else (),
         )
 
     def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
@@ -117,9 +188,18 @@ class TurnConsent:
         return asked == (call.id, call.name, digest(call))
 
 
-def build_consent(policy: ApprovalPolicy, turn: int, messages: Messages) -> TurnConsent:
+def build_consent(
+    policy: ApprovalPolicy,
+    turn: int,
+    messages: Messages,
+    *,
+    mark: WorkspaceMark | None = None,
+    unsafe_subagents: bool = False,
+) -> TurnConsent:
     """Build the consent of a turn that answers `messages`."""
-    return TurnConsent(policy, turn, seat_of(messages()[0]), messages)
+    first = messages()[0]
+    reach = unsafe_subagents
+    return TurnConsent(policy, turn, seat_of(first), messages, mark=mark, session=first.session, unsafe_subagents=reach)
 
 
 def seat_of(message: InboundMessage) -> Seat:
@@ -135,25 +215,8 @@ def digest(call: ToolCallRequest) -> str:
     return hashlib.sha256(exact).hexdigest()
 
 
-def render_arguments(arguments: dict[str, Any]) -> str:
-    """Render the arguments for people: JSON without secrets. Invisible characters and marks that
-    change the direction of text are escaped, so that a person reads exactly what will run."""
-    text = REDACTOR(msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode())
-    plain = "".join(char if char.isprintable() or char == "\n" else _escape_char(char) for char in text)
-    if len(plain) <= SHOWN_CHARS:
-        return plain
-    return f"{plain[:SHOWN_CHARS]}\n… {len(plain) - SHOWN_CHARS:,} more characters are not shown"
-
-
-def _escape_char(char: str) -> str:
-    code = ord(char)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _names_foreign_folder(value: object) -> bool:
-    return isinstance(value, str) and any(folder in value for folder in _FOREIGN_FOLDERS)
-
-
-def _is_subagent_report(message: InboundMessage) -> bool:
-    """Return whether a subagent wrote the message; it may have read anything."""
-    return message.sender_id == SENDER and message.id.startswith(ID_PREFIX)
+def _host_of(url: object) -> str:
+    try:
+        return urlsplit(str(url)).hostname or "a page"
+    except ValueError:
+        return "a page"

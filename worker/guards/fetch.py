@@ -2,7 +2,11 @@
 
 For every hop (the first request and each redirect): check the URL, look the name up once, check
 every address it has, and connect to one of those. A name that resolves differently a moment later
-(DNS rebinding) changes nothing, because it is never looked up again."""
+(DNS rebinding) changes nothing, because it is never looked up again.
+
+Behind a proxy (`[network]`) the same checks are made first. The proxy then gets the name, and makes
+the connection: most proxies decide by names, and refuse addresses. A name that cannot be looked up
+here, as in a network without public names, is left to the proxy."""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from typing import Final
 from urllib.parse import urljoin
 
 from shared.errors import ToolFailed
+from shared.network.outgoing import current
 from worker.guards.addresses import Address, WebPolicy, WebTarget, check_address, parse_target
 from worker.guards.response import WebRequest, WebResponse
 
@@ -51,7 +56,7 @@ class Fetcher:
         self.total_s = total_s
         self._connect_s = connect_s
         self._silence_s = silence_s
-        self._look_up = look_up or _system_look_up()
+        self._look_up = look_up or system_look_up()
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def fetch_url(
@@ -86,7 +91,14 @@ class Fetcher:
 
         for _ in range(redirects + 1):
             target = parse_target(url, self._policy)
-            response = await send_request(target, await self._look_up_addresses(target), asked)
+            addresses = await resolve_target(
+                target,
+                self._policy,
+                self._look_up,
+                self._connect_s,
+                known=current().proxy_for(target.url) is None,
+            )
+            response = await send_request(target, addresses, asked)
             if isinstance(response, WebResponse):
                 return response
             try:
@@ -97,25 +109,29 @@ class Fetcher:
         times = f"more than {redirects} times"
         raise ToolFailed(f"{target.host!r} redirects too often ({times}); try another URL")
 
-    async def _look_up_addresses(self, target: WebTarget) -> tuple[Address, ...]:
-        """Return every address of a target; raise ToolFailed if any of them is blocked."""
-        if target.address is not None:
-            return (target.address,)
-        try:
-            async with asyncio.timeout(self._connect_s):
-                found = await self._look_up(target.host, target.port)
-            addresses = tuple(dict.fromkeys(ip_address(address) for address in found))
-        except (OSError, ValueError, UnicodeError):
-            addresses = ()
-        if not addresses:
-            why = f"the host {target.host!r} was not found"
-            raise ToolFailed(f"{why}; check the name, or try another one")
-        for address in addresses:
-            check_address(address, target.host, target.port, self._policy)
-        return addresses
+
+async def resolve_target(
+    target: WebTarget, policy: WebPolicy, look_up: LookUp, look_up_s: float, *, known: bool = True
+) -> tuple[Address, ...]:
+    """Return every address of a target; raise ToolFailed if any of them is blocked, or if it has
+    none and must be `known`."""
+    if target.address is not None:
+        return (target.address,)
+    try:
+        async with asyncio.timeout(look_up_s):
+            found = await look_up(target.host, target.port)
+        addresses = tuple(dict.fromkeys(ip_address(address) for address in found))
+    except (OSError, ValueError, UnicodeError):
+        addresses = ()
+    if not addresses and known:
+        why = f"the host {target.host!r} was not found"
+        raise ToolFailed(f"{why}; check the name, or try another one")
+    for address in addresses:
+        check_address(address, target.host, target.port, policy)
+    return addresses
 
 
-def _system_look_up() -> LookUp:
+def system_look_up() -> LookUp:
     """Return the system's resolver with threads of its own: it must not use up the default pool."""
     threads = ThreadPoolExecutor(_LOOK_UPS_AT_ONCE, thread_name_prefix="look-up")
 

@@ -11,18 +11,22 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from shared.errors import ToolFailed
+from shared.ids import folder_name
+from shared.media.disk import DiskFloor, PersonUsage
 from worker.agent.tools.tool import FileEntry
 from worker.guards import openat
 from worker.guards.paths import DEPTH_LIMIT, name_fault
 from worker.guards.threads import StopSignal
 
 Parts = Sequence[str]
+Granted = Literal["", "read", "write"]
 RESULTS: Final = "results"
+_PRIVATE: Final = frozenset((RESULTS, "inbox", "skills", "heartbeat.md"))
 _TEMPORARY: Final = (".shoal-", ".part")
 _ABANDONED_S: Final = 3600.0
 _LOCK_WAIT_S: Final = 0.01
@@ -31,11 +35,14 @@ _LOCK: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """Limits of a session's folder: bytes, files and folders, and the age of results of tools."""
+    """Limits of a session's folder: bytes, files and folders, and the age of results of tools; bytes
+    of all folders of a person (0: no limit), and what must stay free of the volume."""
 
     size_bytes: int = 64 * 1024 * 1024
     files: int = 2000
     results_s: float = 7 * 86400.0
+    person_bytes: int = 0
+    floor: DiskFloor = DiskFloor()
 
 
 class SessionFolder:
@@ -43,7 +50,20 @@ class SessionFolder:
     lock file next to it admits one writer at a time across all processes, because the quota is
     measured before each write: two at once could each stay within it and exceed it together."""
 
-    def __init__(self, root: Path, name: str, quota: Quota, access: openat.Access = openat.OWNER_ONLY) -> None:
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        quota: Quota,
+        access: openat.Access = openat.OWNER_ONLY,
+        *,
+        person: str = "",
+        people: PersonUsage | None = None,
+    ) -> None:
+        self.own: SessionFolder = self
+        self.granted: Granted = ""
+        self._person = person
+        self._people = people
         self._root = root
         self._name = name
         self._lock = f"{root}/{name}.lock"
@@ -77,6 +97,7 @@ class SessionFolder:
         """Replace a whole file atomically: readers see the old one or the new one. With `was`,
         write only if the file still holds that, or already holds `data`. Raises OSError, and
         ToolFailed for a file that has changed or a folder that would exceed its quota."""
+        self.quota.floor.check(self._root)
         self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
         with self._hold_lock(stop), self._open_folder(make=True) as top:
             old, new_files = _stat_old_file(top, parts)
@@ -88,10 +109,24 @@ class SessionFolder:
                 if now != was:
                     why = "is not as you read it any more; read it again"
                     raise ToolFailed(f"{'/'.join(parts)!r} {why}")
-            self._free_quota(stop, top, parts, len(data) - (old.st_size if old else 0), new_files)
+            more_bytes = len(data) - (old.st_size if old else 0)
+            used_bytes = self._free_quota(stop, top, parts, more_bytes, new_files)
+            if self.book(used_bytes) and more_bytes > 0:
+                self.book(used_bytes - more_bytes)
+                raise ToolFailed(
+                    f"{'/'.join(parts)!r} is not written: the workspaces of all chats of this person would have "
+                    f"more than {self.quota.person_bytes:,} bytes. Make other files smaller, or write less"
+                )
             with openat.open_folder_beneath(top, parts[:-1], make=self._access) as at:
-                kept = stat.S_IMODE(old.st_mode) & self._access.folder if old else 0
-                _replace_file(stop, at, parts[-1], data, self._access.file | kept)
+                _replace_file(stop, at, parts[-1], data, self._mode(old), self._access)
+
+    def _mode(self, old: os.stat_result | None) -> int:
+        """Return the rights of a file that is written in place of an old one, if there is one."""
+        return self._access.file | (stat.S_IMODE(old.st_mode) & self._access.folder if old else 0)
+
+    def book(self, used_bytes: int) -> int:
+        """Count the folder with this size; return by how many bytes its person has too much."""
+        return self._people.book(self._person, self._name, used_bytes) if self._people else 0
 
     def list_entries(self, stop: StopSignal) -> list[FileEntry]:
         """Return readable files and folders (with a final `/`), none hidden; empty without any."""
@@ -113,10 +148,12 @@ class SessionFolder:
             yield top
 
     def remove_empty(self) -> None:
-        """Remove the folder, if empty, and its lock. Call it with the lock held."""
+        """Remove the folder, if empty, its lock and its booking. Call it with the lock held."""
         try:
             os.rmdir(self.path)
             os.unlink(self._lock)
+            if self._people:
+                self._people.drop(self._name)
         except OSError:
             return  # it is no longer empty, or the volume has become unavailable
 
@@ -155,8 +192,9 @@ class SessionFolder:
                 os.close(lock)
             stop.wait(_LOCK_WAIT_S)
 
-    def _free_quota(self, stop: StopSignal, top: int, parts: Parts, used_bytes: int, files: int) -> None:
-        """Delete expired results, then the oldest, until the new file fits. Raises ToolFailed."""
+    def _free_quota(self, stop: StopSignal, top: int, parts: Parts, used_bytes: int, files: int) -> int:
+        """Delete expired results, then the oldest, until the new file fits; return the bytes that
+        the folder will have. Raises ToolFailed."""
         results: list[openat.TreeEntry] = []
         now = time.time()
         for found in self._walk_entries(stop, top, _is_too_deep):
@@ -173,7 +211,7 @@ class SessionFolder:
                 results.append(found)
         for found in sorted(results, key=lambda found: found.info.st_mtime):
             if used_bytes <= self.quota.size_bytes and files <= self.quota.files:
-                return
+                break
             with contextlib.suppress(OSError):
                 openat.remove_beneath(top, found)
                 used_bytes, files = used_bytes - _size_bytes(found), files - 1
@@ -188,12 +226,74 @@ class SessionFolder:
                 f"{refused} {files:,} files and folders; at most {self.quota.files:,} are allowed. "
                 "Write into an existing file"
             )
+        return used_bytes
 
     def _walk_entries(
         self, stop: StopSignal, top: int, skip: Callable[[tuple[str, ...], str], object]
     ) -> Iterator[openat.TreeEntry]:
         """Yield what is in the folder, up to somewhat more than the quota."""
         return openat.walk_beneath(top, check=stop.check, limit=self.quota.files * 2 + 1000, skip=skip)
+
+
+class GrantedFolder(SessionFolder):
+    """The folder `path` of the operator's, `name` in the settings. What Shoal keeps for the session
+    itself (`_PRIVATE`) stays in `own`, as does the lock. It is never created, no quota counts it, and
+    nothing in it is deleted."""
+
+    def __init__(self, name: str, path: Path, own: SessionFolder, *, writable: bool) -> None:
+        super().__init__(own._root, folder_name(f"folder:{name}"), own.quota)
+        self.own = own
+        self.granted = "write" if writable else "read"
+        self._path, self._called = path, name
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def read_file(self, stop: StopSignal, parts: Parts, limit_bytes: int) -> bytes:
+        if _is_private(parts):
+            return self.own.read_file(stop, parts, limit_bytes)
+        return super().read_file(stop, parts, limit_bytes)
+
+    def write_file(self, stop: StopSignal, parts: Parts, data: bytes, was: bytes | None) -> None:
+        if _is_private(parts):
+            self.own.write_file(stop, parts, data, was)
+            return
+        if self.granted == "read":
+            raise ToolFailed(f"{'/'.join(parts)!r} is not written: the folder {self._called!r} can only be read here")
+        with self._open_folder():
+            self.quota.floor.check(self._path)
+        super().write_file(stop, parts, data, was)
+
+    def list_entries(self, stop: StopSignal) -> list[FileEntry]:
+        there = [entry for entry in super().list_entries(stop) if not _is_private(entry.path.split("/"))]
+        return there + [entry for entry in self.own.list_entries(stop) if _is_private(entry.path.split("/"))]
+
+    @contextlib.contextmanager
+    def _open_folder(self, *, make: bool = False) -> Iterator[int]:
+        """Yield the folder's handle. Links are followed on the operator's path to it alone."""
+        try:
+            top = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            where = f"the folder {self._called!r} is not there, or not open to this worker"
+            raise ToolFailed(f"{where}. Tell the user: an operator must look at workspace.folders") from None
+        try:
+            info = os.fstat(top)
+            self._access = openat.Access(owner=(info.st_uid, info.st_gid))
+            yield top
+        finally:
+            os.close(top)
+
+    def _mode(self, old: os.stat_result | None) -> int:
+        """A file keeps its rights, without those to run as its owner or group."""
+        return stat.S_IMODE(old.st_mode) & 0o777 if old else 0o644
+
+    def _free_quota(self, stop: StopSignal, top: int, parts: Parts, used_bytes: int, files: int) -> int:
+        return used_bytes
+
+
+def _is_private(parts: Parts) -> bool:
+    return bool(parts) and parts[0].casefold() in _PRIVATE
 
 
 def _is_hidden(inside: tuple[str, ...], name: str) -> object:
@@ -231,11 +331,13 @@ def _stat_plain_file(at: int, name: str) -> tuple[os.stat_result | None, int]:
     return info, 0
 
 
-def _replace_file(stop: StopSignal, at: int, name: str, data: bytes, mode: int) -> None:
+def _replace_file(stop: StopSignal, at: int, name: str, data: bytes, mode: int, access: openat.Access) -> None:
     """Write a file and rename it: the rename replaces a link of that name, and never follows it."""
     temporary = f"{_TEMPORARY[0]}{secrets.token_hex(8)}{_TEMPORARY[1]}"
     try:
         with open(os.open(temporary, _CREATE, mode, dir_fd=at), "wb") as file:
+            if access.owner:
+                access.grant(file.fileno())
             os.fchmod(file.fileno(), mode)  # the umask has cut the mode given to open
             file.write(data)
         stop.check()  # the rename is the step that cannot be undone

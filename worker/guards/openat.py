@@ -39,12 +39,16 @@ class OddFile(OSError):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Rights of new folders and files: for their user alone, or also for the group of a number."""
+    """Rights of new folders and files: for their user alone, or also for the group of a number; in a
+    folder of the operator's for all to read, and what root makes belongs to its `owner`."""
 
     group: int | None = None
+    owner: tuple[int, int] | None = None
 
     @property
     def folder(self) -> int:
+        if self.owner:
+            return 0o755
         return 0o700 if self.group is None else 0o770
 
     @property
@@ -54,6 +58,9 @@ class Access(msgspec.Struct, frozen=True):
     def grant(self, folder: int) -> None:
         """Give the group access to a folder (a handle) of ours; what is created in it belongs to
         the group too (setgid). Raises OSError for a group that this process is not in."""
+        if self.owner:
+            os.fchown(folder, *(self.owner if os.geteuid() == 0 else (-1, -1)))
+            return
         info = os.fstat(folder)
         mode = stat.S_ISGID | self.folder
         if self.group is None or info.st_uid != os.geteuid():

@@ -14,6 +14,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from shared.errors import ToolFailed
+from shared.network.http_client import open_session
+from shared.network.outgoing import current
 from shared.version import VERSION
 from worker.guards.addresses import Address, WebTarget
 from worker.guards.response import WebRequest, WebResponse
@@ -26,20 +28,15 @@ _GZIP: Final = zlib.MAX_WBITS | 16
 
 
 async def send_request(target: WebTarget, addresses: Sequence[Address], asked: WebRequest) -> WebResponse | str:
-    """Return the response, or the location it redirects to. Raises TimeoutError and ToolFailed."""
+    """Return the response, or the location it redirects to. Without a proxy only `addresses` are
+    connected to; a proxy is told the name. Raises TimeoutError and ToolFailed."""
     headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "gzip", **asked.headers}
     url = URL(target.url, encoded=True)
     host = repr(target.host)
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=asked.connect_s, sock_read=asked.silence_s)
     try:
         async with (
-            aiohttp.ClientSession(
-                connector=connector_to(target.host, addresses),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=timeout,
-                auto_decompress=False,
-                trust_env=False,
-            ) as session,
+            _open_session(target, addresses, timeout) as session,
             session.request(asked.method, url, headers=headers, data=asked.body, allow_redirects=False) as response,
         ):
             location = response.headers.get("Location")
@@ -50,12 +47,32 @@ async def send_request(target: WebTarget, addresses: Sequence[Address], asked: W
         raise
     except aiohttp.ClientSSLError:
         raise ToolFailed(f"{host} has no valid certificate; it is not asked") from None
+    except aiohttp.ClientProxyConnectionError:
+        why = f"the proxy of this network does not answer, so {host} cannot be reached"
+        raise ToolFailed(f"{why}; go on without it") from None
+    except aiohttp.ClientHttpProxyError as exc:
+        why = f"the proxy of this network makes no connection to {host} (status {exc.status})"
+        raise ToolFailed(f"{why}; try another URL") from None
     except aiohttp.ClientConnectorError:
         why = f"{host} cannot be reached on port {target.port}"
         raise ToolFailed(f"{why}; try another URL") from None
     except (aiohttp.ClientError, OSError, ValueError, zlib.error):
         why = f"{host} gave an answer that is not valid, or broke it off"
         raise ToolFailed(f"{why}; try it later") from None
+
+
+def _open_session(
+    target: WebTarget, addresses: Sequence[Address], timeout: aiohttp.ClientTimeout
+) -> aiohttp.ClientSession:
+    if current().proxy_for(target.url) is not None:
+        return open_session(timeout=timeout, auto_decompress=False, keepalive_s=0)
+    return aiohttp.ClientSession(
+        connector=connector_to(target.host, addresses),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=timeout,
+        auto_decompress=False,
+        trust_env=False,
+    )
 
 
 async def _read_response(target: WebTarget, response: aiohttp.ClientResponse, asked: WebRequest) -> WebResponse:
@@ -142,7 +159,11 @@ def connector_to(host: str, addresses: Sequence[Address]) -> aiohttp.TCPConnecto
         return socket.socket(family, kind, proto)
 
     return aiohttp.TCPConnector(
-        resolver=_CheckedResolver(host, addresses), use_dns_cache=False, force_close=True, socket_factory=opened
+        resolver=_CheckedResolver(host, addresses),
+        use_dns_cache=False,
+        force_close=True,
+        socket_factory=opened,
+        ssl=current().tls_context() or True,
     )
 
 

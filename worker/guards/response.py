@@ -4,6 +4,7 @@ to import: callers of the fetcher need only this."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -30,6 +31,10 @@ class WebResponse(msgspec.Struct, frozen=True):
     charset: str = ""
     body: bytes = b""
     cut: bool = False
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).hostname or ""
 
     @property
     def ok(self) -> bool:

@@ -23,14 +23,23 @@ _NS: Final = 1_000_000_000
 
 
 class WorkspaceUsage(msgspec.Struct, frozen=True):
-    """The size of a workspace; folders are files. `unmeasurable` says why a part is unknown."""
+    """The size of a workspace; folders are files. `unmeasurable` says why a part is unknown. It
+    should have `excess_bytes` less: of the limit of its person, or of what must stay free."""
 
     size_bytes: int
     files: int
     unmeasurable: str = ""
+    excess_bytes: int = 0
+
+    def within(self, quota: Quota, least_bytes: int = 0) -> Quota:
+        """Return the quota, lowered so that the excess is over it, but not below `least_bytes`."""
+        most = min(quota.size_bytes, self.size_bytes - self.excess_bytes) if self.excess_bytes else quota.size_bytes
+        return msgspec.structs.replace(quota, size_bytes=max(most, least_bytes))
 
     def over(self, quota: Quota) -> str:
         """Return why it is over the quota; `""` if it is not."""
+        if self.excess_bytes and self.size_bytes > quota.size_bytes:
+            return "the workspaces of this person are over their limit together, or the disk is almost full"
         for has, limit, what in (
             (self.size_bytes, quota.size_bytes, "bytes"),
             (self.files, quota.files, "files and folders or more"),

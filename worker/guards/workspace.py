@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from shared.errors import ToolFailed
-from shared.ids import FOLDER_NAME, folder_name
+from msgspec.structs import replace
+
+from shared.errors import SettingsError, ToolFailed
+from shared.ids import FOLDER_NAME, folder_name, person_of
+from shared.media.disk import PersonUsage
+from shared.settings import Settings
 from worker.agent.tools.tool import FileEntry
-from worker.guards.folder import Quota, SessionFolder
+from worker.guards.folder import GrantedFolder, Quota, SessionFolder
 from worker.guards.openat import OWNER_ONLY, Access, explain_error
 from worker.guards.paths import split_path
 from worker.guards.threads import FileThreads, StopSignal
@@ -32,7 +36,8 @@ T = TypeVar("T")
 
 
 class Workspaces:
-    """All workspaces below `root`. Creating this object touches no file."""
+    """All workspaces below `root`, and the operator's `folders` by name, each with its path and whether
+    it may be written. Creating this object touches no file."""
 
     def __init__(
         self,
@@ -41,22 +46,37 @@ class Workspaces:
         *,
         access: Access = OWNER_ONLY,
         threads: FileThreads | None = None,
+        folders: Mapping[str, tuple[Path, bool]] | None = None,
     ) -> None:
+        self._folders = folders or {}
         self._root = root.absolute()
         self._access = access
         self._quota = quota or Quota()
+        self._people = PersonUsage(self._root, self._quota.person_bytes, self._measure)
         self._threads = threads or FileThreads()
         self._local = False
+        self.erase_stored: Callable[[str, float], int] | None = None
+        """Deletes the files of a session in a store that this folder only has copies of. Blocks."""
 
     async def detect_local_disk(self) -> None:
         """Detect once whether the workspaces are on a local disk: turns may then check on the event
         loop whether a name exists. Raises ToolFailed for a volume that does not answer."""
         self._local = await self._threads.run(lambda _: is_local(self._root))
 
-    def workspace_of(self, session: str) -> Workspace:
-        """Return the workspace of a session; the first write creates its folder."""
-        folder = SessionFolder(self._root, folder_name(session), self._quota, self._access)
+    def workspace_of(self, session: str, named: str = "") -> Workspace:
+        """Return the workspace of a session; the first write creates its folder. It is the `named`
+        folder of the operator's instead, if that is still offered."""
+        person = person_of(session)
+        folder = SessionFolder(
+            self._root, folder_name(session), self._quota, self._access, person=person, people=self._people
+        )
+        if granted := self._folders.get(named):
+            folder = GrantedFolder(named, granted[0], folder, writable=granted[1])
         return Workspace(folder, self._threads, local=self._local)
+
+    def sweep_usage(self) -> None:
+        """Correct what people use, as far as a crash could have changed it. Blocks. Raises OSError."""
+        self._people.sweep()
 
     async def erase_session(self, folder: str, *, before_s: float) -> int:
         """Delete the files of the session with this folder (`folder_name`), except those changed
@@ -64,11 +84,18 @@ class Workspaces:
         Raises OSError, and ToolFailed for a volume that is unavailable or slow: repeat it then."""
         if not FOLDER_NAME.fullmatch(folder):
             raise ValueError(f"{folder!r} is not the folder of a session; folder_name() makes them")
-        files = SessionFolder(self._root, folder, self._quota, self._access)
+        files = SessionFolder(self._root, folder, self._quota, self._access, people=self._people)
+        if self.erase_stored is not None:
+            return await asyncio.to_thread(self.erase_stored, folder, before_s)
         return await self._threads.run(erase_folder, files, before_s)
 
     def close(self) -> None:
         self._threads.close()
+
+    def _measure(self, folder: str) -> int:
+        with contextlib.suppress(FileNotFoundError):
+            return measure_usage(StopSignal(), self._root / folder, self._quota).size_bytes
+        return 0
 
 
 class Workspace:
@@ -79,6 +106,7 @@ class Workspace:
     def __init__(self, folder: SessionFolder, threads: FileThreads, *, local: bool = False) -> None:
         self.quota: Final = folder.quota
         self.path: Final = folder.path  # may not exist yet; never shown to a model
+        self.granted: Final = folder.granted
         self._folder = folder
         self._threads = threads
         self._turn = asyncio.Semaphore(_AT_ONCE)
@@ -87,7 +115,7 @@ class Workspace:
     def surely_without(self, name: str) -> bool:
         """Return at once whether the top of the workspace lacks this name. Also False where only a
         thread may look: a network volume can hang the event loop."""
-        return self._local and not self._folder.exists(name)
+        return self._local and not self._folder.own.exists(name)
 
     async def create(self) -> Path:
         return await self._run(".", self._folder.create)
@@ -114,20 +142,44 @@ class Workspace:
         return await self._run(".", self._folder.list_entries)
 
     async def measure(self) -> WorkspaceUsage:
-        """Measure it with hidden and special files; stop early once it is over its quota."""
-        return await self._run(".", measure_usage, self.path, self.quota)
+        """Measure it with hidden and special files; stop early once it is over its quota. Count it
+        with this size for its person."""
+        return await self._run(".", self._measure)
 
     async def disk_time_ns(self) -> int:
         """Return the current time of its disk, for `restore_quota`."""
-        return await self._run(".", disk_time_ns, self.path)
+        # In a folder of the operator's nothing is deleted by its time, and none is written for it.
+        return 0 if self.granted else await self._run(".", disk_time_ns, self.path)
 
-    async def restore_quota(self, quota: Quota, since_ns: int) -> int:
-        """Delete the newest of what changed since until the quota holds; return how many files."""
-        return await self._run(".", restore_quota, self.path, quota, since_ns)
+    async def restore_quota(self, quota: Quota, since_ns: int, least_bytes: int) -> tuple[int, str]:
+        """Delete the newest of what changed since until the quota holds, and the limits of person and
+        disk, but leave `least_bytes`; return how many files, and what did not hold."""
+        return await self._run(".", self._restore_quota, quota, since_ns, least_bytes)
 
     async def run_in_folder(self, work: Callable[[Path], T]) -> T:
-        """Call `work` with the path of the folder, which may not exist, in one of the threads."""
-        return await self._run(".", lambda _: work(self._folder.path))
+        """Call `work` with the path of the session's own folder, which may not exist, in one of the
+        threads."""
+        return await self._run(".", lambda _: work(self._folder.own.path))
+
+    def _measure(self, stop: StopSignal) -> WorkspaceUsage:
+        if self.granted:  # no quota: only the disk must not get full
+            full = self.quota.floor.size_bytes and self.quota.floor.room_bytes(self.path) < 0
+            return WorkspaceUsage(0, 0, "the disk is almost full" if full else "")
+        used = measure_usage(stop, self.path, self.quota)
+        excess = self._folder.book(used.size_bytes)
+        if self.quota.floor.size_bytes:
+            excess = max(excess, -self.quota.floor.room_bytes(self.path))
+        return replace(used, excess_bytes=min(excess, used.size_bytes))
+
+    def _restore_quota(self, stop: StopSignal, quota: Quota, since_ns: int, least_bytes: int) -> tuple[int, str]:
+        used = self._measure(stop)
+        if self.granted:
+            return 0, used.unmeasurable
+        lowered = used.within(quota, least_bytes)
+        gone = restore_quota(stop, self.path, lowered, since_ns)
+        if gone:
+            self._measure(stop)  # counts what is left for the person
+        return gone, used.over(lowered)
 
     async def _run(
         self, path: str, work: Callable[Concatenate[StopSignal, P], T], *args: P.args, **kwargs: P.kwargs
@@ -137,6 +189,21 @@ class Workspace:
                 return await self._threads.run(work, *args, **kwargs)
             except OSError as exc:
                 raise explain_error(path, exc) from None
+
+
+def check_folders(settings: Settings) -> None:
+    """Raise SettingsError for a folder of the operator's that this worker does not have, that lies in
+    another (who works there could put a link in its place), or where Shoal's own files are."""
+    folders = settings.workspace.folders
+    own = (settings.data.dir, settings.workspace.root, settings.media.dir)
+    for name, path in folders.items():
+        key, real = f"workspace.folders.{name}", path.resolve()
+        if not (path.is_dir() and os.access(path, os.R_OK | os.X_OK)):
+            raise SettingsError(f"{key}: {str(path)!r} is no folder that this worker can read; every worker needs it")
+        for other in (*own, *(one for called, one in folders.items() if called != name)):
+            there = other.resolve()
+            if real.is_relative_to(there) or there.is_relative_to(real):
+                raise SettingsError(f"{key}: it lies in {str(other)!r}, or around it; name another folder")
 
 
 def is_local(folder: Path, mounts: Path = _MOUNTS) -> bool:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.errors import RedisAway, Refused, ToolFailed, TryLater
-from shared.ids import folder_name
+from shared.ids import folder_name, is_ephemeral
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.settings import MemorySettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.jobs.jobs import MemoryJobs
 from shared.store.schedules.agenda import Agenda, AgendaEntry
-from shared.store.sessions.erase import EphemeralSessions
+from shared.store.sessions.erase import EphemeralSessions, erase_deleted_chat
 from shared.store.sessions.memory import MemoryStore
 from shared.store.subagents.subagents import Subagents
 from worker.guards.workspace import Workspaces
@@ -51,7 +51,7 @@ class MemorySweep:
             if not await self._queue_conversation(due):
                 await self.memory.idle.remove(due)
         async for due in _due_entries(self.memory.rework, MEMORY_BATCHES):
-            if self.settings.rework_h <= 0:
+            if self.settings.rework_h <= 0 and not self.settings.dream:
                 await self.memory.rework.remove(due)
             elif await self.memory.rework.put_off(due, AGAIN_MS):
                 await self.jobs.rework(due.member)
@@ -71,11 +71,12 @@ class MemorySweep:
 
 
 class EphemeralSweep:
-    """Ends ephemeral sessions and deletes their files. The gateway that answered ended most of
-    them; only their files are left. The others lost their gateway, or their answer was not fetched
-    within a day."""
+    """Ends ephemeral sessions and deletes their files, and erases chats that their person deleted. The
+    gateway that answered ended most ephemeral sessions; only their files are left. The others lost
+    their gateway, or their answer was not fetched within a day."""
 
     def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
+        self._client = client
         self._ephemeral = EphemeralSessions(client)
         self._media = media
         self._workspaces = workspaces
@@ -84,6 +85,11 @@ class EphemeralSweep:
         """Sweep once. Return how many sessions were removed. Raises RedisAway."""
         agenda, gone = self._ephemeral.agenda, 0
         async for due in _due_entries(agenda, EPHEMERAL_BATCHES):
+            if not is_ephemeral(due.member):
+                gone += await erase_deleted_chat(self._client, due)
+                # A deletion of meanwhile is due later.
+                await agenda.remove(due)
+                continue
             await self._ephemeral.erase(due.member)
             folder, before_s = folder_name(due.member), time.time()  # as the disk has it
             try:
@@ -149,9 +155,12 @@ async def forget_media(context: dict[str, Any], folder: str) -> None:
 
 
 async def expire_media(context: dict[str, Any]) -> None:
-    """Delete old files, as a cron job. The next hour makes up for a failed one."""
+    """Delete old files, and files that no message named; correct what people use of both volumes. A
+    cron job: the next hour makes up for a failed one."""
+    deps = context["deps"]
     try:
-        if gone := await asyncio.to_thread(context["deps"].media.expire):
+        if gone := await asyncio.to_thread(deps.media.expire):
             log.info("files expired", files=gone)
+        await asyncio.to_thread(deps.workspaces.sweep_usage)
     except OSError as exc:
         log.warning("files not swept", error=type(exc).__name__)

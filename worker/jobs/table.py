@@ -1,4 +1,4 @@
-"""The jobs as arq knows them: names, limits, times."""
+"""The functions of a worker as arq knows them: names, limits, times."""
 
 from __future__ import annotations
 
@@ -12,13 +12,32 @@ from arq.worker import Function
 from shared.errors import TryLater
 from shared.tracing import span
 from shared.tracing.spans import JOB
+from worker.jobs.log_sweep import sweep_logs
 from worker.jobs.memory import JOB_S, PATIENT_TRIES, archive, consolidate, idle, rework
 from worker.jobs.sweep import expire_media, forget_media, sweep, sweep_ephemeral_sessions
+from worker.lease.lease import Lease
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES
 """The end of a job that is put off for ever. Jobs count their own tries."""
 
 SWEEP_S: Final = 50.0
+
+
+async def run_turn(ctx: dict[str, Any], lease: Lease) -> None:
+    """Run one turn of a chat, to its end or to its release. The worker calls it with the lease."""
+    await _run_leased(ctx, lease)
+
+
+async def run_subagent(ctx: dict[str, Any], lease: Lease) -> None:
+    """Run one subagent, to its end or to its release. The worker calls it with the lease."""
+    await _run_leased(ctx, lease)
+
+
+async def _run_leased(ctx: dict[str, Any], lease: Lease) -> None:
+    if not isinstance(lease, Lease):
+        # A job by this name was queued. What it asks for has no lease that could fence it.
+        raise TypeError("only a worker calls this function, with a lease; to ask, send the chat a message")
+    await ctx["deps"].run_work(lease)
 
 
 async def probe(ctx: dict[str, Any], text: str = "") -> str:
@@ -47,5 +66,6 @@ FUNCTIONS: Final = tuple(map(_make_job, (consolidate, idle, archive, rework, for
 CRON: Final = (
     _cron(sweep, name="sweep", second=0, timeout=SWEEP_S),
     _cron(sweep_ephemeral_sessions, name="throw-away sessions", second=30, timeout=SWEEP_S),
+    _cron(sweep_logs, name="long logs", second=15, timeout=SWEEP_S),
     _cron(expire_media, name="expire media", minute=17, second=0, timeout=JOB_S),
 )

@@ -163,7 +163,7 @@ class Ticker:
                 trace = (current() or fresh()).traceparent
                 message = tick_message(schedule, tick, now_ms=now, late=late, text=text, traceparent=trace)
             outcome = await self.schedules.fire(due, schedule, chosen.move, message, now_ms=now_ms)
-            if outcome != schedules.FIRED:
+            if outcome != "fired":
                 began.drop()
         counts = _count_outcomes(outcome, chosen.move)
         for name, many in counts.items():
@@ -183,15 +183,15 @@ class Ticker:
         return plan_tick(plan, "skip", due.tick, now, self.settings), text
 
 
-def _count_outcomes(outcome: int, move: NextTick) -> dict[str, int]:
+def _count_outcomes(outcome: schedules.TickOutcome, move: NextTick) -> dict[str, int]:
     """Return the number of ticks by outcome, for the metric and the log."""
-    if outcome == schedules.LOST:
+    if outcome == "lost":
         return {}
-    if outcome in (schedules.BUSY, schedules.CROWDED):
+    if outcome in ("busy", "crowded"):
         return {"put_off": 1}
-    if outcome == schedules.OVER or (outcome == schedules.MOVED and move.to is None and not move.missed):
+    if outcome == "over" or (outcome == "moved" and move.to is None and not move.missed):
         return {"dropped": 1}
-    counts = {"fired": int(outcome == schedules.FIRED), "missed": move.missed + int(outcome == schedules.SKIPPED)}
+    counts = {"fired": int(outcome == "fired"), "missed": move.missed + int(outcome == "skipped")}
     return {name: many for name, many in counts.items() if many}
 
 

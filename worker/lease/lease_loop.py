@@ -144,6 +144,8 @@ class LeaseLoop:
         lease = Lease(claim, self.queue, claimed_at=claimed_at, clock=self._clock, proxy=self._proxy)
         if self.draining:
             lease.drain()
+            # A wait that the drain has not ended yet claimed it: nothing of it has begun.
+            lease.interrupt(TurnReleased("drain"))
         self._leases.add(lease)
         self._busy.set()
         if claim.owner_lost:
@@ -213,13 +215,16 @@ class LeaseLoop:
                     log.info("queue mended", queue=self.queue.name)
                     broken = False
                     backoff.reset()
-            except ReplyError as exc:
-                # The queue or its leases are of another type, say: an operator must mend them.
-                if not broken:
-                    log.error("queue broken", queue=self.queue.name, error=str(exc)[:200])
-                broken = True
-                await backoff.sleep()
-            except RedisAway as exc:
+            except Exception as exc:
+                if not isinstance(exc, RedisAway) or isinstance(exc, ReplyError):
+                    # The queue or its leases are of another type, say, or hold what cannot be read:
+                    # an operator must mend them. What others wrote there must not end the process.
+                    if not broken:
+                        error = str(exc)[:200] if isinstance(exc, ReplyError) else type(exc).__name__
+                        log.error("queue broken", queue=self.queue.name, error=error)
+                    broken = True
+                    await backoff.sleep()
+                    continue
                 if not away:
                     log.warning("redis away", queue=self.queue.name, error=str(exc))
                     REDIS_RECONNECTS.inc()

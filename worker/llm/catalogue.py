@@ -1,4 +1,5 @@
-"""Prices and sizes of models, from the table that LiteLLM ships, read without loading LiteLLM."""
+"""Prices and sizes of models, from the table that LiteLLM ships, read without loading LiteLLM, and
+from a small one of OpenRouter's sizes."""
 
 from __future__ import annotations
 
@@ -12,6 +13,9 @@ import msgspec
 from shared.log import logger
 from shared.settings import ModelSettings
 from worker.agent.model.model import TokenUsage
+from worker.llm.bare_names import with_provider
+from worker.llm.openrouter_sizes import openrouter_tokens
+from worker.llm.routes import detect
 
 TABLE: Final = "model_prices_and_context_window_backup.json"
 
@@ -77,6 +81,11 @@ class ModelCatalogue:
                     self._facts = await asyncio.to_thread(self._read_table)
         return self._facts.get(name) or ModelFacts()
 
+    async def without(self, *fields: str) -> list[str]:
+        """Return the names of the settings' models of which none of these facts is known."""
+        facts = {name: await self.facts_of(name) for name in self.names}
+        return [name for name, one in facts.items() if not any(getattr(one, field) for field in fields)]
+
     def _read_table(self) -> dict[str, ModelFacts]:
         try:
             table = self._table or _shipped()
@@ -84,7 +93,14 @@ class ModelCatalogue:
         except (OSError, msgspec.DecodeError) as exc:
             log.warning("no prices", error=type(exc).__name__, doing="counting tokens only")
             entries = {}
-        return {name: self._with_settings(name, _find(name, entries)) for name in self.names}
+        return {name: self._with_settings(name, self._look_up(name, entries)) for name in self.names}
+
+    def _look_up(self, name: str, entries: dict[str, msgspec.Raw]) -> ModelFacts:
+        settings = msgspec.structs.replace(self._settings, name=name)
+        facts, spec = _find(with_provider(settings), entries), detect(settings)
+        if not facts.context_tokens and spec is not None and spec.name == "openrouter":
+            facts = msgspec.structs.replace(facts, context_tokens=openrouter_tokens(name))
+        return facts
 
     def _with_settings(self, name: str, facts: ModelFacts) -> ModelFacts:
         settings, replace = self._settings, msgspec.structs.replace

@@ -16,6 +16,7 @@ from shared.errors import SettingsError
 from shared.settings import ModelSettings, PresetSettings
 from shared.store.fleet.provider_limits import ProviderLimits
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.llm.bare_names import with_provider
 from worker.llm.catalogue import ModelCatalogue, ModelFacts
 from worker.llm.policies.retry import FallbackModel, RetryingModel
 from worker.llm.policies.throttle import ThrottledModel, limit_rules, provider_route
@@ -44,17 +45,19 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
 
 
 def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
-    """Return the settings of a fallback: the same endpoint and key, unless its name begins with
-    another provider. That provider's key is in `model.fallback_keys`. Without one the provider
-    needs none, or LiteLLM finds it; at a gateway it is a model of the gateway."""
-    first = name.partition("/")[0] if "/" in name else ""
+    """Return the settings of a fallback: the same endpoint and key, unless its name is of another
+    provider. That provider's key is in `model.fallback_keys`. Without one the provider needs none,
+    or LiteLLM finds it; at a gateway it is a model of the gateway."""
+    # A key must not reach another vendor: `gpt-4o` after `deepseek-chat` is as if both had prefixes.
+    full = with_provider(replace(settings, name=name))
+    first = full.partition("/")[0] if "/" in full else ""
     key = settings.fallback_keys.get(first)
     spec = detect(settings)
-    other = detect(ModelSettings(name=name))
-    same = first in ("", settings.name.partition("/")[0]) or (spec is not None and spec is other)
+    other = detect(ModelSettings(name=full))
+    same = first in ("", with_provider(settings).partition("/")[0]) or (spec is not None and spec is other)
     vendor = other is None or (other.needs_key and not other.gateway)
     here = replace(settings, name=name, fallbacks=())
-    if key is None and (same or (spec is not None and spec.gateway and vendor)):
+    if key is None and (same or (spec is not None and spec.gateway and vendor and "/" in name)):
         return here
     return replace(here, client=_elsewhere(settings), api_base=None, api_key=key, headers={})
 
@@ -125,8 +128,8 @@ CLIENTS: Final = {
 
 
 class ModelLimits(msgspec.Struct, frozen=True):
-    """The limits of a call to a model. `context_tokens` is 0 if unknown; `max_tokens` is the value
-    of the settings, or the model's own maximum if that is lower."""
+    """The limits of a call to a model. `context_tokens` is an assumption if it is unknown, and 0 for
+    the demo; `max_tokens` is the value of the settings, or the model's own maximum if lower."""
 
     context_tokens: int
     max_tokens: int
@@ -173,7 +176,11 @@ class Models:
         settings = self._presets.get(preset, self._settings)
         facts = await self.facts_of(preset)
         most = min(settings.max_tokens, facts.output_tokens or settings.max_tokens)
-        return ModelLimits(facts.context_tokens, most, settings.temperature)
+        context = facts.context_tokens
+        if not context and settings.name != DEMO:
+            # Whoever asks for long replies has a model with room for them and a prompt.
+            context = max(self._settings.context_default, 2 * most)
+        return ModelLimits(context, most, settings.temperature)
 
     async def facts_of(self, preset: str = "") -> ModelFacts:
         """Return prices and sizes of the model of a preset, as far as they are known."""
@@ -181,10 +188,12 @@ class Models:
 
     async def unpriced(self) -> list[str]:
         """Return the names of models without a known price: no budget in dollars stops them."""
-        known = {DEMO, *self._settings.prices}
-        names = [name for name in self._catalogue.names if name not in known]
-        facts = {name: await self._catalogue.facts_of(name) for name in names}
-        return [name for name, one in facts.items() if not (one.input_usd or one.output_usd)]
+        known, unpriced = {DEMO, *self._settings.prices}, await self._catalogue.without("input_usd", "output_usd")
+        return [name for name in unpriced if name not in known]
+
+    async def unsized(self) -> list[str]:
+        """Return the names of models without a known context: `model.context_default` is assumed."""
+        return [name for name in await self._catalogue.without("context_tokens") if name != DEMO]
 
     async def preload(self) -> None:
         await self._usual.preload()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from shared.errors import SettingsError
 from shared.settings import ModelSettings
+from worker.llm.bare_names import with_provider
 from worker.llm.provider_spec import Override, ProviderSpec
 from worker.llm.providers import PROVIDERS
 
@@ -43,8 +44,10 @@ def detect(settings: ModelSettings) -> ProviderSpec | None:
 
     A gateway's key or address beats a vendor's name: `openai/x` and `anthropic/x` are also its own
     names for models, and its key is of no use at the vendor. A key counts only without an address.
+    The name of a vendor's own model tells if nothing else does.
     """
-    first = settings.name.partition("/")[0] if "/" in settings.name else ""
+    name = with_provider(settings)
+    first = name.partition("/")[0] if "/" in name else ""
     key = _key(settings) if settings.api_base is None else ""
     host = urlsplit(settings.api_base or "").netloc.lower()
     named = next((spec for spec in PROVIDERS if first in spec.names), None)
@@ -61,7 +64,7 @@ def choose(settings: ModelSettings) -> Route:
     """Return the route to the model of the settings. Raises SettingsError for a direct route that
     does not exist, and for a key that no header can hold. `auto` is direct if the endpoint speaks
     OpenAI's protocol. Without a key that it needs it is LiteLLM, for keys in the environment."""
-    key, name, address = _key(settings), settings.name, settings.api_base
+    key, name, address = _key(settings), with_provider(settings), settings.api_base
     if not (key.isascii() and key.isprintable()):
         wrong = "model.api_key has characters that no HTTP header can hold"
         raise SettingsError(f"{wrong}; copy it again")

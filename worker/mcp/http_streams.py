@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from shared.network.outgoing import current
 from shared.settings import McpServerSettings
 from worker.mcp.wire import MESSAGE_BYTES
 
@@ -29,13 +30,16 @@ async def http_streams(server: McpServerSettings) -> AsyncIterator[tuple[Any, An
 
 
 def _build_client(server: McpServerSettings) -> httpx2.AsyncClient:
-    # trust_env=False: the proxies and the .netrc of the machine are not for this server. The library
-    # follows redirects on the server's own host only.
+    # trust_env=False: the proxies and the .netrc of the machine are not for this server, unless
+    # `[network]` says so. The library follows redirects on the server's own host only.
+    rules = current()
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **{name: value.reveal() for name, value in server.headers.items()}},
         timeout=httpx2.Timeout(server.connect_s, read=max(server.timeout_s, SSE_READ_S)),
         trust_env=False,
-        transport=_CappedTransport(trust_env=False),
+        transport=_CappedTransport(
+            verify=rules.tls_context() or True, trust_env=False, proxy=rules.proxy_for(server.url)
+        ),
     )
 
 

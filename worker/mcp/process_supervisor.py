@@ -5,7 +5,7 @@ however the worker ended.
 `python -I process_supervisor.py NAME,NAME LIMIT_BYTES COMMAND...`: the names are the variables that
 the server keeps, the limit is for one line. The server reads the worker's pipe itself; the
 supervisor only watches that pipe, and POLLHUP there means that the worker has ended. It needs only
-the standard library and `worker.sandbox.processes`, and runs as a file, so that it starts fast."""
+the standard library and `shared.confinement.processes`, and runs as a file, so that it starts fast."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def _prepare_server() -> None:
 
 
 def processes() -> ModuleType:
-    """Return `worker.sandbox.processes`. This file runs alone and knows no path to it; the path is
+    """Return `shared.confinement.processes`. This file runs alone and knows no path to it; the path is
     appended, not first: nothing of the project may shadow a module of the standard library."""
     top = str(pathlib.Path(__file__).parents[2])
     if top not in sys.path:
         sys.path.append(top)
-    return importlib.import_module("worker.sandbox.processes")
+    return importlib.import_module("shared.confinement.processes")
 
 
 if __name__ == "__main__":

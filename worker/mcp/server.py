@@ -31,6 +31,7 @@ STEADY_S: Final = 10.0  # a session that lived this long was a good one, and res
 RECONNECT_S: Final = 10.0  # time that a call waits for a session
 STDERR_LINES: Final = 1000  # lines of stderr that are logged for one process
 SHORTEST_SECRET: Final = 8
+PINS: Final = 1000  # tools of a server that are remembered; further names are not offered
 
 log = logger("mcp-servers")
 
@@ -60,6 +61,8 @@ class McpServer:
         self._last_stderr_line = ""
         self._lines = 0
         self._secrets = tuple(_long_secrets(settings))
+        self._pins: dict[str, ListedTool] = {}  # each tool as this process listed it first
+        self._changed: set[str] = set()  # those that their server describes otherwise by now
 
     @property
     def state(self) -> str:
@@ -69,7 +72,7 @@ class McpServer:
     async def run(self) -> None:
         """Keep connecting until cancelled, which ends the session and the server's process."""
         for secret in self._secrets:
-            redact(secret)
+            redact(secret, f"mcp.{self.name}")
         loop = asyncio.get_running_loop()
         backoff = Backoff(*WAITS_S)
         while True:
@@ -160,12 +163,28 @@ class McpServer:
         allowed = self.settings.tools
         unknown = sorted(set(allowed) - {tool.name for tool in listed})
         offered = {tool.name: tool for tool in listed if not allowed or tool.name in allowed}
-        found = tuple(offered[name] for name in sorted(offered))
+        found = tuple(filter(None, (self._pin(offered[name]) for name in sorted(offered))))
         if found != self.listed:
             self.listed = found
             if unknown:
                 log.warning("mcp tools missing", server=self.name, tools=unknown, set=f"mcp.{self.name}.tools")
             self._on_change()
+
+    def _pin(self, tool: ListedTool) -> ListedTool | None:
+        """Return a tool as it was listed first; None where a server has made up too many names. A
+        server that passed its review must not get other words to the model later."""
+        if tool.unfit:
+            return tool  # it is not offered
+        pin = self._pins.get(tool.name)
+        if pin is None:
+            if len(self._pins) >= PINS:
+                return None
+            pin = self._pins[tool.name] = tool
+        elif pin != tool and tool.name not in self._changed:
+            self._changed.add(tool.name)
+            doing = "offering it as it was listed first, until the worker starts again"
+            log.warning("mcp tool changed", server=self.name, tool=one_line(tool.name, 64), doing=doing)
+        return pin
 
     def _on_disconnected(self, why: str) -> None:
         # Stderr is shown only for a server that never connected: afterwards it may quote messages of

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from functools import cache, partial
 from importlib.resources import files
-from typing import Final
+from typing import Final, TypedDict
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import ModelError, RedisAway, Refused
+from shared.errors import BadInput, ModelError, RedisAway, Refused, SettingsError
 from shared.log import logger
+from shared.messages.schedule import CronPlan
 from shared.metrics import CONSOLIDATIONS
 from shared.settings import MemorySettings
 from shared.store.fleet.spending import Spending
+from shared.store.schedules.times import check_plan, next_tick
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
 from worker.agent.limits import CHARS_PER_TOKEN
 from worker.agent.model.model import Model, TokenUsage
@@ -25,16 +28,28 @@ PIECE_CHARS: Final = 48_000
 PIECE_LEAST_CHARS: Final = 4_000
 RAW_CHARS: Final = 16_000
 SWAPS: Final = 4  # attempts while MEMORY.md keeps changing; then the job returns later
+SPREAD_MS: Final = 600_000
+_OWN: Final = {"chat": "soul", "user": "about"}
+"""The agent's own file that a memory feeds, by the kinds of their scopes."""
+
 _TOO_OFTEN: Final = f"MEMORY.md was changed {SWAPS} times in the meantime; try again later"
 
 log = logger("memory")
+
+
+class ReworkDue(TypedDict, total=False):
+    """When a memory that changes now is rewritten: arguments of `MemoryStore.consolidate`."""
+
+    rework_ms: int
+    rework_entries: int
 
 
 class Consolidator:
     """Consolidates sessions, and rewrites MEMORY.md from their accounts.
 
     `context_tokens` is the model's limit (0: unknown); `timezone` an IANA name. With `spending`,
-    each call is charged to its chat on the day of the call; a budget never refuses it. Every method
+    each call is charged to its chat on the day of the call; a budget never refuses it. With
+    `own_files` the agent has a SOUL.md and USER.md, which `rework` rewrites, too. Every method
     raises RedisAway, MemoryChanged if MEMORY.md changes faster than it can be written, and
     ModelError if a later try may succeed; a repeated call continues where the last one stopped.
     With `patient=False` it does not wait for a later try: text that the model cannot sum up now is
@@ -53,6 +68,7 @@ class Consolidator:
         max_tokens: int = 4096,
         context_tokens: int = 0,
         spending: Spending | None = None,
+        own_files: bool = False,
     ) -> None:
         self.settings = settings
         self._memory = memory
@@ -60,15 +76,19 @@ class Consolidator:
         self._timezone = timezone
         self._spending = spending
         self._chars = _room(context_tokens, max_tokens, settings.file_bytes)
-        self._rework_ms = int(settings.rework_h * 3_600_000)
+        self._own_files = own_files
         self._scribe = MemoryWriter(model, limit_bytes=settings.file_bytes, max_tokens=max_tokens)
 
     async def consolidate(self, session: str, keep: int, *, patient: bool = True, unread: bool = False) -> None:
-        """Bring all but about the newest `keep` entries of a conversation into memory."""
+        """Bring all but about the newest `keep` entries of a conversation into memory, after what is
+        older: the archive, so that HISTORY.md and the transcript are in order."""
+        if (await self._memory.count_unconsolidated(session)).archive:
+            await self.archive(session, patient=patient, unread=unread)
         await self._bring_in(session, "history", keep, patient, unread)
 
     async def archive(self, session: str, *, patient: bool = True, unread: bool = False) -> None:
-        """Bring a conversation that `/new` ended into memory, until nothing of it is left."""
+        """Bring a conversation that `/new` ended, or what was over the cap of one, into memory, until
+        nothing of it is left."""
         await self._bring_in(session, "archive", 0, patient, unread)
 
     async def _bring_in(self, session: str, source: Source, keep: int, patient: bool, unread: bool) -> None:
@@ -85,19 +105,30 @@ class Consolidator:
                 break
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
-        """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md. Return whether it
-        changed. If the model cannot do it, the file stays. A chat that owns the memory is
-        charged."""
-        of, _, session = scope.partition(":")
+        """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md, and then the agent's own
+        files that it feeds: the SOUL.md of a chat with a memory of its own, the USER.md of a person
+        whose memory it is. Return whether MEMORY.md changed. If the model cannot do it, a file stays. A
+        chat that owns the memory is charged."""
+        changed = await self._rewrite(scope, scope, "rework", patient)
+        of, _, name = scope.partition(":")
+        # What strangers wrote must not get into them, and a summary of it is theirs, too.
+        if self._own_files and of in _OWN and not (await self._memory.read_memory(scope)).sources:
+            await self._rewrite(f"{_OWN[of]}:{name}", scope, _OWN[of], patient)
+        return changed
+
+    async def _rewrite(self, scope: str, source: str, task: str, patient: bool) -> bool:
+        """Rewrite the file of `scope` from itself and the HISTORY.md of `source`. Return whether it
+        changed; a file of the agent's own that it never wrote stays unwritten."""
+        of, _, session = source.partition(":")
         count = partial(self._count, session) if of == "chat" else None
         for _ in range(SWAPS):
             old = await self._memory.read_memory(scope)
-            history = "\n\n".join(await self._memory.read_log(scope))
-            if not history:
+            history = "\n\n".join(await self._memory.read_log(source))
+            if not history or (scope != source and not old.text.strip()):
                 return False
             text = f"{_notes(old.text)}\n\n<history>\n{history[-self._chars :]}\n</history>"
             try:
-                saved = await self._scribe.ask(prompt("rework"), text, REWORK, old=old.text, count=count)
+                saved = await self._scribe.ask(prompt(task), text, REWORK, old=old.text, count=count)
             except (UnusableReply, ModelError) as exc:
                 if patient and _may_pass(exc):
                     raise
@@ -154,10 +185,9 @@ class Consolidator:
                 prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=at, count=count
             )
             new = None if saved.memory is None else MemoryText(saved.memory, old.version)
-            rework_ms = self._rework_ms
             try:
                 done = await self._memory.consolidate(
-                    session, read, take=piece.take, entry=saved.entry, memory=new, rework_ms=rework_ms
+                    session, read, take=piece.take, entry=saved.entry, memory=new, **self._rework_due()
                 )
             except MemoryChanged:
                 continue
@@ -174,12 +204,31 @@ class Consolidator:
 
     async def _keep_raw(self, session: str, read: Unconsolidated, piece: ConversationPiece) -> str:
         entry = f"[{self._stamp(piece)}] [RAW] {middle_out(piece.text, RAW_CHARS)}"
-        take, rework_ms = piece.take, self._rework_ms
-        done = await self._memory.consolidate(session, read, take=take, entry=entry, rework_ms=rework_ms)
+        done = await self._memory.consolidate(session, read, take=piece.take, entry=entry, **self._rework_due())
         return "raw" if done else "gone"
+
+    def _rework_due(self) -> ReworkDue:
+        """Return in how many ms a memory that changes now is rewritten (0: never), and from how many
+        entries of HISTORY.md on."""
+        settings = self.settings
+        if settings.rework_h > 0 or not settings.dream:
+            return {"rework_ms": int(settings.rework_h * 3_600_000)}
+        now_ms = self._clock.now_ms()
+        at_ms = next_tick(CronPlan(settings.dream, self._timezone), now_ms) or now_ms
+        # Spread out: the whole fleet dreams at the same time.
+        return {"rework_ms": at_ms - now_ms + random.randrange(1, SPREAD_MS), "rework_entries": settings.dream_entries}
 
     def _stamp(self, piece: ConversationPiece) -> str:
         return stamp(piece.last_ms or self._clock.now_ms(), self._timezone)
+
+
+def check_dream(settings: MemorySettings, timezone: str) -> None:
+    """Raise SettingsError if `memory.dream` is no cron expression, or comes more than once an hour."""
+    if settings.dream:
+        try:
+            check_plan(CronPlan(settings.dream, timezone), now_ms=SYSTEM_CLOCK.now_ms(), min_every_s=3600)
+        except BadInput as exc:
+            raise SettingsError(f"memory.dream is {settings.dream!r}: {exc.message}") from exc
 
 
 @cache

@@ -23,7 +23,7 @@ _UNCHANGED = re.compile(
 
 
 class _MemoryUpdate(msgspec.Struct):
-    memory_update: Annotated[str, Meta(description="The whole new MEMORY.md in Markdown. It replaces the old one.")]
+    memory_update: Annotated[str, Meta(description="The whole new file in Markdown. It replaces the old one.")]
 
 
 class _SaveMemory(msgspec.Struct):
@@ -46,7 +46,7 @@ class _SaveMemory(msgspec.Struct):
 CONSOLIDATE: Final = ToolSpec(
     TOOL_NAME, "Write down what must not be forgotten of this conversation.", object_schema(_SaveMemory)
 )
-REWORK: Final = ToolSpec(TOOL_NAME, "Write MEMORY.md anew.", object_schema(_MemoryUpdate))
+REWORK: Final = ToolSpec(TOOL_NAME, "Write the file anew.", object_schema(_MemoryUpdate))
 
 
 class SavedMemory(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from shared.confinement.own_process import hide_process
 from shared.process.stderr import unbuffer_stderr
 from worker.process.worker_handle import RETURN_EVERY_S, GuardianConfig, WorkerHandle
 
@@ -61,6 +62,7 @@ class Guardian:
         workers. A first worker that ends before it has sent its settings has printed the reason:
         then the guardian ends as well."""
         unbuffer_stderr()
+        hide_process()
         self._wakeup.setblocking(False)
         self._signals.setblocking(False)
         signal.set_wakeup_fd(self._signals.fileno(), warn_on_full_buffer=False)
@@ -211,6 +213,7 @@ def main() -> int:
     """Guard a worker that is not our child (arq's own command started it) until it ends: `python -m
     worker.process.guardian <owner> <link fd> <pid>`."""
     unbuffer_stderr()
+    hide_process()
     owner, fd, pid = sys.argv[1:4]
     link = socket.socket(fileno=int(fd))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -47,7 +48,7 @@ class LoopGroup:
     def on_signal(self, signum: int) -> None:
         """Drain; on a second signal interrupt what is still running."""
         if self._draining is None:
-            log.info("draining", signal=signal.Signals(signum).name, running=self._running())
+            log.info("draining", signal=signal.Signals(signum).name, running=self.running)
             self._draining = asyncio.get_running_loop().create_task(self._drain())
         else:
             self._cut()
@@ -56,25 +57,36 @@ class LoopGroup:
         for loop in self._loops:
             loop.drain()
         await asyncio.sleep(max(0.0, self._drain_s() - CUT_BEFORE_END_S))
-        log.warning("drain cut", running=self._running())
+        log.warning("drain cut", running=self.running)
         self._cut()
         await asyncio.sleep(CUT_BEFORE_END_S)
-        log.warning("drain given up", running=self._running())
+        log.warning("drain given up", running=self.running)
         self._give_up()
 
     def _cut(self) -> None:
         for loop in self._loops:
             loop.interrupt_all()
 
-    def _running(self) -> int:
+    @property
+    def running(self) -> int:
+        """The number of leases under work."""
         return sum(loop.running for loop in self._loops)
 
 
-class StopListener:
-    """Ends work in `loops` (a list that may still grow) when its chat sends a stop."""
+def kill_process() -> None:
+    """Die as by `kill -9`, without a last word."""
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, client: RedisClient, loops: Sequence[LeaseLoop]) -> None:
+
+class StopListener:
+    """Ends work in `loops` (a list that may still grow) when its chat sends a stop. `kill` is called
+    when somebody wants to see the worker of a chat die; None where that is not offered."""
+
+    def __init__(
+        self, client: RedisClient, loops: Sequence[LeaseLoop], *, kill: Callable[[], object] | None = None
+    ) -> None:
         self._loops = loops
+        self._kill = kill
         self._control = Fanout(client, on_gap=self._renew_now)
         self.run = self._control.run
 
@@ -90,6 +102,8 @@ class StopListener:
         for loop in self._loops:
             for lease in loop.find(member):
                 claim = lease.claim
+                if turn == keys.KILL and self._kill is not None:
+                    self._kill()
                 if claim.subagent or (claim.turn and str(claim.turn.n) == turn):
                     lease.interrupt(TurnStopped())
 

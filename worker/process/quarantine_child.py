@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from shared.confinement.own_process import hide_process
+from shared.confinement.processes import DEATH_SIGNAL, prctl
 from shared.settings import Settings, load
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.tasks import cancel_all, event_within
@@ -24,7 +26,6 @@ from worker.lease.lease_loop import LeaseLoop
 from worker.process.loop_group import LoopGroup
 from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_process import configure_process, event_loop
-from worker.sandbox.processes import DEATH_SIGNAL, prctl
 
 
 class FedQueue(LeaseQueue):
@@ -67,6 +68,7 @@ def main() -> int:
         # The kernel kills this process with its parent. Elsewhere lease and fence end the work.
         with contextlib.suppress(OSError):
             prctl(DEATH_SIGNAL, signal.SIGKILL)
+    hide_process()
     settings = configure_process(load())
     limit = settings.worker.quarantine_mb * 1024 * 1024
     with contextlib.suppress(ValueError, OSError):

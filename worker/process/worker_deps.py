@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import RedisAway
 from shared.log import logger
+from shared.media.store import check_store
 from shared.process.fleet_gauges import FleetGauges, warn_of_restart
 from shared.process.listening import HealthServer
 from shared.process.service import measure_lag
 from shared.process.stats import Announcer
+from shared.process.volume_gauges import VolumeGauges
 from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient, server_ms
 from shared.store.fleet.spending import Spending
@@ -27,15 +30,20 @@ from shared.store.turns.queue import LeaseQueue, SubagentCaps
 from shared.store.turns.turn_writes import Turns
 from shared.tasks import cancel_all, event_within
 from shared.tracing import process as tracing
+from worker.agent.hook import AgentHook
+from worker.agent.tools.tool import Tool
 from worker.attempt.quarantine import Quarantine
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
+from worker.guards.workspace import check_folders
+from worker.jobs.log_sweep import LogSweep
 from worker.jobs.sweep import MemorySweep
 from worker.jobs.ticks import Ticker
 from worker.lease.lease import GuardianLink, Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
-from worker.memory.consolidator import Consolidator
-from worker.process.loop_group import LoopGroup, StopListener
+from worker.llm.registry import DEMO
+from worker.memory.consolidator import Consolidator, check_dream
+from worker.process.loop_group import LoopGroup, StopListener, kill_process
 from worker.process.worker_handle import QUEUES
 from worker.sandbox.probe import SandboxFinder
 from worker.turn.turn_agent import TurnAgent
@@ -52,7 +60,8 @@ log = logger("worker")
 
 class WorkerDeps:
     """The parts of one worker process. It serves `queues`, all when none is named; `owner` is the
-    nonce on its leases. `isolated` is for the child of a quarantine, which isolates nothing."""
+    nonce on its leases. `isolated` is for the child of a quarantine, which isolates nothing. `tools`
+    and `hooks` come on top of those of the settings."""
 
     def __init__(
         self,
@@ -62,25 +71,32 @@ class WorkerDeps:
         owner: str,
         link: GuardianLink | None,
         isolated: bool = False,
+        tools: Sequence[Tool] = (),
+        hooks: Sequence[AgentHook] = (),
     ) -> None:
         self.owner = owner
         self.link = link
         self.redis_url = redis_url(settings)
-        self.client = RedisClient(self.redis_url, name="shoal-worker")
+        self.client = RedisClient(self.redis_url, name="shoal-worker", copies=settings.redis.copies)
         self.queues: Final = tuple(queues or QUEUES)
         self.started = self._warm = False
+        self.end_process: Callable[[], object] = partial(os.kill, os.getpid(), signal.SIGTERM)
         self._settings = settings
         self._loops: list[LeaseLoop] = []
         self._loops_made = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._stops = StopListener(self.client, self._loops)
-        self.memory = MemoryStore(self.client, MemoryLimits(log_bytes=settings.memory.log_bytes))
+        demo = settings.web.first_run and settings.model.name == DEMO
+        self._stops = StopListener(self.client, self._loops, kill=kill_process if demo else None)
+        self.memory = MemoryStore(self.client, MemoryLimits.of(settings.memory))
         self._memory_jobs = MemoryJobs(Jobs(self.client))
-        self._turn_agent = turn_agent = TurnAgent(settings, self.client, self.memory)
+        self._turn_agent = turn_agent = TurnAgent(settings, self.client, self.memory, tools, hooks)
+        check_dream(settings.memory, turn_agent.runner.timezone)
+        check_folders(settings)
         self._models: Final = turn_agent.runner.models
         self.media = turn_agent.media
         self.workspaces = turn_agent.workspaces
         children = turn_agent.children
+        self.log_sweep = LogSweep(self.client, settings.web)
         self.sweep = MemorySweep(self.memory, self._memory_jobs, settings.memory, children)
         self._sandbox = SandboxFinder(settings, turn_agent.offer_exec)
         self._ticker = Ticker(
@@ -108,7 +124,7 @@ class WorkerDeps:
             settings.metrics.host,
             settings.metrics.port_of("worker"),
             self._not_ready,
-            refresh=FleetGauges(self.client).refresh,
+            refresh=FleetGauges(self.client, volumes=VolumeGauges.of(settings, workspaces=True)).refresh,
             spare=settings.metrics.port is None,
         )
         self._announcer = Announcer(
@@ -117,22 +133,22 @@ class WorkerDeps:
             self._state,
             name=owner[:12],
             slots=settings.worker.turns if "turns" in self.queues else 0,
+            job_slots=settings.worker.jobs if "jobs" in self.queues else 0,
             provider_routes=self._models.provider_routes,
         )
 
     def context(self) -> dict[str, Any]:
-        """Return the context of arq's jobs, which LeaseWorker uses as well."""
+        """Return the context of arq's functions, which LeaseWorker uses as well."""
         parts = {"deps": self, "client": self.client, "redis_url": self.redis_url}
-        return parts | {"drain_s": self._settings.worker.drain_s}
+        return parts | {"drain_s": self._settings.worker.drain_s, "lease_loops": self.make_loops}
 
-    def make_loops(self, run_job: Runner) -> list[LeaseLoop]:
+    def make_loops(self, runner: Runner) -> list[LeaseLoop]:
         """Make one lease loop for each queue that this worker serves."""
         worker, agent = self._settings.worker, self._settings.agent
 
         async def run(lease: Lease) -> None:
             await self._know_time()
-            is_job = lease.claim.turn is None and lease.claim.subagent is None
-            await (run_job if is_job else self.run_work)(lease)
+            await runner(lease)
 
         for name in self.queues:
             queue = LeaseQueue(
@@ -143,7 +159,6 @@ class WorkerDeps:
                 history_window=agent.memory_window + LONG_TURN_ENTRIES,
                 subagents=SubagentCaps(agent.subagents_per_session, agent.subagents_in_all),
                 person_share=worker.share,
-                copies=self._settings.redis.copies,
             )
             slots = worker.turns if name == "turns" else worker.jobs
             self._loops.append(LeaseLoop(queue, slots=slots, run=run, proxy=self.link))
@@ -161,6 +176,10 @@ class WorkerDeps:
         use."""
         self._health.port += slot if self._health.port else 0
         await self._health.start()
+        await check_store(self._settings.media)
+        if copies := self._turn_agent.copies:
+            await copies.check()
+            self.start_background("unused copies", copies.keep_dropping())
         limits = await self._models.limits_of()
         self.consolidator = Consolidator(
             self.memory,
@@ -170,6 +189,7 @@ class WorkerDeps:
             max_tokens=limits.max_tokens,
             context_tokens=limits.context_tokens,
             spending=Spending(self.client),
+            own_files=self._settings.agent.own_files,
         )
         await self._listen_for_stops()
         if "turns" in self.queues:
@@ -241,11 +261,11 @@ class WorkerDeps:
         if not task.cancelled() and (error := task.exception()) is not None:
             name = task.get_name()
             log.error("background task failed", task=name, doing="draining", exc_info=error)
-            os.kill(os.getpid(), signal.SIGTERM)
+            self.end_process()
 
     def _orphaned(self) -> None:
         log.error("guardian lost", doing="draining")
-        os.kill(os.getpid(), signal.SIGTERM)
+        self.end_process()
 
     async def _preload_late(self) -> None:
         if not self._warm:

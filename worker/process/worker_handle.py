@@ -28,6 +28,7 @@ RETURN_ROUNDS: Final = 2
 RETURN_EVERY_S: Final = 0.1
 RETRY_CAP_S: Final = 1.0
 SHUTDOWN_LIMIT_S: Final = 2.0
+WAIT_MS: Final = "500"  # for the replicas to have a renewal
 
 
 class GuardianConfig(NamedTuple):
@@ -39,6 +40,7 @@ class GuardianConfig(NamedTuple):
     processes: int = 1
     stuck_s: float = 60.0
     readable: bool = False
+    copies: int = 1
 
     @property
     def check_every_s(self) -> float:
@@ -83,38 +85,48 @@ def guardian_config(settings: Settings, redis_url: str) -> GuardianConfig:
     """Return the part of the settings that a guardian needs."""
     worker = settings.worker
     readable = not settings.log.as_json(terminal=sys.stderr.isatty())
-    return GuardianConfig(redis_url, worker.lease_s, worker.drain_s, worker.processes, readable=readable)
+    return GuardianConfig(
+        redis_url, worker.lease_s, worker.drain_s, worker.processes, readable=readable, copies=settings.redis.copies
+    )
 
 
 class WorkerLeases:
     """The leases of one worker, found by its owner nonce. Calls raise OSError."""
 
-    def __init__(self, redis_url: str, lease_s: float, owner: str) -> None:
+    def __init__(self, redis_url: str, lease_s: float, owner: str, copies: int = 1) -> None:
+        self._replicas = copies - 1
         self._url = redis_url
         self._lease_ms = str(int(lease_s * 1000))
         self._owner = owner
         self._connection: RespConnection | None = None
 
     def renew(self) -> int:
-        """Renew all of them. Return how many there were."""
+        """Renew all of them. Return how many there were, when all servers that a write waits for have
+        that: a former primary that lives on must not let the worker go on."""
         count = 0
         for queue in QUEUES:
             if pairs := self._owned(queue):
                 flat = [word for pair in pairs for word in pair]
-                names = [keys.queue(queue), keys.leases(queue)]
-                self._run_script("turns/renew", names, [self._owner, self._lease_ms, *flat])
+                held = {"owner": self._owner, "lease_ms": self._lease_ms, "held": json.dumps(flat)}
+                self._run_script("turns/renew", queue, {"due": keys.queue(queue), **held})
                 count += len(pairs)
+        if self._replicas:
+            self._command("INCR", keys.CONFIRMED)
+            have = self._command("WAIT", str(self._replicas), WAIT_MS)
+            if have < self._replicas:
+                raise OSError(f"{have + 1} of {self._replicas + 1} servers have the renewal (redis.copies)")
+        # By the next time, another server may have become the primary.
+        self.close()
         return count
 
     def release_all(self, *, crashed: bool) -> int:
         """Release all of them and return how many there were. After a crash, count one for each."""
         count = 0
         for queue in QUEUES:
-            names = [keys.queue(queue), keys.leases(queue), keys.wake(queue)]
             for member, token in self._owned(queue):
-                args = [member, f"{self._owner}:{token}", "0", "crashes" if crashed else ""]
-                attempts = keys.attempts(member)
-                count += self._run_script("turns/release", [*names, attempts], args) == 1
+                lease = {"member": member, "lease": f"{self._owner}:{token}", "record": keys.attempts(member)}
+                note = {"delay_ms": "0", "note": "crashes" if crashed else ""}
+                count += self._run_script("turns/release", queue, {**lease, **note}) == b"released"
         return count
 
     def close(self) -> None:
@@ -130,14 +142,16 @@ class WorkerLeases:
         while True:
             cursor, flat = self._command("HSCAN", keys.leases(queue), cursor, "COUNT", "500")
             for member, lease in zip(flat[::2], flat[1::2], strict=True):
-                owner, _, token = lease.decode().partition(":")
+                owner, _, token = lease.decode(errors="replace").partition(":")
                 if owner == self._owner:
-                    found[member.decode()] = token
+                    found[member.decode(errors="replace")] = token
             if cursor == b"0":
                 return list(found.items())
 
-    def _run_script(self, script: str, names: list[str], args: list[str]) -> Any:
-        return self._command("EVAL", load(script).source, str(len(names)), *names, *args)
+    def _run_script(self, name: str, queue: str, values: dict[str, str]) -> Any:
+        script = load(name)
+        words = script.words(values, keys.Whose(queue=queue))
+        return self._command("EVAL", script.source, *map(str, words))
 
     def _command(self, *words: str | bytes) -> Any:
         try:
@@ -160,7 +174,7 @@ class WorkerHandle:
         self.started_at = self.last_tick_at = time.monotonic()
         self.dead = False
         self.ticked = False  # true once it has run: its settings are valid, its ports were free
-        self._leases = WorkerLeases(config.redis_url, config.lease_s, owner)
+        self._leases = WorkerLeases(config.redis_url, config.lease_s, owner, config.copies)
         self._config = config
         self._proxy_renewed_at = 0.0
         self._crashed = False

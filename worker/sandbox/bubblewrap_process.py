@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from io import FileIO
 from typing import Final
 
+from worker.sandbox.cgroup import CommandGroup
 from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
 from worker.sandbox.layout import NICE, OWN_PROCESSES, PATH, BubblewrapStart, SandboxUser
 from worker.sandbox.usage import pause_s, usage_below
@@ -28,8 +29,9 @@ _XCPU_CODE: Final = 128 + signal.SIGXCPU
 class BubblewrapProcess:
     """Runs bubblewrap once; adds the two options for the descriptors it needs itself."""
 
-    def __init__(self, limits: CommandLimits) -> None:
+    def __init__(self, limits: CommandLimits, group: CommandGroup | None = None) -> None:
         self._limits = limits
+        self._group = group
         self._output = bytearray()
         self._cut_bytes = 0
         self._output_fd = -1
@@ -66,6 +68,7 @@ class BubblewrapProcess:
                     self._drain_output()
                     raise SandboxBroken(f"bubblewrap failed: {self._last_line()}") from None
                 try:
+                    self._enter_group(first)
                     ending = await self._wait_for_ending(outer, first, to_gate.fileno())
                 finally:
                     await _kill_and_wait(child, outer, inner)
@@ -93,6 +96,14 @@ class BubblewrapProcess:
             why = f"bubblewrap did not start ({self._last_line()})"
             raise SandboxBroken(f"{why}; it needs user namespaces")
         return int(json.loads(status_line.partition(b"\n")[0])["child-pid"])
+
+    def _enter_group(self, first: int) -> None:
+        """Put the first process into the control group, before it starts others."""
+        try:
+            if self._group:
+                self._group.add(first)
+        except OSError as exc:
+            raise SandboxBroken(f"the control group of a command cannot be used: {exc.strerror}") from None
 
     async def _wait_for_ending(self, outer: int, first: int, gate: int) -> Ending:
         with contextlib.suppress(OSError):
@@ -154,6 +165,9 @@ class BubblewrapProcess:
     def _build_result(self, ending: Ending, code: int | None, status: bytes, seconds: float) -> Finished:
         if self._cut_bytes and ending == "exit":
             ending = "output"
+        # The kernel kills all of the group at once; bubblewrap then has no exit code to report.
+        if ending == "exit" and self._group and self._group.exceeded_memory():
+            ending = "memory"
         if ending == "exit" and b'"exit-code"' not in status:
             raise SandboxBroken(f"bubblewrap failed: {self._last_line()}")
         if ending == "exit" and code == _XCPU_CODE:

@@ -13,9 +13,11 @@ from shared.errors import ShoalError
 # Path of the workspace inside, in a tier that can choose it; in every tier the workspace is `$HOME`
 # and the working folder.
 WORKSPACE: Final = "/workspace"
+SKILLS: Final = "/skills"  # the same for the files of skills, to which `skills/<name>` leads
 Ending = Literal["exit", "signal", "wall", "cpu", "memory", "processes", "output", "room"]
 """The end of a command: its own exit, a signal from itself, or a limit (then all of it was killed).
 `room` is the quota of the workspace."""
+Limiter = Literal["cgroup", "census"]
 
 
 class SandboxBroken(ShoalError):
@@ -41,7 +43,9 @@ class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     `folder` is the absolute path of the existing workspace on this machine. Its last part is
     `session`, so that a runner with another mount finds it by that name. `shown` are files (plain
-    names at the top of the workspace) that the command can read with this content and not change.
+    names at the top of the workspace) that the command can read with this content and not change,
+    and `skills` such files below `skills/`, by `<name>/<path>` (a runner of an older release shows
+    none of them).
     `environment` is added to what the tier sets itself (PATH, HOME, LANG, TMPDIR).
 
     `token` is the token of the lease it runs under, `fence` the name of what is leased ("": the
@@ -50,7 +54,8 @@ class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     `quota_bytes` and `quota_files` limit the workspace while the command runs; 0 means that the
     caller enforces it. A tier whose commands run as another user measures it itself, because the
-    worker cannot look into every folder."""
+    worker cannot look into every folder. With `granted` the folder is one of the operator's, which the
+    command can only read, or write, too: nothing in it gets another owner."""
 
     what: str | tuple[str, ...]
     folder: str
@@ -59,7 +64,9 @@ class SandboxCommand(msgspec.Struct, frozen=True, kw_only=True):
     fence: str = ""
     quota_bytes: int = msgspec.field(default=0, name="room_bytes")
     quota_files: int = msgspec.field(default=0, name="room_files")
+    granted: Literal["", "read", "write"] = ""
     shown: dict[str, bytes] = {}
+    skills: dict[str, bytes] = {}
     environment: dict[str, str] = {}
     network: bool = False
     stdin: bytes = b""
@@ -85,6 +92,11 @@ class Sandbox(Protocol):
     @property
     def tier(self) -> str:
         """The operators' name for it: `bubblewrap`, `runner`."""
+        ...
+
+    @property
+    def limited_by(self) -> Limiter:
+        """How total memory and processes of a command are limited, for operators."""
         ...
 
     async def run(self, command: SandboxCommand) -> Finished:

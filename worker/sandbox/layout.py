@@ -41,7 +41,6 @@ _ETC: Final = (
     *("alternatives", "ca-certificates", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
     *("magic", "mime.types", "pki/tls/certs", "ssl/certs", "ssl/openssl.cnf", "terminfo"),
 )
-_ETC_ONLINE: Final = ("resolv.conf",)
 # Files of /proc that describe the machine, and that no command needs.
 _MASKED: Final = tuple(
     f"/proc/{name}"
@@ -73,16 +72,17 @@ GENERATED_FILES: Final = {f"/etc/{name}": text.encode() for name, text in _GENER
 
 
 def isolation_options(*, proc: bool, network: bool) -> list[str]:
-    """Return the options that isolate all that can be isolated, and those for fixed mounts."""
+    """Return the options that isolate all that can be isolated, and those for fixed mounts. With
+    `network` the network namespace stays that of the start: it must be the command's own."""
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *(["--share-net"] if network else []),
         *("--cap-drop", "ALL", "--clearenv", "--uid", str(UID), "--gid", str(UID), "--hostname", "sandbox"),
-        *_mount_options(proc=proc, network=network),
+        *_mount_options(proc=proc),
     ]
 
 
-def _mount_options(*, proc: bool, network: bool) -> Iterator[str]:
+def _mount_options(*, proc: bool) -> Iterator[str]:
     """Yield the mounts. Without `proc` /proc is empty: where the machine's own is masked, as in a
     container, the kernel lets no new one be mounted."""
     yield from ("--ro-bind", "/usr", "/usr")
@@ -92,7 +92,7 @@ def _mount_options(*, proc: bool, network: bool) -> Iterator[str]:
             yield from ("--symlink", os.readlink(path), f"/{name}")
         elif path.is_dir():
             yield from ("--ro-bind", f"/{name}", f"/{name}")
-    for name in (*_ETC, *(_ETC_ONLINE if network else ())):
+    for name in _ETC:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     if proc:
         yield from ("--proc", "/proc")

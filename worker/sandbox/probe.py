@@ -15,7 +15,8 @@ import msgspec
 from shared.ids import folder_name
 from shared.log import logger
 from shared.settings import Settings
-from shared.store.fleet.presence import WHY_OFF
+from shared.store.fleet.presence import LIMITED_BY, WHY_OFF
+from worker.guards.addresses import WebPolicy
 from worker.guards.openat import OWNER_ONLY, Access
 from worker.sandbox.command import CommandLimits, Ending, Sandbox, SandboxBroken, SandboxCommand
 
@@ -41,7 +42,7 @@ async def open_bubblewrap(settings: Settings) -> Sandbox:
     """Open bubblewrap: Linux with user namespaces that ordinary users may create."""
     from worker.sandbox.bubblewrap import Bubblewrap
 
-    return await Bubblewrap.find()
+    return await Bubblewrap.find(WebPolicy.from_settings(settings.tools.web_allow))
 
 
 async def open_runner(settings: Settings) -> Sandbox:
@@ -50,7 +51,9 @@ async def open_runner(settings: Settings) -> Sandbox:
         raise SandboxBroken("tools.exec_runner is not set")
     from worker.sandbox.runner.client import RunnerSandbox
 
-    return RunnerSandbox(settings.tools.exec_runner)
+    runner = RunnerSandbox(settings.tools.exec_runner)
+    await runner.ping()
+    return runner
 
 
 TIERS: Final[Tiers] = (("bubblewrap", open_bubblewrap), ("runner", open_runner))
@@ -90,7 +93,7 @@ class SandboxFinder:
             case SandboxOff(reason):
                 return {"sandbox": "off", WHY_OFF: reason[:WHY_CHARS]}
             case sandbox:
-                return {"sandbox": sandbox.tier}
+                return {"sandbox": sandbox.tier, LIMITED_BY: sandbox.limited_by}
 
     async def close(self) -> None:
         if self._sandbox is not None and not isinstance(self._sandbox, SandboxOff):
@@ -110,11 +113,11 @@ async def choose_sandbox(settings: Settings, tiers: Tiers = TIERS) -> Sandbox | 
             async with asyncio.timeout(PROBE_S):
                 sandbox = await open_tier(settings)
                 try:
-                    await prove_isolation(sandbox, root, access)
+                    await prove_isolation(sandbox, root, access, network=settings.tools.exec_network)
                 except BaseException:
                     await sandbox.close()
                     raise
-                log.info("sandbox ready", tier=sandbox.tier)
+                log.info("sandbox ready", tier=sandbox.tier, limited_by=sandbox.limited_by)
                 return sandbox
         except SandboxBroken as exc:
             reasons.append(f"{name}: {exc}")
@@ -126,9 +129,10 @@ async def choose_sandbox(settings: Settings, tiers: Tiers = TIERS) -> Sandbox | 
     return off
 
 
-async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_ONLY) -> None:
+async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_ONLY, *, network: bool = False) -> None:
     """Run commands next to a canary, as two sessions lie next to each other. Raises SandboxBroken
-    unless they ran, could neither read nor write the canary, and were killed in time."""
+    unless they ran, could neither read nor write the canary, and were killed in time. With
+    `network` the tier must be able to give them one."""
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
     try:
@@ -142,7 +146,7 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
         paths = [f"../{other}", str(root / other)]
         line = "; ".join(f"cat '{path}/canary'; echo x >'{path}/written'" for path in paths)
         line = f"echo ran >ran; {{ {line}; }}; exit 7"
-        output = await _run_probe(sandbox, root / session, line, PROBE_S, "exit")
+        output = await _run_probe(sandbox, root / session, line, PROBE_S, "exit", network=network)
         if canary.encode() in output or (root / other / "written").exists():
             raise SandboxBroken("a command could reach the files of another session")
         if not (root / session / "ran").exists():
@@ -153,9 +157,11 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
             await asyncio.to_thread(shutil.rmtree, root / name, ignore_errors=True)
 
 
-async def _run_probe(sandbox: Sandbox, folder: Path, line: str, wall_s: float, expected: Ending) -> bytes:
+async def _run_probe(
+    sandbox: Sandbox, folder: Path, line: str, wall_s: float, expected: Ending, *, network: bool = False
+) -> bytes:
     limits = CommandLimits(wall_s=wall_s)
-    command = SandboxCommand(what=line, folder=str(folder), session=folder.name, limits=limits)
+    command = SandboxCommand(what=line, folder=str(folder), session=folder.name, network=network, limits=limits)
     finished = await sandbox.run(command)
     if finished.ended != expected or (expected == "exit" and finished.code != 7):
         raise SandboxBroken(f"a test command ended by {finished.ended!r} with {finished.code}")

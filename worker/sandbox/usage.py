@@ -11,8 +11,8 @@ import os
 import stat
 from typing import Final, NamedTuple
 
+from shared.confinement.processes import descendants
 from worker.sandbox.layout import OPEN_FILES, SHM, TMP
-from worker.sandbox.processes import descendants
 
 _KB: Final = 1024
 # A socket accepts a last message of half its send buffer (208 kB) while that is nearly full.

@@ -17,14 +17,20 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 
 
 def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> str:
-    """Return the text of the file `path` (relative, with `/`) below `folder`. Blocking, though not
-    for a FIFO or a device.
+    """Return the text of a file as `read_bytes_below` does. Raises also ValueError for text that is
+    not UTF-8."""
+    data = read_bytes_below(folder, path, links=links, limit_bytes=limit_bytes)
+    return data.decode("utf-8").replace("\r\n", "\n")
+
+
+def read_bytes_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
+    """Return the content of the file `path` (relative, with `/`) below `folder`. Blocking, though
+    not for a FIFO or a device.
 
     With `links`, symbolic links are followed as long as they end inside the folder, as in a mounted
     ConfigMap. Without, for folders that others write, every link on the way is refused, also one
     that is swapped in at this moment. Raises OSError for a file that does not exist, is a link or
-    is not a regular file, and ValueError for a path that leads out, and for text that is too big or
-    not UTF-8.
+    is not a regular file, and ValueError for a path that leads out, and for one that is too big.
     """
     parts: tuple[str, ...] = tuple(path.split("/"))
     if any(part in ("", ".", "..") or "\0" in part for part in parts):
@@ -52,7 +58,7 @@ def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_
         data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes:
         raise ValueError(f"it has more than {limit_bytes:,} bytes")
-    return data.decode("utf-8").replace("\r\n", "\n")
+    return data
 
 
 def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:

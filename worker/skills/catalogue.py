@@ -11,10 +11,11 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from worker.skills.below import read_below
 from worker.skills.front_matter import Head, parse_skill
 from worker.skills.skill import Skill
-from worker.skills.skill_folder import SKILL, CheckInterval, SkillFolder, log, reason_of, skill_folders
+from worker.skills.skill_folder import NO_DESCRIPTION, SKILL, CheckInterval, SkillFolder, log, reason_of, skill_folders
 
 OWN: Final = "skills"  # the folder of a workspace in which an agent writes its own skills
 BUILT_IN: Final = Path(__file__).parent
+COMMAND_BYTES: Final = 1024 * 1024  # of skills that each command can read
 OWN_LIMIT: Final = 50  # the most skills of a workspace that are listed
 PROGRAM_KEPT_S: Final = 30.0  # a look-up of a program walks through all of PATH
 _LOGGED_LIMIT: Final = 256
@@ -53,7 +54,7 @@ class SkillCatalogue:
                 for name, (head, text) in shelf.read_changed().items():
                     found[name] = Skill(
                         name,
-                        head.description,
+                        head.description or name,
                         text,
                         shelf.root / name,
                         origin=shelf.origin,
@@ -64,6 +65,21 @@ class SkillCatalogue:
             if skills != self._skills:
                 self._skills = skills
         return self._skills
+
+    def command_files(self) -> dict[str, bytes]:
+        """Return the files of those skills that have more than instructions, by `<name>/<path>`, up
+        to COMMAND_BYTES in all: a skill is whole or not there. Blocking."""
+        found: dict[str, bytes] = {}
+        left = COMMAND_BYTES
+        for skill in self._skills:
+            files = skill.files()
+            size_bytes = sum(map(len, files.values()))
+            if size_bytes > left:
+                self._log_once("skill too big for commands", skill.name)
+                continue
+            left -= size_bytes
+            found |= {f"{skill.name}/{path}": data for path, data in files.items()}
+        return found
 
     def workspace_skills(self, workspace: Path) -> tuple[Skill, ...]:
         """Return the skills that an agent wrote into the folder OWN of its workspace, by name, at
@@ -84,15 +100,19 @@ class SkillCatalogue:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as exc:
-                why = reason_of(exc)
-                if (name, why) not in self._logged and len(self._logged) < _LOGGED_LIMIT:
-                    self._logged.add((name, why))
-                    path = f"skills/{name}/{SKILL}"
-                    log.warning("skill skipped", path=path, origin="agent", why=why)
+                self._log_once("skill skipped", name, why=reason_of(exc))
                 continue
+            if not head.description:
+                self._log_once(NO_DESCRIPTION, name)
             missing = self._missing(head)
-            found.append(Skill(name, head.description, "", workspace, prefix, "agent", missing=missing))
+            found.append(Skill(name, head.description or name, "", workspace, prefix, "agent", missing=missing))
         return tuple(found)
+
+    def _log_once(self, event: str, name: str, **why: str) -> None:
+        key = (name, why.get("why", event))
+        if key not in self._logged and len(self._logged) < _LOGGED_LIMIT:
+            self._logged.add(key)
+            log.warning(event, path=f"{OWN}/{name}/{SKILL}", origin="agent", **why)
 
     def _missing(self, head: Head) -> tuple[str, ...]:
         programs = tuple(f"CLI: {name}" for name in head.bins if not self._has_program(name))

@@ -22,9 +22,10 @@ class BadSkill(ValueError):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The fields of a skill: its purpose, whether it is always active, and its requirements."""
+    """The fields of a skill: its purpose (`""`: not given, it goes by the name of its folder),
+    whether it is always active, and its requirements."""
 
-    description: str
+    description: str = ""
     always: bool = False
     bins: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -45,19 +46,24 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 class _WrittenHead(msgspec.Struct, frozen=True):
-    description: str
+    description: str | None = None
+    always: bool = False
     metadata: _Metadata | str | None = None
 
 
 def parse_skill(text: str) -> tuple[Head, str]:
-    """Return the head and the instructions below it. Raises BadSkill."""
-    found = _HEAD.match(text.removeprefix("\ufeff"))
+    """Return the head and the instructions below it; without a head all is instructions. Raises
+    BadSkill, also for an empty text and for a head without an end, which is a file half written."""
+    text = text.removeprefix("\ufeff")
+    found = _HEAD.match(text)
     if found is None:
-        raise BadSkill("it does not begin with a head between two lines of '---'")
+        if text.startswith("---") or not text.strip():
+            raise BadSkill("it does not begin with a head between two lines of '---'")
+        return Head(), text.strip()
     head = _parse_head(found[1])
     if isinstance(head, str):
         raise BadSkill(head)
-    return head, text.removeprefix("\ufeff")[found.end() :].strip()
+    return head, text[found.end() :].strip()
 
 
 @lru_cache(maxsize=256)
@@ -69,7 +75,7 @@ def _parse_head(text: str) -> Head | str:
         return f"its head has more than {HEAD_LIMIT_BYTES:,} bytes"
     try:
         _refuse_bombs(text)
-        written = msgspec.convert(yaml.safe_load(text), _WrittenHead)
+        written = msgspec.convert(yaml.safe_load(text) or {}, _WrittenHead)
         meta = written.metadata
         if isinstance(meta, str):
             meta = msgspec.json.decode(meta, type=_Metadata)
@@ -82,12 +88,10 @@ def _parse_head(text: str) -> Head | str:
         return f"its head does not fit: {exc}"
     except (ValueError, OverflowError, RecursionError) as exc:  # a date such as 2026-99-99
         return f"its head cannot be read ({type(exc).__name__})"
-    description = " ".join(written.description.split())
-    if not description:
-        return "it has no description"
+    description = " ".join((written.description or "").split())
     nanobot = (meta and meta.nanobot) or _Nanobot()
     needs = nanobot.requires or _Requires()
-    return Head(description, nanobot.always, needs.bins, needs.env)
+    return Head(description, written.always or nanobot.always, needs.bins, needs.env)
 
 
 def _refuse_bombs(text: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
 
-from worker.skills.below import names_below, read_below
+from worker.skills.below import names_below, read_below, read_bytes_below
 from worker.skills.skill_folder import SKILL, Origin
 
 
@@ -36,6 +37,16 @@ class Skill(msgspec.Struct, frozen=True):
     def read(self, path: str) -> str:
         """Return the text of one of its files. Blocking; raises as `read_below` does."""
         return read_below(self.root, f"{self.prefix}{path}", links=self.origin != "agent")
+
+    def files(self) -> dict[str, bytes]:
+        """Return its files by path, if it has more than its instructions, for commands that run
+        them. One that cannot be read is left out. Blocking."""
+        found: dict[str, bytes] = {}
+        names = self.names()
+        for path in names if names != [SKILL] else ():
+            with contextlib.suppress(OSError, ValueError):
+                found[path] = read_bytes_below(self.root, f"{self.prefix}{path}", links=self.origin != "agent")
+        return found
 
     def names(self) -> list[str]:
         """Return the paths of its files. Blocking."""

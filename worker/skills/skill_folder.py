@@ -67,6 +67,7 @@ class WatchedFile(Generic[T]):
 
 
 SKILL: Final = "SKILL.md"
+NO_DESCRIPTION: Final = "skill without a description, listed by its folder's name"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Origin = Literal["built-in", "operator", "agent"]
 log = logger("skills")
@@ -93,7 +94,7 @@ class SkillFolder:
             self._away = True
         for name in names - self._files.keys():
             report = partial(self._report, name)
-            self._files[name] = WatchedFile(self.root / name / SKILL, _load, report)
+            self._files[name] = WatchedFile(self.root / name / SKILL, self._load, report)
         for name in self._files.keys() - names:
             del self._files[name]
         looked = {name: file.read_if_changed() for name, file in self._files.items()}
@@ -103,9 +104,11 @@ class SkillFolder:
         path, doing = f"skills/{name}/{SKILL}", "keeping its last good text, if any"
         log.warning("skill skipped", path=path, origin=self.origin, why=reason_of(exc), doing=doing)
 
-
-def _load(path: Path) -> tuple[Head, str]:
-    return parse_skill(read_below(path.parent, path.name, links=True))
+    def _load(self, path: Path) -> tuple[Head, str]:
+        head, text = parse_skill(read_below(path.parent, path.name, links=True))
+        if not head.description:
+            log.warning(NO_DESCRIPTION, path=f"skills/{path.parent.name}/{SKILL}", origin=self.origin)
+        return head, text
 
 
 def skill_folders(root: Path, inside: str = "", *, links: bool) -> list[str]:

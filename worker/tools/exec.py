@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Annotated, Any, Final
 
@@ -29,6 +29,7 @@ MEASURE_S: Final = 0.5  # interval at which the workspace is measured while a co
 SHOWN_BYTES: Final = 4096  # the most output that is shown with a failure
 _BEYOND_S: Final = 300.0
 _OUT_OF_HAND: Final = 2
+_WEB: Final = "with the public web through an HTTP proxy, which its environment names, and no other network"
 _SIGNALLED: Final = 128
 
 log = logger("exec")
@@ -61,6 +62,7 @@ class Exec:
         network: bool = False,
         environment: Mapping[str, str] | None = None,
         audit: Audit = NO_TRAIL,
+        skill_files: Callable[[], Mapping[str, bytes]] = dict,
     ) -> None:
         self._sandbox = sandbox
         self._audit = audit
@@ -71,12 +73,17 @@ class Exec:
         self._slots = asyncio.Semaphore(AT_ONCE)
         self.description = (
             "Run a command in a shell. It works in your workspace, on the same files as the file "
-            f"tools, {'with' if network else 'without'} network, for at most {limits.wall_s:g} s "
+            f"tools, {_WEB if network else 'without network'}, for at most {limits.wall_s:g} s "
             "unless you ask for more; nothing goes on after it."
         )
+        self._skill_files: Callable[[], Mapping[str, bytes]] = dict
+        # A turn runs one command at a time. Those of its subagents run beside it: each would remove
+        # the links to skills when it ends, so only the turn has them.
         self._for_subagents = copy(self)
+        self._skill_files = skill_files
         self.description += (
-            " It sees MEMORY.md and HISTORY.md as read-only copies: change MEMORY.md with edit_file or write_file."
+            " It sees MEMORY.md and HISTORY.md as read-only copies: change MEMORY.md with edit_file or write_file. "
+            "Programs of skills are there, too, at `skills/<name>/`, and cannot be changed."
         )
 
     def for_subagents(self) -> Exec:
@@ -108,21 +115,28 @@ class Exec:
 
     async def _fenced(self, arguments: ExecArguments, context: ToolContext) -> Finished:
         """Run the command within its workspace's quota and its turn's lease."""
-        workspace = self._workspaces.workspace_of(context.session)
+        workspace = self._workspaces.workspace_of(context.session, context.outside.folder)
+        if workspace.granted and self._sandbox.tier == "runner":
+            raise ToolFailed("commands cannot run in this folder: their runner sees workspaces only")
         folder = await workspace.create()
-        quota = await _allowed(workspace)
+        quota, before_bytes = await _allowed(workspace)
         shown = dict(await context.outside.copies())
+        skills = dict(await asyncio.to_thread(self._skill_files))
+        if workspace.granted:  # they would be files in the operator's folder meanwhile
+            shown, skills = {}, {}
         since_ns = await workspace.disk_time_ns()
         wall_s = arguments.timeout_s or self._limits.wall_s
         command = SandboxCommand(
             what=arguments.command,
             folder=str(folder),
             session=folder_name(context.session),
+            granted=workspace.granted,
             token=context.outside.token,
             fence=context.outside.fence,
             quota_bytes=quota.size_bytes,
-            quota_files=quota.files + len(shown),  # their names are there meanwhile
+            quota_files=quota.files + len(shown) + len(skills),  # their names are there meanwhile
             shown=shown,
+            skills=skills,
             environment=self._environment,
             network=self._network,
             limits=msgspec.structs.replace(self._limits, wall_s=wall_s),
@@ -130,7 +144,7 @@ class Exec:
         # Three things may end the command: its own end, the quota, or doubt about the lease. Each
         # has a task, and whichever is first ends the others.
         running = asyncio.create_task(self._sandbox.run(command))
-        growing = asyncio.create_task(_until_over_quota(workspace, quota))
+        growing = asyncio.create_task(_until_over_quota(workspace, quota, before_bytes))
         doubting = asyncio.create_task(context.outside.until_doubtful())
         tasks: tuple[asyncio.Task[Any], ...] = (running, growing, doubting)
         try:
@@ -140,15 +154,16 @@ class Exec:
             # The command must be dead before the turn goes on, also when this call is cancelled:
             # nothing may write to the workspace after it.
             await _cancel_and_wait(tasks)
+        context.outside.mark_read()
         if not ended and doubting.done() and not doubting.cancelled():
             raise ToolFailed(
                 "the command was ended: for a moment it was not certain that this worker still has "
                 "the turn. What it did until then stands; look, then run it again"
             )
         # What the command wrote beyond the quota is removed before anybody else sees the workspace.
-        gone = await workspace.restore_quota(quota, since_ns)
+        gone, why = await workspace.restore_quota(quota, since_ns, before_bytes)
         if gone or not ended:
-            why = "the workspace was over its quota, or part of it was closed"
+            why = why or "the workspace was over its quota, or part of it was closed"
             if growing.done() and not growing.cancelled():
                 why = growing.result()
             raise ToolFailed(
@@ -162,20 +177,20 @@ class Exec:
             raise ToolFailed(f"{why}. Try again later, or go on without exec") from None
 
 
-async def _allowed(workspace: Workspace) -> Quota:
-    """Return the quota; for a workspace over it, its present size: a command may still delete."""
+async def _allowed(workspace: Workspace) -> tuple[Quota, int]:
+    """Return the quota, and the present size. A workspace that is over its quota, or whose person or
+    disk has no room, may keep its size: a command may still delete."""
     quota = workspace.quota
     used = await workspace.measure()
     size_bytes, files = quota.size_bytes * _OUT_OF_HAND, quota.files * _OUT_OF_HAND
     if used.unmeasurable or used.size_bytes > size_bytes or used.files > files:
-        await workspace.restore_quota(quota, 0)
+        await workspace.restore_quota(quota, 0, quota.size_bytes)
         used = await workspace.measure()
-    return msgspec.structs.replace(
-        quota, size_bytes=max(quota.size_bytes, used.size_bytes), files=max(quota.files, used.files)
-    )
+    quota = msgspec.structs.replace(used.within(quota, used.size_bytes), files=max(quota.files, used.files))
+    return quota, used.size_bytes
 
 
-async def _until_over_quota(workspace: Workspace, quota: Quota) -> str:
+async def _until_over_quota(workspace: Workspace, quota: Quota, before_bytes: int) -> str:
     """Wait until the workspace is over its quota or cannot be measured, and return the reason."""
     while True:
         await asyncio.sleep(MEASURE_S)
@@ -183,7 +198,7 @@ async def _until_over_quota(workspace: Workspace, quota: Quota) -> str:
             used = await workspace.measure()
         except ToolFailed as exc:
             return str(exc)
-        if why := used.over(quota):
+        if why := used.over(used.within(quota, before_bytes)):
             return why
 
 

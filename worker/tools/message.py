@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from shared.errors import BadInput, ToolFailed
 from shared.ids import log_id
+from shared.media.disk import DISK_FULL, DiskFull
 from shared.media.reference import MediaRef
 from shared.media.store import MediaStore
 from shared.messages.effects import SayEffect
@@ -143,7 +144,8 @@ class MessageTool:
                 refs.append(await asyncio.to_thread(self._media.put, session, data, name))
             except BadInput as exc:
                 raise ToolFailed(f"{path!r} cannot be sent: {exc.message}") from None
-            except OSError:
-                why = f"{path!r} cannot be sent: the store of files is away"
+            except OSError as exc:
+                fault = DISK_FULL if isinstance(exc, DiskFull) else "the store of files is away"
+                why = f"{path!r} cannot be sent: {fault}"
                 raise ToolFailed(f"{why}. Say it in words") from None
         return refs

@@ -6,11 +6,12 @@ import inspect
 import re
 from collections.abc import Collection, Iterable
 from importlib import import_module
-from typing import Final, cast, get_args
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
-from shared.plugins import LoadedPlugin, load_plugins
+from shared.errors import BadInput
+from shared.plugins import load_plugins
 from shared.settings.sections.agents import PluginSettings
 from worker.agent.hook import AgentHook
 from worker.agent.tools.schema import object_schema
@@ -42,9 +43,28 @@ def plugin_tools(plugins: PluginSettings, *, reserved: Collection[str] = tuple(T
     SettingsError for a tool that cannot be built or offered to a model."""
     loaded = load_plugins("shoal.tools", off=plugins.off, reserved=reserved)
     for plugin in loaded:
-        if (why := _wrong_tool(plugin)) is not None:
+        if (why := _wrong_tool(plugin.made, plugin.name)) is not None:
             raise plugin.refused(why)
     return tuple(plugin.made for plugin in loaded)
+
+
+def check_tools(tools: Iterable[Tool], *, reserved: Collection[str]) -> list[Tool]:
+    """Return tools that a program brings, as they are. Raises BadInput for one that cannot be offered
+    to a model, or has the name of another one."""
+    names = set(reserved)
+    for tool in (tools := list(tools)):
+        name = getattr(tool, "name", type(tool).__name__)
+        why = "has the name of another one" if name in names else _wrong_tool(tool, name)
+        if why is not None:
+            raise BadInput("bad_tool", f"the tool {name!r} {why}")
+        names.add(name)
+    return tools
+
+
+def trusted_tools(tools: Iterable[Tool]) -> list[str]:
+    """Return the names of tools whose results are never text of strangers, but for marks that they
+    set: the built-in ones, and packages' tools that say so by `trusted_result`."""
+    return [tool.name for tool in tools if tool.name in TOOLS or getattr(tool, "trusted_result", False) is True]
 
 
 def plugin_hooks(plugins: PluginSettings) -> tuple[AgentHook, ...]:
@@ -57,14 +77,13 @@ def plugin_hooks(plugins: PluginSettings) -> tuple[AgentHook, ...]:
     return tuple(plugin.made for plugin in loaded)
 
 
-def _wrong_tool(plugin: LoadedPlugin) -> str | None:
-    tool = plugin.made
+def _wrong_tool(tool: Any, name: str) -> str | None:
     needed = ("name", "description", "parameters", "safety", "timeout_s")
     if missing := [name for name in needed if not hasattr(tool, name)]:
         return f"has no {missing[0]!r}; its entry point must make a Tool"
-    if not _NAME.fullmatch(plugin.name):
+    if not _NAME.fullmatch(name):
         return "has a name that a model cannot call; use 1 to 64 letters, digits, dashes and underscores"
-    if tool.name != plugin.name:
+    if tool.name != name:
         return f"calls itself {tool.name!r}; give the tool and its entry point one name"
     if not isinstance(tool.description, str) or not tool.description.strip():
         return "has no description; a model would not know what it is for"

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from shared.errors import BadInput, RedisAway, ToolFailed
 from shared.messages.effects import SpawnEffect
-from shared.messages.subagent import NO_RESULT, SubagentTask, label_of
+from shared.messages.subagent import LABEL_LIMIT, NO_RESULT, SubagentTask, label_of
 from shared.store.subagents.subagents import AwaitedSubagent
 from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
@@ -42,7 +42,7 @@ class SpawnArguments(Struct, frozen=True, forbid_unknown_fields=True):
             description="What to do, complete in itself: a subagent sees nothing of this conversation.",
         ),
     ]
-    label: Annotated[str, Meta(max_length=100, description="A few words to call it by.")] = ""
+    label: Annotated[str, Meta(max_length=LABEL_LIMIT, description="A few words to call it by.")] = ""
     context: Annotated[
         str, Meta(max_length=TASK_CHARS, description="Facts that it needs, such as paths, names or numbers.")
     ] = ""
@@ -112,6 +112,7 @@ class SpawnTool:
                     raise ToolFailed(f"subagent [{task.label}] {why}")
                 # A subagent that reports to the inbox must not be reported here as well.
                 if found.ended and (found.waited_for or found.state == "cancelled"):
+                    context.mark_read(found.sources)
                     return _render_outcome(task, found)
                 started = found.state != "queued"
                 late = context.clock.monotonic() >= give_up_at

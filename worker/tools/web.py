@@ -85,6 +85,7 @@ class WebFetch:
         if not answer.ok:
             why = f"{one_line(answer.url, 200)!r} answered with status {answer.status}"
             raise ToolFailed(f"{why}; try another page")
+        context.mark_read([answer.host])  # redirects may lead to another one than was asked for
         page = await self._reader.read_page(answer)
         text = strip_hidden(page.text).strip()
         start = arguments.offset

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
-from shared.clock import SYSTEM_CLOCK, Clock
+from shared.clock import SYSTEM_CLOCK, Clock, machine_timezone
 from shared.errors import ModelError, RedisAway, Refused
 from shared.log import logger
 from shared.metrics import BUDGETS_REACHED, MODEL_REQUESTS
@@ -22,6 +21,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import ProviderLimits
 from shared.store.fleet.spending import Spending, Spent
 from worker.agent.composite_hook import CompositeHook
+from worker.agent.hook import AgentHook
 from worker.agent.loop import run_agent
 from worker.agent.model.compact import compact
 from worker.agent.model.model import TokenUsage
@@ -42,23 +42,29 @@ log = logger("worker")
 
 
 class AgentRunner:
-    """Runs agents with the models, hooks and budgets of one process. Raises SettingsError when one
-    of them cannot be had as the settings want it."""
+    """Runs agents with the models, hooks and budgets of one process; results of the tools `trusted`
+    mark no turn, and `hooks` come last. Raises SettingsError when one of them cannot be had as the
+    settings want it."""
 
-    def __init__(self, settings: Settings, client: RedisClient) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        client: RedisClient,
+        *,
+        trusted: Iterable[str] = (),
+        hooks: Iterable[AgentHook] = (),
+    ) -> None:
         agent = settings.agent
         self.settings: Final = settings
-        # The machine's IANA time zone if it can be found.
-        machines = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
-        self.timezone: Final = agent.timezone or machines or "UTC"
-        self.approval: Final = ApprovalPolicy(settings)
+        self.timezone: Final = agent.timezone or machine_timezone() or "UTC"
+        self.approval: Final = ApprovalPolicy(settings, trusted)
         self.models: Final = Models(settings.model, ProviderLimits(client))
         self._spending = Spending(client)
         self._background = BackgroundSpending(self._spending)
         # LoggingHook writes at level debug only; at other levels its calls would cost for nothing.
         debug = [LoggingHook(log.debug)] if settings.log.level == "debug" else []
-        hooks = [*debug, MetricsHook(), *plugin_hooks(settings.plugins)]
-        self.hook: Final = CompositeHook(hooks, report=report_fault, call_limit_s=agent.hook_s)
+        every = [*debug, MetricsHook(), *plugin_hooks(settings.plugins), *hooks]
+        self.hook: Final = CompositeHook(every, report=report_fault, call_limit_s=agent.hook_s)
 
     async def run(
         self, name: str, preset: str, spec: AgentRunSpec, tools: Toolbox, journal: LeaseJournal
@@ -69,13 +75,12 @@ class AgentRunner:
         model = models.get(preset)
         limits = await models.limits_of(preset)
         price = (await models.facts_of(preset)).cost_usd
-        budget, late = self.settings.budget, self._background
+        budget, late, asked = self.settings.budget, self._background, spec.options
         spec = replace(
             spec,
-            timezone=self.timezone,
-            max_tokens=limits.max_tokens,
-            temperature=limits.temperature,
-            continuations=agent.continuations,
+            max_tokens=min(limits.max_tokens, asked.max_tokens or limits.max_tokens),
+            temperature=limits.temperature if asked.temperature is None else asked.temperature,
+            continuations=0 if asked.max_tokens else agent.continuations,
             context_tokens=limits.context_tokens,
             compact_at=agent.compact_at,
             compact_keep=agent.compact_keep,
@@ -86,7 +91,7 @@ class AgentRunner:
             with agent_span(name, session, model.name) as span:
                 result = await run_agent(spec, model, tools, journal)
                 set_agent_result(span, result)
-                return result
+                return replace(result, model=model.name)
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()
             raise
@@ -178,7 +183,8 @@ class ChatBudget:
         return None
 
     def count_later(self, usage: TokenUsage) -> None:
-        """Count a call that was cut short, in the background. The next call brings a due warning."""
+        """Count a call that was cut short, in the background. The next call brings a due
+        warning."""
         tokens = usage.prompt_tokens + usage.completion_tokens
         self.late.add(self.session, tokens, self.price(usage))
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from shared.errors import BadInput, ToolFailed
 from shared.log import logger
+from shared.media.files import MediaNotFound
 from shared.media.reference import PREFIX, MediaRef, read_reference
-from shared.media.store import MediaNotFound, MediaStore
+from shared.media.store import MediaStore
 from shared.messages.inbound import InboundMessage
 from worker.agent.model.model import Image
 from worker.agent.ports import FollowupMessage, Followups
 from worker.documents.images import IMAGE_LIMIT_BYTES, MAX_IMAGES, entry_text, file_note, read_images
+from worker.guards.marks import TurnMark, WorkspaceMark
 from worker.guards.threads import FileThreads
 from worker.guards.workspace import Workspace
 from worker.turn.conversation import JoinedMessage
@@ -25,6 +27,9 @@ FOLDER: Final = "inbox"
 THREADS: Final = 2
 
 log = logger("worker")
+
+Listen = Callable[[int, MediaRef, bytes], Awaitable[str]]
+"""Returns what follows the note on a recording of a message, by its number: its text, or why there is none."""
 
 
 class Attachments:
@@ -37,11 +42,16 @@ class Attachments:
         self._threads = FileThreads(THREADS)
 
     async def load(
-        self, session: str, media: Sequence[str], turn: int, workspace: Workspace
+        self,
+        session: str,
+        media: Sequence[str],
+        turn: int,
+        workspace: Workspace,
+        listen: Listen | None = None,
     ) -> tuple[tuple[Image, ...], tuple[str, ...]]:
-        """Return the pictures of a message, and a note in brackets for each other attachment. A
-        file becomes `inbox/<turn>-<name>`. One that an earlier attempt has written is left as
-        is."""
+        """Return the pictures of a message, and a note in brackets for each other attachment, with
+        the text of a recording if somebody can `listen`. A file becomes `inbox/<turn>-<name>`. One
+        that an earlier attempt has written is left as is."""
         plain, notes = read_images([one for one in media if not one.startswith(PREFIX)])
         images, left_out = list(plain), list(notes)
         used: set[str] = set()
@@ -49,7 +59,7 @@ class Attachments:
             if not reference.startswith(PREFIX):
                 continue
             room = len(images) < MAX_IMAGES
-            found = await self._load_file(session, reference, turn, workspace, used, room)
+            found = await self._load_file(session, reference, turn, workspace, used, room, listen)
             if isinstance(found, Image):
                 images.append(found)
             else:
@@ -57,7 +67,14 @@ class Attachments:
         return tuple(images), tuple(left_out)
 
     async def _load_file(
-        self, session: str, reference: str, turn: int, workspace: Workspace, used: set[str], room: bool
+        self,
+        session: str,
+        reference: str,
+        turn: int,
+        workspace: Workspace,
+        used: set[str],
+        room: bool,
+        listen: Listen | None,
     ) -> Image | str:
         try:
             ref = read_reference(reference)
@@ -72,13 +89,14 @@ class Attachments:
             return file_note(ref, "it cannot be had just now")
         if ref.kind.is_image and room and len(data) <= IMAGE_LIMIT_BYTES:
             return Image(ref.kind.media_type, data)
+        spoken = await listen(turn, ref, data) if listen and ref.kind.is_recording else ""
         path = _unused_path(f"{FOLDER}/{turn}-{_safe_name(ref)}", used)
         try:
             if path not in {entry.path for entry in await workspace.list_entries()}:
                 await workspace.write_file(path, data, limit_bytes=self._store.file_bytes)
         except ToolFailed as exc:
-            return file_note(ref, f"it could not be put into the workspace: {exc}")
-        return file_note(ref, f"it is the file {path!r}")
+            return file_note(ref, f"it could not be put into the workspace: {exc}") + spoken
+        return file_note(ref, f"it is the file {path!r}") + spoken
 
     def close(self) -> None:
         self._threads.close()
@@ -86,12 +104,15 @@ class Attachments:
 
 @dataclass(eq=False)
 class TurnAttachments:
-    """The attachments of a turn's message and of those that join it (see `inner`, `joined`)."""
+    """The attachments of a turn's message and of those that join it (see `inner`, `joined`). They
+    mark the turn, and the workspace that they are put into, by `mark`."""
 
     attachments: Attachments
     workspace: Workspace
     inner: Followups
     joined: dict[int, JoinedMessage]
+    mark: WorkspaceMark = field(default_factory=lambda: WorkspaceMark(TurnMark()))
+    listen: Listen | None = None
 
     @property
     def open(self) -> bool:
@@ -118,7 +139,9 @@ class TurnAttachments:
         media, workspace = message.media, self.workspace
         if not any(one.startswith(PREFIX) for one in media):
             return form
-        images, notes = await self.attachments.load(message.session, media, number, workspace)
+        self.mark.turn.add_messages([message])
+        await self.mark.before_write()
+        images, notes = await self.attachments.load(message.session, media, number, workspace, self.listen)
         content = entry_text(message.content, images, notes)
         entry = msgspec.structs.replace(form.entry, content=content)
         return msgspec.structs.replace(form, entry=entry, images=images)

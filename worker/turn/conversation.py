@@ -7,9 +7,11 @@ from typing import Final
 
 import msgspec
 
+from shared.chatlog.live_text import LiveText
 from shared.errors import BadRecord, ShoalError
 from shared.log import logger
 from shared.messages.inbound import SYSTEM, InboundMessage, decode_inbound
+from shared.messages.live import Takeover, decode_deltas
 from shared.messages.subagent import is_report
 from shared.messages.transcript import (
     LedgerEntry,
@@ -34,6 +36,17 @@ class JoinedMessage(msgspec.Struct, frozen=True):
     followup: FollowupMessage
 
 
+class ShownBy(msgspec.Struct, frozen=True):
+    """The worker that wrote the text on screens, when it last did (ms), and which died before it."""
+
+    worker: str = ""
+    at_ms: int = 0
+    takeovers: tuple[Takeover, ...] = ()
+
+
+NOBODY: Final = ShownBy()
+
+
 class Conversation(msgspec.Struct, frozen=True):
     """The input of the agent: the message as received and as the model gets it (`opening`), the
     conversation before it, and the steps of earlier attempts."""
@@ -45,6 +58,15 @@ class Conversation(msgspec.Struct, frozen=True):
     resume: tuple[LedgerEntry, ...]
     joined: dict[int, JoinedMessage] = {}
     """The messages that joined the turn, by number, in order. The journal adds later ones."""
+
+    shown: str = ""
+    """The text of an earlier attempt that stands on screens."""
+
+    begun: str = ""
+    """The same, unless it belongs to a reply that is in the ledger."""
+
+    shown_by: ShownBy = NOBODY
+    """Who wrote the last of it."""
 
     @property
     def session(self) -> str:
@@ -84,6 +106,12 @@ def read_conversation(claim: Claim) -> Conversation:
     if message.session != claim.session:
         problem = f"a message of another session lies in {claim.member!r}"
         raise BadRecord("record_misplaced", problem)
+    live, step, shown_by = LiveText(), 0, NOBODY
+    for delta in decode_deltas(work.shown):
+        if delta.turn == work.n and live.add(delta):
+            step = delta.step
+            worker, died = (delta.worker, delta.takeovers) if delta.full else (shown_by.worker, shown_by.takeovers)
+            shown_by = ShownBy(worker, delta.at, died)
     return Conversation(
         claim,
         message,
@@ -91,6 +119,9 @@ def read_conversation(claim: Claim) -> Conversation:
         (*message.history, *_decode_history(work.history)),
         tuple(map(_decode_step, work.ledger)),
         {number: read_joined(claim, number, record) for number, record in work.joined},
+        live.text,
+        live.text if step == len(work.ledger) else "",
+        shown_by,
     )
 
 

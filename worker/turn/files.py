@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from shared.errors import RedisAway, ToolFailed
+from shared.messages.sources import join_sources
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText
 from shared.store.turns.queue import Claim
 from worker.agent.model.model import Image
@@ -16,6 +17,7 @@ from worker.agent.tools.text import valid_text
 from worker.agent.tools.tool import FileEntry
 from worker.documents.images import picture_in
 from worker.documents.kinds import decode_text
+from worker.guards.marks import TurnMark, WorkspaceMark
 from worker.guards.openat import NoSuchFile
 from worker.guards.paths import split_path
 from worker.guards.workspace import Workspace
@@ -24,12 +26,13 @@ from worker.skills.skill import Skill
 
 MEMORY: Final = "MEMORY.md"
 HISTORY: Final = "HISTORY.md"
+SOUL: Final = "SOUL.md"
+USER: Final = "USER.md"
 TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024  # of one text file that is read
 
-_STORE_FILES: Final = {name.casefold(): name for name in (MEMORY, HISTORY)}
 _MAX_NAMES: Final = 20
 _CHANGED: Final = (
-    f"{MEMORY!r} was changed by somebody else since you read it, and is not written. "
+    "{!r} was changed by somebody else since you read it, and is not written. "
     "Read it again and make your change to the new text"
 )
 
@@ -39,13 +42,18 @@ T = TypeVar("T")
 @dataclass(eq=False)
 class MemoryFile:
     """MEMORY.md and HISTORY.md of memory scope `scope`. `seen` is MEMORY.md as the model saw it
-    last; with `claim` it is written only while the turn holds its lease. `limit_bytes` caps it."""
+    last; with `claim` it is written only while the turn holds its lease. `limit_bytes` caps it.
+    What is written gets the `mark` of the turn, and what is read marks it. A file of another `name`
+    (SOUL.md, USER.md) has no HISTORY.md, and is not written by a turn that has a mark: what it says
+    shapes every later turn."""
 
     store: MemoryStore
     scope: str
     seen: MemoryText
     claim: Claim | None = field(kw_only=True)
     limit_bytes: int = field(kw_only=True)
+    mark: TurnMark = field(default_factory=TurnMark, kw_only=True)
+    name: str = field(default=MEMORY, kw_only=True)
 
     async def read(self) -> str:
         self.seen = await self._stored()
@@ -54,6 +62,7 @@ class MemoryFile:
     async def history(self) -> str:
         """Return HISTORY.md. A blank line always separates two entries, and is in none of them."""
         entries = await _await_store(self.store.read_log(self.scope))
+        await self._stored()  # afterwards: a mark is never younger than its text
         lines = ([line.rstrip() for line in entry.splitlines() if line.strip()] for entry in entries)
         return "\n\n".join("\n".join(kept) for kept in lines if kept)
 
@@ -61,16 +70,19 @@ class MemoryFile:
         """Write MEMORY.md by compare-and-swap: never over a text that the model has not seen.
         `as_of` is the version that the model had seen when it asked for a whole new text on another
         worker; `seen` is newer then."""
+        if self.name != MEMORY and self.mark.sources:
+            why = f"this chat has read what strangers wrote ({join_sources(self.mark.sources)})"
+            raise ToolFailed(f"{self.name!r} is not written: {why}. Ask the person to look at it and say /trust first")
         size_bytes = len(text.encode())
         if size_bytes > self.limit_bytes:
             raise ToolFailed(
-                f"{MEMORY!r} would have {size_bytes:,} bytes; at most {self.limit_bytes:,} are allowed. "
+                f"{self.name!r} would have {size_bytes:,} bytes; at most {self.limit_bytes:,} are allowed. "
                 "Shorten it: merge what belongs together and remove what no longer matters"
             )
         if was is None and as_of not in (None, self.seen.version):
             now = await self._stored()
             if now.text != text:
-                raise ToolFailed(_CHANGED)
+                raise ToolFailed(_CHANGED.format(self.name))
             self.seen = now  # that worker wrote it and died before it could report that
             return
         was = self.seen.text if was is None else was
@@ -80,11 +92,12 @@ class MemoryFile:
         if now.text == text:
             self.seen = now  # an earlier attempt of this turn did it
         elif now.text != was or not await self._swap(now, text):
-            raise ToolFailed(_CHANGED)
+            raise ToolFailed(_CHANGED.format(self.name))
 
     async def _swap(self, base: MemoryText, text: str) -> bool:
         scope, claim = self.scope, self.claim
-        write = self.store.write_memory(scope, text, version=base.version, claim=claim)
+        sources = self.mark.sources
+        write = self.store.write_memory(scope, text, version=base.version, claim=claim, sources=sources)
         try:
             self.seen = MemoryText(text, await _await_store(write))
         except MemoryChanged:
@@ -92,14 +105,16 @@ class MemoryFile:
         return True
 
     async def _stored(self) -> MemoryText:
-        return await _await_store(self.store.read_memory(self.scope))
+        stored = await _await_store(self.store.read_memory(self.scope))
+        self.mark.add(stored.sources)
+        return stored
 
 
 class TurnFiles:
     """Files of one turn, or with `memory` None of a subagent, which has no memory. `skills` are the
     operator's and the built-in ones; their files are read-only. All other files are in `workspace`,
     if there is one. A name that belongs to the store or to one of those skills is never searched on
-    disk."""
+    disk. `own` are SOUL.md and USER.md where the agent has them."""
 
     def __init__(
         self,
@@ -107,15 +122,20 @@ class TurnFiles:
         *,
         skills: Sequence[Skill] = (),
         workspace: Workspace | None = None,
+        mark: WorkspaceMark | None = None,
+        own: Sequence[MemoryFile] = (),
     ) -> None:
+        self.mark: Final = mark or WorkspaceMark(TurnMark())
         self._memory = memory
+        self._writable = {file.name: file for file in ([memory] if memory else []) + [*own]}
+        self._store_files = {name.casefold(): name for name in (MEMORY, HISTORY, *self._writable)}
         self._skills = {skill.name.casefold(): skill for skill in skills}
         self._workspace = workspace
         self._as_of: str | None = None
 
     def stamp(self) -> str:
-        """Return the version of MEMORY.md."""
-        return self._memory.seen.version if self._memory else ""
+        """Return the versions of MEMORY.md and of the agent's own files."""
+        return " ".join(file.seen.version for file in self._writable.values())
 
     def as_of(self, stamp: str) -> TurnFiles:
         files = copy.copy(self)
@@ -124,11 +144,11 @@ class TurnFiles:
 
     async def content(self, path: str) -> str | bytes:
         match split_path(path):
-            case [name] if (stored := _STORE_FILES.get(name.casefold())) is not None:
+            case [name] if (stored := self._store_files.get(name.casefold())) is not None:
                 memory = self._memory_for(path)
                 if name != stored:
                     raise ToolFailed(f"there is no file {path!r}; there is {stored!r}")
-                return await (memory.read() if name == MEMORY else memory.history())
+                return await (memory.history() if name == HISTORY else self._writable[name].read())
             case ["skills", name, *inside] if (skill := self._skills.get(name.casefold())) is not None:
                 return await self._read_skill(path, skill, "/".join(inside))
             case [_, *_] if self._workspace is not None:
@@ -150,15 +170,17 @@ class TurnFiles:
     async def replace(self, path: str, text: str, *, was: str | None) -> None:
         """Write a file, MEMORY.md by compare-and-swap."""
         text = valid_text(text)
+        await _await_store(self.mark.settle())
         match split_path(path):
-            case [name] if (stored := _STORE_FILES.get(name.casefold())) is not None:
-                memory = self._memory_for(path)
+            case [name] if (stored := self._store_files.get(name.casefold())) is not None:
+                self._memory_for(path)
                 if name != stored:
                     raise ToolFailed(f"{path!r} cannot be written; did you mean {stored!r}?")
                 if name == HISTORY:
                     hint = f"what shall be remembered goes into {MEMORY!r}"
                     raise ToolFailed(f"{path!r} is read-only; {hint}")
-                await memory.replace(text, was, as_of=self._as_of)
+                versions = dict(zip(self._writable, (self._as_of or "").split(), strict=False))
+                await self._writable[name].replace(text, was, as_of=versions.get(name))
             case ["skills", name, *_] if name.casefold() in self._skills:
                 why = f"the skill {name!r} is not yours. Use another name"
                 raise ToolFailed(f"{path!r} is read-only: {why}")
@@ -167,13 +189,15 @@ class TurnFiles:
                 raise ToolFailed(f"{path!r} cannot be written; {hint}")
             case _:
                 before = None if was is None else was.encode("utf-8")
+                await _await_store(self.mark.before_write())
                 await self._workspace.write_file(path, text.encode("utf-8"), was=before)
 
     async def copies(self) -> dict[str, bytes]:
-        """Return MEMORY.md as the model saw it, and HISTORY.md: commands see only the disk."""
+        """Return the files of the store as the model saw them: commands see only the disk."""
         if (memory := self._memory) is None:
             return {}
-        return {MEMORY: memory.seen.text.encode(), HISTORY: (await memory.history()).encode()}
+        shown = {name: file.seen.text.encode() for name, file in self._writable.items()}
+        return {**shown, HISTORY: (await memory.history()).encode()}
 
     async def names(self) -> Sequence[str]:
         """Return the paths of all files. Skills whose files were deleted meanwhile are left out."""
@@ -181,11 +205,13 @@ class TurnFiles:
 
     async def entries(self) -> Sequence[FileEntry]:
         own = await self._workspace.list_entries() if self._workspace is not None else ()
+        if own:  # names are text, too
+            self.mark.note_read()
         skills = await asyncio.to_thread(self._skill_names)
         shown = [*map(FileEntry, skills), *filter(self._is_own, own)]
         if self._memory is not None:
-            size_bytes = len(self._memory.seen.text.encode())
-            shown += [FileEntry(MEMORY, size_bytes), FileEntry(HISTORY)]
+            shown += [FileEntry(name, len(file.seen.text.encode())) for name, file in self._writable.items()]
+            shown.append(FileEntry(HISTORY))
         return sorted(shown, key=lambda entry: entry.path)
 
     def _memory_for(self, path: str) -> MemoryFile:
@@ -199,13 +225,14 @@ class TurnFiles:
         first, *inside = entry.path.split("/")
         if first == "skills" and inside and inside[0].casefold() in self._skills:
             return False
-        return bool(inside) or first.casefold() not in _STORE_FILES
+        return bool(inside) or first.casefold() not in self._store_files
 
     async def _read_own(self, path: str, workspace: Workspace) -> str | bytes:
         try:
             data = await workspace.read_file(path)
         except NoSuchFile:
             raise await self._missing(path) from None
+        self.mark.note_read()
         text = await asyncio.to_thread(decode_text, data)
         if text is None:
             return data
@@ -245,7 +272,17 @@ class LeasedOutside:
 
     def __init__(self, lease: Lease, files: TurnFiles) -> None:
         self.token, self.fence = int(lease.claim.token), lease.claim.member
-        self.until_doubtful, self.copies = lease.until_suspended, files.copies
+        self.until_doubtful = lease.until_suspended
+        self.folder = files.mark.folder
+        self._files = files
+
+    async def copies(self) -> dict[str, bytes]:
+        copies = await self._files.copies()
+        await _await_store(self._files.mark.before_write())
+        return copies
+
+    def mark_read(self) -> None:
+        self._files.mark.note_read()
 
 
 async def _await_store(asked: Awaitable[T]) -> T:

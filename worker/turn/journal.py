@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from shared.crash_points import crash_point
 from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
 from shared.log import logger
 from shared.messages.effects import Effect, SayEffect
+from shared.messages.sources import Sources
 from shared.messages.transcript import (
+    TRANSCRIBED,
     ApprovalEntry,
     AssistantEntry,
     EffectEntry,
@@ -25,6 +27,7 @@ from shared.store.subagents.subagents import Subagents
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from worker.agent.ports import FollowupMessage
 from worker.agent.turn import AgentResult
+from worker.guards.marks import TurnMark
 from worker.lease.lease import STORE_PATIENCE_S, Lease
 from worker.turn.conversation import JoinedMessage, read_joined
 
@@ -39,12 +42,18 @@ _KINDS: Final = {
 
 
 class LeaseJournal:
-    """The agent's Journal for one lease. `entries`, the ledger of all attempts, grows here."""
+    """The agent's Journal for one lease. `entries`, the ledger of all attempts, grows here. `mark`
+    is that of the turn or subagent, whose chat or task is marked with `sources`."""
 
-    def __init__(self, lease: Lease, ledgers: Turns | Subagents, entries: Sequence[LedgerEntry]) -> None:
+    def __init__(
+        self, lease: Lease, ledgers: Turns | Subagents, entries: Sequence[LedgerEntry], *, sources: Sources = ()
+    ) -> None:
         self.entries = list(entries)
+        self.mark: Final = TurnMark(sources)
         self.lease: Final = lease
         self.confirm: Final = lease.confirm
+        self.before_result: Callable[[], Awaitable[None]] | None = None
+        """Called before the result of a tool is written: what it did to files must be kept first."""
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
         self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None
@@ -62,6 +71,8 @@ class LeaseJournal:
     async def append(self, entry: LedgerEntry, effect: Effect | None = None) -> None:
         """Write the next step together with its effect."""
         await self.lease.allow()
+        if self.before_result is not None and isinstance(entry, ToolEntry):
+            await self.before_result()
         async with self._writing:
             if self._unconfirmed is not None:
                 with contextlib.suppress(BadInput):  # it was refused, and always would be
@@ -98,10 +109,10 @@ class TurnJournal(LeaseJournal):
         entries: Sequence[LedgerEntry],
         joined: dict[int, JoinedMessage] | None = None,
     ) -> None:
-        super().__init__(lease, turns, entries)
+        assert lease.claim.turn is not None
+        super().__init__(lease, turns, entries, sources=lease.claim.turn.sources)
         self.joined = {} if joined is None else joined
         self._turns = turns
-        assert lease.claim.turn is not None
         self._work = lease.claim.turn
         self.open: Final = self._work.steers
         """True when messages that arrive during the turn may join it."""
@@ -166,7 +177,8 @@ class TurnJournal(LeaseJournal):
 
     async def claim(self) -> Sequence[FollowupMessage]:
         """The messages that join the turn now (see `Followups`)."""
-        at_start, claim = not self.entries, self.lease.claim
+        # Recordings of its own message are written down before a turn begins.
+        at_start, claim = not any(map(_is_of_agent, self.entries)), self.lease.claim
         if not (self.open or (at_start and self._work.joins_at_start)):
             return ()
         await self.lease.allow()
@@ -183,3 +195,7 @@ class TurnJournal(LeaseJournal):
             self.joined.update(new)
             MESSAGES_JOINED.inc(len(new))
             return [joined.followup for joined in new.values()]
+
+
+def _is_of_agent(entry: LedgerEntry) -> bool:
+    return not (isinstance(entry, EffectEntry) and entry.kind == TRANSCRIBED)

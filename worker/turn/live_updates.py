@@ -9,37 +9,55 @@ from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
-from shared.messages.live import DeltaEvent, LiveEvent, ProgressEvent
+from shared.messages.live import DeltaEvent, ProgressEvent, Takeover
 from shared.metrics import FIRST_TOKEN_SECONDS
 from shared.store.client.redis_client import RedisClient
-from shared.store.delivery.fanout import publish
+from shared.store.delivery.fanout import publish, publish_text
+from shared.store.turns.queue import Claim
 from shared.tasks import cancel_all
+from worker.turn.conversation import NOBODY, ShownBy
 
 BUNDLE_S: Final = 0.04
 FULL_EVERY_S: Final = 1.5  # between two whole texts, for readers that joined late or missed a piece
 UNWATCHED_PAUSE_S: Final = 1.0  # without any event, after one that had no subscriber
+
+NAME_CHARS: Final = 12  # of a worker's nonce, as in `shoal top`
+RECORD_CHARS: Final = 64 * 1024  # text beyond it is shown, but not recorded
 
 
 class LiveUpdates:
     """The TurnProgress of one attempt at a turn. Text is bundled for 40 ms; the next full text
     repairs a lost bundle. `visible` is the text of the running reply so far. Nothing is sent while
     `suspended()` is true, because another worker may own the turn. Text is left out once
-    `reply_sent()` is true: the message tool has answered, the text at the end is not sent."""
+    `reply_sent()` is true: the message tool has answered, the text at the end is not sent.
+
+    What screens show is recorded: they keep the `standing` characters of an earlier attempt or
+    round until there is more text than that. `steps()` is the length of the ledger. `shown_by` is the
+    worker whose text stands there; if it died, `takeovers` names it once this one has gone on."""
 
     def __init__(
         self,
         client: RedisClient,
-        session: str,
-        turn: int,
-        attempt: int,
+        claim: Claim,
         *,
+        standing: int = 0,
+        shown_by: ShownBy = NOBODY,
+        steps: Callable[[], int] = lambda: 0,
         suspended: Callable[[], bool] = lambda: False,
         reply_sent: Callable[[], bool] = lambda: False,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.visible = ""
+        self.takeovers = shown_by.takeovers
+        self._shown_by = shown_by
+        self._worker = claim.owner[:NAME_CHARS]
         self._client = client
-        self._session, self._turn, self._attempt = session, turn, attempt
+        assert claim.turn is not None
+        self._died = claim.owner_lost or claim.turn.crashes > 0
+        self._session, self._fence = claim.session, claim.fence
+        self._turn, self._attempt = claim.turn.n, claim.turn.attempt
+        self._standing, self._steps, self._step = standing, steps, 0
+        self._recorded = False
         self._suspended = suspended
         self._reply_sent = reply_sent
         self._clock = clock
@@ -62,11 +80,20 @@ class LiveUpdates:
     async def add_text(self, delta: str) -> None:
         if self._reply_sent():
             return
-        if self._made_at is not None:
+        if not self.visible:
+            self._step = self._steps()  # the reply's own step is written after its last delta
+        if self._made_at is not None and len(self.visible) + len(delta) > self._standing:
             FIRST_TOKEN_SECONDS.observe(self._clock.monotonic() - self._made_at)
             self._made_at = None
+            self._note_takeover()
         self.visible += delta
         self._send_soon()
+
+    def _note_takeover(self) -> None:
+        before = self._shown_by
+        if self._died and before.worker not in ("", self._worker):
+            after_ms = max(0, self._clock.now_ms() - before.at_ms)
+            self.takeovers += (Takeover(before.worker, self._worker, after_ms),)
 
     async def reset_text(self) -> None:
         if self.visible:
@@ -82,7 +109,9 @@ class LiveUpdates:
             self._pump = asyncio.create_task(self._keep_sending(self._dirty))
 
     async def add_activity(self, text: str) -> None:
-        await self._publish(ProgressEvent(self._turn, text))
+        with contextlib.suppress(RedisAway):
+            if not self._suspended():
+                await publish(self._client, self._session, ProgressEvent(self._turn, text))
 
     async def send_once(self) -> None:
         """Send the text that has not been sent yet, unless the chat had no subscriber just now."""
@@ -90,22 +119,34 @@ class LiveUpdates:
         if now < self._quiet_until or self._suspended():
             self._full_at = 0.0
             return
-        full = now - self._full_at >= FULL_EVERY_S
+        length = len(self.visible)
+        recorded = self._standing < length <= RECORD_CHARS
+        # A record begins with a whole text.
+        full = now - self._full_at >= FULL_EVERY_S or (recorded and not self._recorded)
         text = self.visible if full else self.visible[self._sent :]
         if full:
             self._full_at = now
-        self._sent = len(self.visible)
-        event = DeltaEvent(self._turn, self._attempt, self._seq, text, full)
+        self._sent, receivers = length, 0
+        delta = DeltaEvent(
+            self._turn,
+            self._attempt,
+            self._seq,
+            text,
+            full,
+            self._step,
+            at=self._clock.now_ms() if recorded else 0,
+            worker=self._worker if recorded and full else "",
+            takeovers=self.takeovers if full else (),
+        )
         self._seq += 1
-        if await self._publish(event) == 0:
+        with contextlib.suppress(RedisAway):
+            receivers = await publish_text(self._client, self._session, self._fence, delta, recorded=recorded)
+        self._recorded = recorded and receivers > 0
+        if self._recorded:
+            self._standing = length
+        elif receivers == 0:
             self._quiet_until = now + UNWATCHED_PAUSE_S
             self._full_at = 0.0
-
-    async def _publish(self, event: LiveEvent) -> int:
-        with contextlib.suppress(RedisAway):
-            if not self._suspended():
-                return await publish(self._client, self._session, event)
-        return 0
 
     async def _keep_sending(self, dirty: asyncio.Event) -> None:
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,6 +20,7 @@ from shared.store.schedules.times import check_plan, check_timezone
 from shared.store.turns.queue import Claim
 from shared.tracing import current_traceparent
 from worker.agent.turn import AgentResult
+from worker.guards.marks import TurnMark
 
 HEARTBEAT_FILE: Final = "HEARTBEAT.md"
 NOTHING_NEEDED: Final = "HEARTBEAT_OK"
@@ -31,13 +32,15 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class TurnSchedules:
-    """The schedules of the chat of `message`, for the turn that holds `claim`. A turn that a
-    schedule or a report of a subagent began cannot add any: schedules would create schedules."""
+    """The schedules of the chat of `message`, for the turn that holds `claim` and has `mark`. A turn
+    that a schedule or a report of a subagent began cannot add any: schedules would create
+    schedules."""
 
     store: Schedules
     settings: CronSettings
     claim: Claim
     message: InboundMessage
+    mark: TurnMark = field(default_factory=TurnMark)
 
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
@@ -60,7 +63,9 @@ class TurnSchedules:
         return made.schedule, made.next_ms
 
     async def listed(self) -> Sequence[ScheduleStatus]:
-        return await _await_schedules(self.store.of_session(self.message.session))
+        found = await _await_schedules(self.store.of_session(self.message.session))
+        self.mark.add(label for one in found for label in one.schedule.sources)
+        return found
 
     async def remove(self, id: str) -> None:
         session, claim = self.message.session, self.claim
@@ -75,6 +80,9 @@ class TurnSchedules:
         replies = (entry for entry in entries if isinstance(entry, AssistantEntry))
         calls = (call for reply in replies for call in reply.tool_calls)
         if every_s <= 0 or not any(HEARTBEAT_FILE in call.arguments for call in calls):
+            return
+        # A page must not give itself a run every half hour: nobody was asked, as `cron` would.
+        if self.mark.sources:
             return
         every_ms = int(every_s * 1000)
         plan = EveryPlan(every_ms, now_ms)
@@ -98,6 +106,7 @@ class TurnSchedules:
             timezone=timezone,
             created_at=now_ms,
             traceparent=current_traceparent(),
+            sources=self.mark.sources,
         )
 
 

@@ -33,6 +33,7 @@ from gateway.platform.protocol import (
     RemoteFile,
     Throttled,
 )
+from shared.network.outgoing import Outgoing
 from shared.version import VERSION
 
 PAGE: Final = 100  # messages per page of a channel's history
@@ -81,12 +82,28 @@ class DiscordApi:
     """A client for one bot. `timeout_s` limits a whole call; `files_from` are the URL prefixes from
     which files may be fetched. Methods raise NotDelivered and ChannelBroken."""
 
-    def __init__(self, name: str, token: str, base: str, *, files_from: Sequence[str], timeout_s: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        token: str,
+        base: str,
+        *,
+        files_from: Sequence[str],
+        timeout_s: float,
+        outgoing: Outgoing | None = None,
+    ) -> None:
         self._name = name
         self._headers = {"Authorization": f"Bot {token}", "User-Agent": _USER_AGENT}
         self._files_from = tuple(f"{one.rstrip('/')}/" for one in files_from)
         # Without a limit: how many calls there are at once is decided elsewhere.
-        self._http = PlatformHttp(base, timeout_s=timeout_s, connect_s=timeout_s / 2, connections=0)
+        connect_s = timeout_s / 2
+        self._http = PlatformHttp(
+            base,
+            timeout_s=timeout_s,
+            connect_s=connect_s,
+            connections=0,
+            outgoing=outgoing,
+        )
         self.close = self._http.close
 
     async def identify(self) -> DiscordIdentity:

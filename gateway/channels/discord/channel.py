@@ -34,6 +34,7 @@ from gateway.platform.protocol import Abilities, Inlet, Rate, RunMode, Throttled
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.errors import RedisAway
 from shared.log import logger
+from shared.network.outgoing import for_channel
 from shared.tasks import cancel_all
 
 SAVE_EVERY_S: Final = 1.0
@@ -77,7 +78,12 @@ class DiscordChannel:
         self._cursor = cursor
         self._me = DiscordIdentity("", "")
         self._api = api = DiscordApi(
-            name, settings.token.reveal(), settings.api, files_from=settings.files_from, timeout_s=settings.timeout_s
+            name,
+            settings.token.reveal(),
+            settings.api,
+            files_from=settings.files_from,
+            timeout_s=settings.timeout_s,
+            outgoing=for_channel(settings.proxy),
         )
         self.close, self.send, self.edit = api.close, api.send, api.edit
         self.typing, self.fetch = api.typing, api.fetch

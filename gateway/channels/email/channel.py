@@ -11,13 +11,14 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from gateway.channels.email import body
 from gateway.channels.email.compose import compose_mail, message_id
-from gateway.channels.email.mailbox import Mailbox, MailWithheld, RawMail
+from gateway.channels.email.mailbox import Mailbox, MailWithheld
 from gateway.channels.email.parse import EmailIdentity, parse_mail
 from gateway.channels.email.render import render_reply
 from gateway.channels.email.settings import EmailSettings, read_email
 from gateway.channels.email.smtp import SmtpSender
-from gateway.channels.email.wire import Mail, UnreadableMail, read_mail
+from gateway.channels.email.wire import Mail, UnreadableMail, read_header
 from gateway.channels.unsupported import cannot_edit, cannot_find, cannot_hook, cannot_type
 from gateway.platform.access import EVERYBODY
 from gateway.platform.protocol import (
@@ -34,6 +35,7 @@ from gateway.platform.protocol import (
 )
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.clock import SYSTEM_CLOCK
+from shared.confinement.parser_process import ParserFailed, ParserProcess
 from shared.log import logger
 from shared.metrics import MESSAGES_REFUSED
 from shared.tasks import cancel_all
@@ -45,6 +47,13 @@ GIVE_UP_S: Final = 3 * 86_400.0
 PIECE_BYTES: Final = 256 * 1024
 
 MB: Final = 1024 * 1024
+BEGINNING: Final = 256 * 1024
+"""Bytes read of a mail that is too large."""
+
+READ_CPU_S: Final = 10.0
+READ_WALL_S: Final = 30.0
+"""Limits for decoding one mail. One that takes longer is not read, and those after it are."""
+
 MAX_TRIES: Final = 3
 """A mail that the server withholds this often is skipped, so that those after it go on."""
 
@@ -77,7 +86,7 @@ class EmailChannel:
     typing = staticmethod(cannot_type)
     hook = staticmethod(cannot_hook)
 
-    def __init__(self, name: str, settings: EmailSettings, cursor: Cursor) -> None:
+    def __init__(self, name: str, settings: EmailSettings, cursor: Cursor, parser: ParserProcess | None = None) -> None:
         self.name = name
         self.run_mode: RunMode = settings.run or "exclusive"
         self.abilities = Abilities(
@@ -93,6 +102,13 @@ class EmailChannel:
         self._cursor = cursor
         self._smtp = SmtpSender(settings)
         self.close = self._smtp.close
+        self._parser = parser or ParserProcess(
+            f"{body.__name__}:{body.read_content.__name__}",
+            cpu_s=READ_CPU_S,
+            wall_s=READ_WALL_S,
+            memory_bytes=(512 + 12 * settings.mail_mb) * MB,
+            result_bytes=(4 + settings.mail_mb) * MB,
+        )
         self._us = EmailIdentity(settings.me, settings.authserv_id)
         self._failures: dict[tuple[int, int], int] = {}
         self._files: dict[str, bytes] = {}
@@ -138,6 +154,7 @@ class EmailChannel:
             last()
             box.end()
             await cancel_all([opening, ending])
+            await self._parser.close()
 
     async def _watch(self, box: Mailbox, inlet: Inlet, until: asyncio.Event) -> None:
         point, missed = await self._start_point(box)
@@ -177,10 +194,7 @@ class EmailChannel:
     async def _accept_mail(self, box: Mailbox, uid: int, inlet: Inlet) -> None:
         """Accept a mail, then mark it as read. A mail that we ignore stays unread."""
         try:
-            letter = await box.run(partial(box.fetch_mail, uid, self._settings.mail_mb * MB))
-            if letter is None:
-                return
-            mail, message = await box.run(partial(self._parse_mail, letter))
+            found = await self._read_mail(box, uid)
         except UnreadableMail as exc:
             self._count_refusal("bad_mail", why=str(exc))
             return
@@ -188,7 +202,8 @@ class EmailChannel:
             if self._should_skip(box, uid, exc):
                 return
             raise
-        if message.own or message.from_bot or self._is_for_inlet(message):
+        if found is not None:
+            message, mail = found
             files = zip(message.files, mail.files, strict=True)
             self._files = {file.handle: found.data for file, found in files}
             try:
@@ -198,16 +213,40 @@ class EmailChannel:
             if verdict not in ("ignored", "not allowed"):
                 await box.run(partial(box.mark_seen, uid))
 
-    def _parse_mail(self, letter: RawMail) -> tuple[Mail, PlatformMessage]:
-        mail = read_mail(letter.data, whole=letter.whole)
-        digest = hashlib.sha256(letter.data).hexdigest()
-        return mail, parse_mail(self.name, mail, digest, self._us, now_ms=SYSTEM_CLOCK.now_ms())
+    async def _read_mail(self, box: Mailbox, uid: int) -> tuple[PlatformMessage, Mail] | None:
+        """Return a mail; None if it is not for the inlet. The sender is judged by the header: of a
+        mail of someone who may not write, or that is ignored, nothing else is fetched."""
+        header = await box.run(partial(box.fetch_header, uid))
+        if header is None:
+            return None
+        mail = await box.run(partial(read_header, header.data))
+        message = self._message_of(mail, "")
+        if not self._is_for_inlet(message):
+            return None
+        if message.own or message.from_bot or not message.message.sender_id:
+            return message, mail
+        whole = header.mail_bytes <= self._settings.mail_mb * MB
+        data = await box.run(partial(box.fetch_mail, uid, None if whole else BEGINNING))
+        if data is None:
+            return None
+        try:
+            content = body.decode_content(await self._parser.parse(data))
+        except (ParserFailed, msgspec.DecodeError) as exc:
+            raise UnreadableMail(str(exc)) from exc
+        files = content.files if whole else body.cut_last(content.files)
+        mail = replace(mail, text=content.text, files=files)
+        return await box.run(partial(self._message_of, mail, hashlib.sha256(data).hexdigest())), mail
+
+    def _message_of(self, mail: Mail, digest: str) -> PlatformMessage:
+        return parse_mail(self.name, mail, digest, self._us, now_ms=SYSTEM_CLOCK.now_ms())
 
     def _is_for_inlet(self, message: PlatformMessage) -> bool:
         """Return whether to ask the inlet. Strangers get no reply here unless they may ask for a
         code: it would confirm the address to spammers, and go to whoever the sender claims to be.
         """
         rules, sender = self._settings, message.message.sender_id
+        if message.own or message.from_bot:
+            return True
         if not sender:
             log.warning("sender not believed", channel=self.name, sender=message.message.chat_id)
             return True

@@ -23,10 +23,9 @@ from imap_tools.errors import ImapToolsError, MailboxFolderSelectError, MailboxL
 
 from gateway.channels.email.refusals import certificate_problem
 from gateway.channels.email.settings import EmailSettings
+from gateway.channels.email.wire import HEADER_BYTES
 from gateway.platform.protocol import ChannelBroken, NotAccepted
-
-BEGINNING: Final = 256 * 1024
-"""Bytes read of a mail that is too large."""
+from shared.network.outgoing import for_channel
 
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PASSING: Final = re.compile(
@@ -76,11 +75,26 @@ def _settle(done: Future[T], call: Callable[[], T]) -> None:
             done.set_result(result)
 
 
-class RawMail(msgspec.Struct, frozen=True):
-    """The bytes of a mail; only its beginning if not `whole`."""
+class MailHeader(msgspec.Struct, frozen=True):
+    """The header of a mail, at most a little more than HEADER_BYTES of it, and the mail's size."""
 
     data: bytes
-    whole: bool
+    mail_bytes: int
+
+
+def _literal(response: list[Any]) -> bytes | None:
+    return next((one[1] for one in response if isinstance(one, tuple)), None)
+
+
+class _ConnectedMailBox(BaseMailBox):
+    """The library's mailbox over a client that `open` makes."""
+
+    def __init__(self, open: Callable[[], imaplib.IMAP4]) -> None:
+        self._open = open
+        super().__init__()
+
+    def _get_mailbox_client(self) -> imaplib.IMAP4:
+        return self._open()
 
 
 class MailWithheld(NotAccepted):
@@ -98,6 +112,7 @@ class Mailbox:
         self._thread = DedicatedThread("mailbox")
         self.run = self._thread.run
         self._settings = settings
+        self._outgoing = for_channel(settings.proxy)
         self._box: BaseMailBox | None = None
         self._idles = False
         self._woken, self._waker = socket.socketpair()
@@ -111,7 +126,7 @@ class Mailbox:
             if self._aborted:
                 raise ConnectionAbortedError("nobody waits for it any more")
             if settings.imap_tls == "starttls":
-                box.client.starttls(ssl.create_default_context(cafile=settings.ca_file))
+                box.client.starttls(self._tls_context())
             user, password = settings.user, settings.password.reveal()
             if user.isascii() and password.isascii():
                 box.login(user, password, initial_folder=None)
@@ -134,19 +149,19 @@ class Mailbox:
         day = time.gmtime(since_ms / 1000)
         return self._search(f"UNSEEN SINCE {day.tm_mday}-{_MONTHS[day.tm_mon - 1]}-{day.tm_year}")
 
-    def fetch_mail(self, uid: int, limit: int) -> RawMail | None:
-        """Return a mail, of a large one only its beginning; None = gone. Raises MailWithheld."""
+    def fetch_header(self, uid: int) -> MailHeader | None:
+        """Return the header of a mail; None = gone. Raises MailWithheld."""
         with self._mapped_errors():
-            parts = self._fetch_parts(uid, "(UID RFC822.SIZE)")
+            parts = self._fetch_parts(uid, f"(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{HEADER_BYTES + 8}>)")
             lines = [one[0] if isinstance(one, tuple) else one for one in parts]
-            size = _SIZE.search(b" ".join(filter(None, lines)))
-            if size is None:
-                return None
-            whole = int(size[1]) <= limit
-            part = "" if whole else f"<0.{BEGINNING}>"
-            response = self._fetch_parts(uid, f"(UID BODY.PEEK[]{part})")
-            data = next((one[1] for one in response if isinstance(one, tuple)), None)
-            return None if data is None else RawMail(data, whole)
+            size, data = _SIZE.search(b" ".join(filter(None, lines))), _literal(parts)
+            return None if size is None or data is None else MailHeader(data, int(size[1]))
+
+    def fetch_mail(self, uid: int, first: int | None = None) -> bytes | None:
+        """Return a mail, or the `first` bytes of it; None = gone. Raises MailWithheld."""
+        with self._mapped_errors():
+            part = "" if first is None else f"<0.{first}>"
+            return _literal(self._fetch_parts(uid, f"(UID BODY.PEEK[]{part})"))
 
     def mark_seen(self, uid: int) -> None:
         """Mark a mail as read. (The library's `flag` would also expunge what others deleted.)"""
@@ -209,13 +224,24 @@ class Mailbox:
         settings = self._settings
         host, port, timeout = settings.imap_host, settings.imap_port, settings.timeout_s
         box: BaseMailBox
-        if settings.imap_tls == "tls":
-            context = ssl.create_default_context(cafile=settings.ca_file)
+        context = self._tls_context() if settings.imap_tls == "tls" else None
+        if proxy := self._outgoing.proxy_to(host, port):
+            # Imported here: few installations have such a proxy.
+            from gateway.channels.email.tunnelled_imap import open_imap
+
+            box = _ConnectedMailBox(partial(open_imap, proxy, host, port, timeout, context))
+        elif context is not None:
             box = MailBox(host, port, timeout=timeout, ssl_context=context)
         else:
             box = MailBoxUnencrypted(host, port, timeout=timeout)
         box.client.socket().setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         return box
+
+    def _tls_context(self) -> ssl.SSLContext:
+        own = self._settings.ca_file
+        if own is None and (ours := self._outgoing.tls_context()) is not None:
+            return ours
+        return ssl.create_default_context(cafile=own)
 
     def _search(self, criteria: str) -> list[int]:
         assert self._box is not None

@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from gateway.channels.email.sender import address_of, is_proven
-from gateway.channels.email.wire import Mail, MailFile, decode_header_text
+from gateway.channels.email.wire import RESULTS, Mail, MailFile, decode_header_text
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from gateway.text.incoming import strip_quoted
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage
+from shared.messages.sources import source_label
 
 SUBJECT: Final = "subject"
 ANSWERS: Final = "answers"
@@ -68,8 +69,8 @@ def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, 
     control ignores it. `raw_digest` identifies a mail without a Message-ID."""
     address = address_of(mail.all("from"))
     believed = address or ""
-    results = mail.all("authentication-results")
-    if us.authserv_id and not is_proven(results, us.authserv_id, believed):
+    results = mail.all(RESULTS)
+    if us.authserv_id and not is_proven(results, us.authserv_id, believed, on_top=mail.results_on_top):
         believed = ""
     subject = decode_header_text(mail.first("subject"))[:SUBJECT_CHARS]
     ids = _MESSAGE_ID.findall(mail.first("message-id"))[:1]
@@ -85,6 +86,8 @@ def parse_mail(channel: str, mail: Mail, raw_digest: str, us: EmailIdentity, *, 
             content=_message_content(text, subject, opens=not earlier or is_forward(subject)),
             timestamp=_sent_ms(mail.first("date"), now_ms),
             thread=thread_name(earlier, ids[0] if ids else id, us.address.rpartition("@")[2]),
+            # Quotes, forwards and signatures of others cannot be told apart for sure.
+            sources=(source_label(f"mail of {address or NOBODY}"),),
         ),
         own=address == us.address,
         from_bot=is_automatic(mail, address or ""),

@@ -35,36 +35,46 @@ def address_of(froms: Sequence[str]) -> str | None:
     return value.lower() if ADDRESS.fullmatch(value) else None
 
 
-def is_proven(results: Sequence[str], authserv_id: str, address: str) -> bool:
+def is_proven(results: Sequence[str], authserv_id: str, address: str, *, on_top: int = 0) -> bool:
     """Return whether the mail server `authserv_id` confirms the domain of the From (RFC 8601):
-    DMARC passed, or DKIM or SPF for that domain or a parent, and DMARC never failed."""
+    DMARC passed, or DKIM or SPF for that domain or a parent, and DMARC never failed.
+
+    `results` are the Authentication-Results of a mail, of which the first `on_top` are above its
+    first Received. Of those all count. Otherwise only the topmost one of this server does: servers
+    write above what they got, so the one of a sender who forges its name is below it."""
     domain = address.rpartition("@")[2]
-    passed = False
-    for header in results:
+    passed, counts = False, True
+    for number, header in enumerate(results):
         if len(header) > _LONGEST:
             return False
-        for method, result, properties in _results_of(header, authserv_id):
+        found = _results_of(header, authserv_id)
+        if found is None:
+            continue
+        for method, result, properties in found:
             if method == "dmarc" and result == "fail":
                 return False
             proven = _proven_domains(method, properties, domain)
-            if result == "pass" and any(_covers(one, domain) for one in proven):
+            if result == "pass" and (counts or number < on_top) and any(_covers(one, domain) for one in proven):
                 passed = True
+        counts = False
     return passed
 
 
-def _results_of(header: str, authserv_id: str) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield methods, results and properties of a header; nothing if another server wrote it."""
+def _results_of(header: str, authserv_id: str) -> list[tuple[str, str, dict[str, str]]] | None:
+    """Return methods, results and properties of a header; None if another server wrote it."""
     # A quoted value becomes one word without characters that could end it.
     words = _without_comments(header)
     words = _QUOTED.sub(lambda found: re.sub(r"[\s;()=\"\\]", "", found[0]), words)
     first, *rest = words.split(";")
     if first.lower().split()[:1] != [authserv_id.lower()]:
-        return
+        return None
+    results = []
     for part in rest:
         if found := _RESULT.match(part):
             pairs = _PROPERTY.findall(part[found.end() :])
             properties = {name.lower(): value.lower() for name, value in pairs}
-            yield found[1].lower(), found[2].lower(), properties
+            results.append((found[1].lower(), found[2].lower(), properties))
+    return results
 
 
 def _proven_domains(method: str, properties: dict[str, str], domain: str) -> Iterator[str]:
@@ -72,7 +82,8 @@ def _proven_domains(method: str, properties: dict[str, str], domain: str) -> Ite
         case "dmarc":
             yield properties.get("header.from", domain).rpartition("@")[2]
         case "dkim":
-            yield from (properties[one].rpartition("@")[2] for one in ("header.d", "header.i") if one in properties)
+            # Never header.i: the signer may write there what it likes.
+            yield properties.get("header.d", "")
         case "spf":
             yield properties.get("smtp.mailfrom", "").rpartition("@")[2]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -14,6 +15,7 @@ from aiosmtplib import SMTP, SMTPConnectError, SMTPException, SMTPResponseExcept
 from gateway.channels.email.refusals import Refusal, Step, certificate_problem, map_error
 from gateway.channels.email.settings import EmailSettings
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, NotDelivered
+from shared.network.outgoing import for_channel
 
 KEPT_S: Final = 20.0
 """Time for which an idle connection is reused. Servers close one after minutes."""
@@ -27,6 +29,7 @@ class SmtpSender:
 
     def __init__(self, settings: EmailSettings) -> None:
         self._settings = settings
+        self._outgoing = for_channel(settings.proxy)
         self._slots = asyncio.Semaphore(settings.connections)
         self._kept: list[tuple[float, SMTP]] = []
         self._context: ssl.SSLContext | None = None
@@ -83,10 +86,13 @@ class SmtpSender:
         settings = self._settings
         if self._context is None and settings.smtp_tls != "off":
             make_context = partial(ssl.create_default_context, cafile=settings.ca_file)
-            self._context = await asyncio.to_thread(make_context)
+            ours = None if settings.ca_file else self._outgoing.tls_context()
+            self._context = ours or await asyncio.to_thread(make_context)
+        tunnel = await self._open_tunnel()
         smtp = SMTP(
             hostname=settings.smtp_host,
-            port=settings.smtp_port,
+            port=None if tunnel else settings.smtp_port,
+            sock=tunnel,
             use_tls=settings.smtp_tls == "tls",
             start_tls=settings.smtp_tls == "starttls",
             tls_context=self._context,
@@ -103,6 +109,19 @@ class SmtpSender:
             elif smtp.is_ehlo_or_helo_needed:
                 await smtp.ehlo(timeout=None)
         return smtp
+
+    async def _open_tunnel(self) -> socket.socket | None:
+        """Return a connection to the mail server, made by a proxy; None where there is no proxy."""
+        host, port = self._settings.smtp_host, self._settings.smtp_port
+        if (proxy := self._outgoing.proxy_to(host, port)) is None:
+            return None
+        # Imported here: few installations have such a proxy.
+        from shared.network.tunnel import open_tunnel
+
+        try:
+            return await open_tunnel(proxy, host, port, self._settings.timeout_s)
+        except OSError as exc:
+            raise NotAccepted(f"the proxy makes no connection to the mail server {host!r}") from exc
 
     def _map_connect_error(self, step: Step, exc: SMTPException | OSError) -> Refusal:
         where = f"the mail server {self._settings.smtp_host!r}"

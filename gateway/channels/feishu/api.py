@@ -26,6 +26,7 @@ from gateway.platform.protocol import (
     PostTarget,
     RemoteFile,
 )
+from shared.network.outgoing import Outgoing
 
 MESSAGES: Final = "/open-apis/im/v1/messages"
 TEXT: Final = "text/"
@@ -71,9 +72,17 @@ class _Data(msgspec.Struct, frozen=True):  # of all replies
 class FeishuApi:
     """A client for one app. `server` has no trailing slash; `timeout_s` limits a whole call."""
 
-    def __init__(self, app_id: str, secret: str, server: str, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        app_id: str,
+        secret: str,
+        server: str,
+        *,
+        timeout_s: float,
+        outgoing: Outgoing | None = None,
+    ) -> None:
         self._app_id = app_id
-        self._calls = FeishuCalls(app_id, secret, server, timeout_s=timeout_s)
+        self._calls = FeishuCalls(app_id, secret, server, timeout_s=timeout_s, outgoing=outgoing)
         self.close = self._calls.http.close
 
     async def open(self) -> FeishuIdentity:

@@ -17,6 +17,7 @@ import msgspec
 from gateway.channels.feishu.refusals import NONE, TOKEN_GONE, FeishuError, map_error
 from gateway.channels.http import PART_BYTES, PlatformHttp, repeatable
 from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Throttled
+from shared.network.outgoing import Outgoing
 from shared.version import VERSION
 
 EARLY_S: Final = 600.0
@@ -40,7 +41,15 @@ class FeishuReply(msgspec.Struct, frozen=True):
 class FeishuCalls:
     """The calls of one app. `server` has no trailing slash; `timeout_s` limits a whole call."""
 
-    def __init__(self, app_id: str, secret: str, server: str, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        app_id: str,
+        secret: str,
+        server: str,
+        *,
+        timeout_s: float,
+        outgoing: Outgoing | None = None,
+    ) -> None:
         self._app_id = app_id
         self._secret = secret
         self._token = ""
@@ -52,6 +61,7 @@ class FeishuCalls:
             connect_s=min(CONNECT_S, timeout_s),
             answer_bytes=1024 * 1024,
             headers={"User-Agent": f"shoal/{VERSION}"},
+            outgoing=outgoing,
         )
 
     async def call(

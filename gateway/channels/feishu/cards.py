@@ -88,7 +88,7 @@ def is_image(file: File) -> bool:
 
 def file_type(file: File) -> str:
     """Return the type for the upload, which decides how it can be sent."""
-    if file.media_type == "audio/ogg" and b"OpusHead" in file.data[:64]:
+    if file.is_voice_note:
         return "opus"
     return "mp4" if file.media_type == "video/mp4" else _TYPES.get(file.media_type, "stream")
 

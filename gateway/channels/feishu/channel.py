@@ -44,6 +44,7 @@ from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
+from shared.network.outgoing import for_channel
 
 ABILITIES: Final = Abilities(
     run_modes=("socket", "webhook"),
@@ -95,7 +96,13 @@ class FeishuChannel:
         self._settings = settings
         self._clock = clock
         secret = settings.app_secret.reveal()
-        self._api = api = FeishuApi(settings.app_id, secret, settings.server, timeout_s=settings.timeout_s)
+        self._api = api = FeishuApi(
+            settings.app_id,
+            secret,
+            settings.server,
+            timeout_s=settings.timeout_s,
+            outgoing=for_channel(settings.proxy),
+        )
         self.close, self.edit, self.fetch = api.close, api.edit, api.fetch
         self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), settings.threads)
         self._groups: dict[str, bool] = {}

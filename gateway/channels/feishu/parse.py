@@ -84,6 +84,7 @@ class FeishuEventParser(Struct, frozen=True):
                 addressed=addressed,
                 own=own,
                 from_bot=not own and received.sender.sender_type != "user",
+                forwarded=kind == FORWARDED,
                 files=words.files,
             ),
             parent=parent if parent and MESSAGE_ID.fullmatch(parent) else None,

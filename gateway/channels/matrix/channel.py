@@ -18,6 +18,7 @@ from gateway.channels.unsupported import cannot_hook
 from gateway.platform.protocol import Abilities, Inlet, PostRefused, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.log import logger
+from shared.network.outgoing import for_channel
 from shared.tasks import until_first
 
 EDIT_S: Final = 1.5
@@ -60,6 +61,7 @@ class MatrixChannel:
             user=settings.user,
             password=settings.password.reveal() if settings.password else "",
             timeout_s=settings.timeout_s,
+            outgoing=for_channel(settings.proxy),
         )
         self._api = api = MatrixApi(http)
         self.open, self.close, self.fetch = api.open, api.close, api.fetch

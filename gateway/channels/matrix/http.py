@@ -18,6 +18,7 @@ import msgspec
 from gateway.channels.http import PART_BYTES, PlatformHttp, repeatable
 from gateway.channels.matrix.wire import Reply
 from gateway.platform.protocol import ChannelBroken, NotAccepted, NotDelivered
+from shared.network.outgoing import Outgoing
 
 CLIENT: Final = "/_matrix/client/v3"
 
@@ -43,8 +44,17 @@ class MatrixError(Exception):
 class MatrixHttp:
     """Calls as one user, authenticated by `token`, or by `user` and `password`."""
 
-    def __init__(self, homeserver: str, *, token: str, user: str, password: str, timeout_s: float) -> None:
-        self._http = PlatformHttp(homeserver, timeout_s=timeout_s)
+    def __init__(
+        self,
+        homeserver: str,
+        *,
+        token: str,
+        user: str,
+        password: str,
+        timeout_s: float,
+        outgoing: Outgoing | None = None,
+    ) -> None:
+        self._http = PlatformHttp(homeserver, timeout_s=timeout_s, outgoing=outgoing)
         self._token = token
         self._user = user
         self._password = password

@@ -14,6 +14,7 @@ from gateway.channels.slack.calls import ScopeMissing, SlackWebApi, map_error
 from gateway.channels.slack.parse import SlackIdentity
 from gateway.channels.slack.render import file_blocks, has_mark, post_form
 from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, PostRefused, RemoteFile, Throttled
+from shared.network.outgoing import Outgoing
 
 PING_S: Final = 10.0
 CLOSE_S: Final = 1.0
@@ -52,8 +53,17 @@ class SocketModeConnection:
 class SlackApi:
     """A client for one bot; `timeout_s` limits a call. It raises NotDelivered, ChannelBroken."""
 
-    def __init__(self, token: str, base: str, *, app_token: str = "", timeout_s: float) -> None:
+    def __init__(
+        self,
+        token: str,
+        base: str,
+        *,
+        app_token: str = "",
+        timeout_s: float,
+        outgoing: Outgoing | None = None,
+    ) -> None:
         self._token, self._base, self._timeout_s = token, base, timeout_s
+        self._outgoing = outgoing
         self._app_token = app_token
         self._opened: SlackWebApi | None = None
         self._me = SlackIdentity("", "", "")
@@ -68,7 +78,12 @@ class SlackApi:
     async def open(self) -> SlackIdentity:
         """Return who the bot is. Raises ChannelBroken, NotAccepted."""
         if self._opened is None:
-            self._opened = SlackWebApi(self._token, self._base, timeout_s=self._timeout_s)
+            self._opened = SlackWebApi(
+                self._token,
+                self._base,
+                timeout_s=self._timeout_s,
+                outgoing=self._outgoing,
+            )
         reply = await self._calls.call_setup(self._calls.sdk.auth_test())
         granted = reply.headers.get("x-oauth-scopes")
         if granted is not None and "chat:write" not in granted.replace(" ", "").split(","):
@@ -99,7 +114,10 @@ class SlackApi:
         timeout = ClientWSTimeout(ws_close=CLOSE_S)
         try:
             socket = await calls.http.ws_connect(
-                url, heartbeat=PING_S, timeout=timeout, max_msg_size=FRAME_BYTES, proxy=calls.proxy
+                url,
+                heartbeat=PING_S,
+                timeout=timeout,
+                max_msg_size=FRAME_BYTES,
             )
         except (ClientError, TimeoutError) as exc:
             raise NotAccepted(f"no socket: {type(exc).__name__}") from exc
@@ -167,9 +185,8 @@ class SlackApi:
         within = ClientTimeout(sock_connect=calls.connect_s, sock_read=calls.timeout_s)
         headers = {"Authorization": f"Bearer {calls.token}"}
         try:
-            async with calls.http.get(
-                url, headers=headers, timeout=within, allow_redirects=False, proxy=calls.proxy
-            ) as answer:
+            asking = calls.http.get(url, headers=headers, timeout=within, allow_redirects=False)
+            async with asking as answer:
                 _check_download(answer, file)
                 async for part in answer.content.iter_chunked(64 * 1024):
                     yield part
@@ -202,7 +219,7 @@ async def _upload_bytes(calls: SlackWebApi, url: str, data: bytes) -> None:
     if not calls.may_have_token(url):
         raise PostRefused("Slack wants the bytes of a file elsewhere than at files.slack.com")
     try:
-        posting = calls.http.post(url, data=data, proxy=calls.proxy, allow_redirects=False)
+        posting = calls.http.post(url, data=data, allow_redirects=False)
         async with posting as answer:
             status, again = answer.status, answer.headers.get("Retry-After")
     except (ClientError, TimeoutError) as exc:

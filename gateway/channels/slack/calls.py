@@ -9,10 +9,11 @@ from collections.abc import Awaitable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout, ConnectionTimeoutError
+from aiohttp import ClientError, ClientTimeout
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from gateway.channels.http import NOT_CONNECTED
 from gateway.platform.protocol import (
     ChannelBroken,
     ChatClosed,
@@ -23,6 +24,8 @@ from gateway.platform.protocol import (
     PostRefused,
     Throttled,
 )
+from shared.network.http_client import open_session
+from shared.network.outgoing import Outgoing
 
 FILES: Final = "https://files.slack.com/"
 CONNECT_S: Final = 5.0
@@ -58,14 +61,22 @@ class SlackWebApi:
     """The connection of one bot: `sdk` has the methods, `http` plain requests. Needs a running
     loop."""
 
-    def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        token: str,
+        base: str,
+        *,
+        timeout_s: float,
+        outgoing: Outgoing | None = None,
+    ) -> None:
         self.token, self.timeout_s = token, timeout_s
         self.connect_s = min(CONNECT_S, timeout_s)
-        self.http = ClientSession(timeout=ClientTimeout(total=timeout_s, sock_connect=self.connect_s))
+        limits = ClientTimeout(total=timeout_s, sock_connect=self.connect_s)
+        self.http = open_session(outgoing, timeout=limits)
         quiet = logging.getLogger("slack_sdk")
         quiet.setLevel(logging.CRITICAL)  # its log lines contain message texts
         self.sdk = AsyncWebClient(token, base, session=self.http, retry_handlers=[], logger=quiet)
-        self.proxy = self.sdk.proxy
+        self.sdk.proxy = None  # it reads one from the environment; the session has ours
         self.origin = "{0.scheme}://{0.netloc}/".format(urlsplit(base))
 
     def may_have_token(self, url: str) -> bool:
@@ -78,7 +89,7 @@ class SlackWebApi:
             reply = await call
         except SlackApiError as exc:
             raise _map_sdk_error(exc) from exc
-        except (ClientConnectorError, ConnectionTimeoutError) as exc:
+        except NOT_CONNECTED as exc:
             raise NotAccepted("no connection") from exc
         except (ClientError, TimeoutError) as exc:
             raise MaybeSent("no answer") from exc

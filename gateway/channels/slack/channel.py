@@ -46,6 +46,7 @@ from gateway.platform.protocol import (
 from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
+from shared.network.outgoing import for_channel
 
 ABILITIES: Final = Abilities(
     run_modes=("socket", "webhook"),
@@ -84,7 +85,11 @@ class SlackChannel:
         self._clock = clock
         app_token = settings.app_token.reveal() if settings.app_token is not None else ""
         self._api = api = SlackApi(
-            settings.token.reveal(), settings.api, app_token=app_token, timeout_s=settings.timeout_s
+            settings.token.reveal(),
+            settings.api,
+            app_token=app_token,
+            timeout_s=settings.timeout_s,
+            outgoing=for_channel(settings.proxy),
         )
         self.close, self.send, self.edit = api.close, api.send, api.edit
         self.find, self.fetch = api.find, api.fetch

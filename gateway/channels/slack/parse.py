@@ -117,6 +117,7 @@ class SlackEventParser(Struct, frozen=True):
             or re.search(self._mention(), message.text or "") is not None,
             own=own,
             from_bot=bool(is_bot) and not own,
+            forwarded=any(one.is_share for one in attachments_in(message)),
             replaces=self._message_id(place, id) if edited else None,
             files=files,
         )

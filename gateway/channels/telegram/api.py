@@ -11,8 +11,9 @@ from aiogram import Bot, exceptions, types
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
 from aiogram.methods import TelegramMethod
-from aiohttp import ClientConnectorError, ClientError, ConnectionTimeoutError
+from aiohttp import ClientError, ClientSession
 
+from gateway.channels.http import NOT_CONNECTED
 from gateway.channels.telegram.parse import ALLOWED_UPDATES, BY_NUMBER, TelegramIdentity, Update
 from gateway.platform.protocol import (
     Button,
@@ -27,6 +28,9 @@ from gateway.platform.protocol import (
     RemoteFile,
     Throttled,
 )
+from shared.network.http_client import open_session
+from shared.network.outgoing import Outgoing
+from shared.version import VERSION
 
 CALLBACK_BYTES: Final = 64  # largest payload of an inline button, in bytes
 _PHOTO_BYTES: Final = 10_000_000
@@ -62,13 +66,32 @@ class GetUpdates(TelegramMethod[list[dict[str, Any]]]):
     allowed_updates: list[str]
 
 
+class _BotSession(AiohttpSession):
+    """aiogram's session over one of ours, which goes out as the operator says."""
+
+    def __init__(self, base: str, outgoing: Outgoing | None, timeout_s: float) -> None:
+        super().__init__(api=TelegramAPIServer.from_base(base), timeout=timeout_s)
+        self._outgoing = outgoing
+
+    async def create_session(self) -> ClientSession:
+        if self._session is None or self._session.closed:
+            self._session = open_session(self._outgoing, headers={"User-Agent": f"shoal/{VERSION}"})
+        return self._session
+
+
 class TelegramApi:
     """A client for one bot; `timeout_s` limits a call. It raises NotDelivered, ChannelBroken."""
 
-    def __init__(self, token: str, base: str, *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        token: str,
+        base: str,
+        *,
+        timeout_s: float,
+        outgoing: Outgoing | None = None,
+    ) -> None:
         self._timeout_s = timeout_s
-        server = TelegramAPIServer.from_base(base)
-        self._bot = Bot(token, session=AiohttpSession(api=server, timeout=timeout_s))
+        self._bot = Bot(token, session=_BotSession(base, outgoing, timeout_s))
 
     async def close(self) -> None:
         await self._bot.session.close()
@@ -146,6 +169,8 @@ class TelegramApi:
         data = types.BufferedInputFile(file.data, filename=file.name)
         if file.media_type in _PHOTOS and file.size_bytes <= _PHOTO_BYTES:
             return await self._bot.send_photo(chat, data, **where)
+        if file.is_voice_note:
+            return await self._bot.send_voice(chat, data, **where)
         return await self._bot.send_document(chat, data, **where)
 
     async def _call_chat(self, call: Callable[[str], Awaitable[T]], chat: str) -> T:
@@ -206,7 +231,7 @@ def _map_error(exc: exceptions.AiogramError) -> Exception:
             return MaybeSent("the Bot API is out of order")
         case exceptions.TelegramNetworkError():
             # Without a connection the request cannot have arrived.
-            arrived = not isinstance(exc.__cause__, ClientConnectorError | ConnectionTimeoutError)
+            arrived = not isinstance(exc.__cause__, NOT_CONNECTED)
             return MaybeSent("no answer") if arrived else NotAccepted("no connection")
         case _:
             return MaybeSent(type(exc).__name__)

@@ -15,6 +15,7 @@ from gateway.channels.telegram.settings import TelegramSettings, read_telegram
 from gateway.channels.unsupported import cannot_find
 from gateway.platform.protocol import Abilities, HookAnswer, HookRequest, Inlet, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, PlatformContext
+from shared.network.outgoing import for_channel
 from shared.tasks import until_first
 
 WEBHOOK_HEADER: Final = "x-telegram-bot-api-secret-token"
@@ -51,7 +52,9 @@ class TelegramChannel:
         self.run_mode: RunMode = settings.run or "exclusive"
         self._settings = settings
         token = settings.token.reveal()
-        self._api = api = TelegramApi(token, settings.api, timeout_s=settings.timeout_s)
+        self._api = api = TelegramApi(
+            token, settings.api, timeout_s=settings.timeout_s, outgoing=for_channel(settings.proxy)
+        )
         self.close, self.send, self.edit = api.close, api.send, api.edit
         self.typing, self.fetch = api.typing, api.fetch
         self._me = TelegramIdentity(0, "")

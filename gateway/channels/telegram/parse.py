@@ -83,6 +83,7 @@ class Message(msgspec.Struct, frozen=True):
     message_thread_id: int | None = None
     is_topic_message: bool = False
     reply_to_message: Message | None = None
+    forward_origin: dict[str, Any] | None = None
     text: str = ""
     caption: str = ""
     entities: tuple[_Entity, ...] = ()
@@ -189,6 +190,7 @@ def _platform_message(
         addressed=addressed,
         own=own,
         from_bot=not own and person is not None and person.is_bot,
+        forwarded=message.forward_origin is not None,
         name=" ".join(filter(None, (sender.first_name, sender.last_name))) if sender else "",
         replaces=replaces,
         files=files,

@@ -11,27 +11,39 @@ from starlette.websockets import WebSocket
 
 from gateway.channels.web.api.completion import ApiLimits, ApiServices
 from gateway.channels.web.api.router import ApiRouter
+from gateway.channels.web.http.about import AboutRouter
 from gateway.channels.web.http.app import make_app
 from gateway.channels.web.http.auth import Principals
+from gateway.channels.web.http.export import ExportRouter
+from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.responses import read_static_files
+from gateway.channels.web.http.own_chat import OwnChats
 from gateway.channels.web.http.server import WebServer, bind
-from gateway.channels.web.markdown import MarkdownRenderer
+from gateway.channels.web.http.shared_chat import SharedChats
+from gateway.channels.web.http.static_files import StaticFiles
+from gateway.channels.web.http.work_log import WorkLogRouter
+from gateway.channels.web.renderer import MarkdownRenderer
+from gateway.channels.web.socket.chat_keeper import FEATURES
 from gateway.channels.web.socket.frame_handler import NAME, FrameLimits, PageServices
 from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.page_reader import NewsEncoder
 from gateway.channels.web.socket.socket import RESTARTING, PageSocket, SocketLimits
 from gateway.ingress.ingest import Ingress
+from shared import metrics
 from shared.chatlog.follower import ChatFollower
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.process.listening import address_of
-from shared.settings import MediaSettings, Settings, WebSettings
+from shared.settings import ApiSettings, MediaSettings, MemorySettings, Settings, WebSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import Outbox
+from shared.store.fleet.presence import kill_worker_of
+from shared.store.sessions.chat_search import ChatSearch
+from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import Requests
+from shared.store.sessions.shares import Shares
 
 TOKENS_EVERY_S: Final = 1.0
 
@@ -41,7 +53,18 @@ log = logger("web")
 def make(settings: Settings, client: RedisClient) -> WebChannel:
     """Make the channel of this process. Raises SettingsError when no token exists."""
     presets = tuple(settings.model.presets)
-    return WebChannel(settings.web, Principals.of(settings), client, media=settings.media, presets=presets)
+    principals, demo = Principals.of(settings), settings.model.name == "demo"
+    return WebChannel(
+        settings.web,
+        principals,
+        client,
+        media=settings.media,
+        presets=presets,
+        api=settings.api,
+        demo=demo,
+        voice=bool(settings.voice.model),
+        memory_bytes=settings.memory.file_bytes,
+    )
 
 
 class WebChannel:
@@ -60,6 +83,10 @@ class WebChannel:
         media: MediaSettings | None = None,
         presets: Iterable[str] = (),
         api_limits: ApiLimits | None = None,
+        api: ApiSettings | None = None,
+        demo: bool = False,
+        voice: bool = False,
+        memory_bytes: int = MemorySettings().file_bytes,
     ) -> None:
         self._settings = settings
         self._principals = principals
@@ -69,8 +96,12 @@ class WebChannel:
         self._client = client
         self._store = MediaStore(media)
         self._media = MediaRouter(self._store, principals, allowed_origins=settings.allowed_origins)
+        self._first_run = FirstRun(principals) if settings.first_run and demo else None
+        self._features = (*FEATURES, "voice") if voice else FEATURES
+        self._memory_bytes = memory_bytes
         self._presets = tuple(presets)
         self._api_limits = api_limits or ApiLimits(files=media.per_message)
+        self._api_settings = api or ApiSettings()
         self._api: ApiRouter | None = None
         self._outbox = Outbox(client)
         self._markdown = MarkdownRenderer()
@@ -85,10 +116,16 @@ class WebChannel:
             sink=sink,
             principals=self._principals,
             outbox=self._outbox,
+            chats=Chats(self._client),
+            search=ChatSearch(self._client),
             follower=self._follower,
             encoder=NewsEncoder(LineRenderer(self._markdown), progress=self._settings.progress),
             media=self._media,
             limits=self._frame_limits,
+            features=self._features,
+            presets=self._presets,
+            first_run=self._first_run,
+            kill_worker=partial(kill_worker_of, self._client) if self._first_run else None,
         )
         services = ApiServices(
             sink=sink,
@@ -99,13 +136,24 @@ class WebChannel:
             media=self._store,
             closing=asyncio.Event(),
             allowed_origins=origins,
+            api=self._api_settings,
             limits=self._api_limits,
         )
+        own_chats = partial(OwnChats, Chats(self._client), self._principals, origins)
+        files, shares = StaticFiles(), Shares(self._client, days=self._settings.share_days)
+        shared_chats = SharedChats(
+            shares, self._outbox, Chats(self._client), self._markdown, self._media, files.address("style.css")
+        )
+        about = AboutRouter(self._client, own_chats(what="looks", burst=20, per_s=2), shares, self._memory_bytes)
+        work = WorkLogRouter(self._client, own_chats(what="looks", burst=20, per_s=2))
         api = self._api = ApiRouter(services, self._presets)
         app = make_app(
-            read_static_files(),
+            files,
             partial(self._serve, page),
             self._media,
+            export=ExportRouter(self._outbox, own_chats(what="exports", burst=10, per_s=0.5)),
+            panels=[*about.routes(), *work.routes(), *shared_chats.routes()],
+            first_run=self._first_run,
             api=api.routes(),
             allowed_origins=origins,
             draining=draining.is_set,
@@ -130,7 +178,7 @@ class WebChannel:
                     chore.cancel()
         finally:
             listener.close()
-            self._markdown.close()
+            await self._markdown.close()
 
     def facts(self) -> dict[str, str]:
         return {
@@ -148,15 +196,18 @@ class WebChannel:
         task = asyncio.current_task()
         assert task is not None
         self._sockets[socket] = task
+        metrics.WEB_SOCKETS.inc()
         try:
             await socket.serve()
         finally:
             del self._sockets[socket]
+            metrics.WEB_SOCKETS.dec()
 
     async def _watch_tokens(self) -> None:
         # For sockets that only receive: they send nothing that would be checked.
         seen = self._principals.refresh()
         while True:
+            self._principals.report()
             await asyncio.sleep(TOKENS_EVERY_S)
             changes = self._principals.refresh()
             if changes != seen:

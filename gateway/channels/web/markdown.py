@@ -1,30 +1,71 @@
-"""Renders replies as HTML that is safe in a page."""
+"""Renders Markdown as HTML that is safe in a page. Pure; `renderer.py` keeps its time within limits.
+
+Colours of code and formulas take libraries that the gateway does not import: only the process of the
+renderer does, where a text that takes too long can be ended."""
 
 from __future__ import annotations
 
-import asyncio
 import html
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, Final
 
 import nh3
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
+from mdit_py_plugins.texmath import texmath_plugin
 
 from gateway.text.leaves import is_link, unshown_host
 
 RENDER_LIMIT_BYTES: Final = 64 * 1024  # longer text is shown unrendered
 QUICK_LIMIT: Final = 2 * 1024
-"""Characters that may be rendered on the event loop: a few milliseconds."""
+"""Characters that may be rendered on the event loop."""
 
-_CACHED_CHARS: Final = 4 * 1024 * 1024
+_QUICK_WORK: Final = 40_000
+_MARKS: Final = re.compile(r"[\[|>$]|[-+*.)][ \t]|://")  # beginnings of links, cells, quotes, formulas and list items
+_EXTRAS: Final = re.compile(r"(?:```|~~~)[`~ \t]*[^\s`~]|\$[^$]+\$|\\[(\[]")
 _MAX_NESTING: Final = 50
 _LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,32}")
+_PICTURE: Final = re.compile(r"data:image/(?:gif|jpeg|png|webp);base64,[A-Za-z0-9+/]+=*")
+_CLASSES: Final = {
+    "code": _LANGUAGE,
+    "li": re.compile("task"),
+    "ol": re.compile("notes"),
+    "p": re.compile("formula"),
+    "span": re.compile("hl-[a-z]"),
+}
+_USUAL_LANGUAGES: Final = (
+    "python",
+    "bash",
+    "json",
+    "javascript",
+    "typescript",
+    "html",
+    "css",
+    "sql",
+    "yaml",
+    "go",
+    "rust",
+)
+_TASK: Final = re.compile(r"\[([ xX])\] ")
 _ALIGN: Final = {"text-align:left": "left", "text-align:center": "center", "text-align:right": "right"}
+
+
+_MATH_TAGS: Final = """
+    math menclose mfrac mi mn mo mover mpadded mphantom mroot mrow mspace msqrt mstyle msub msubsup msup mtable mtd
+    mtext mtr munder munderover
+"""
+_MATH: Final = set(_MATH_TAGS.split())
+_MATH_ATTRIBUTES: Final = """
+    accent columnalign columnlines columnspacing depth display displaystyle fence form height linethickness lspace
+    mathsize mathvariant maxsize minsize movablelimits notation rowlines rowspacing rspace scriptlevel separator
+    stretchy symmetric voffset width
+"""
+_MATH_VALUE: Final = re.compile(r"[\w +.%-]{1,80}")
 
 
 def _allow_attribute(tag: str, attribute: str, value: str) -> str | None:
@@ -32,9 +73,15 @@ def _allow_attribute(tag: str, attribute: str, value: str) -> str | None:
         case "href":
             allowed = is_link(value)
         case "class":
-            allowed = tag == "code" and _LANGUAGE.fullmatch(value) is not None
+            allowed = _CLASSES[tag].fullmatch(value) is not None
+        case "src":
+            allowed = _PICTURE.fullmatch(value) is not None
         case "align":
             allowed = value in _ALIGN.values()
+        case "title" | "alt" | "start":
+            allowed = True
+        case _ if tag in _MATH:
+            allowed = _MATH_VALUE.fullmatch(value) is not None
         case _:
             allowed = True
     return value if allowed else None
@@ -43,10 +90,18 @@ def _allow_attribute(tag: str, attribute: str, value: str) -> str | None:
 _BLOCKS: Final = {"blockquote", "br", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
 _TABLES: Final = {"table", "tbody", "td", "th", "thead", "tr"}
 _clean = nh3.Cleaner(
-    tags={*_BLOCKS, *_TABLES, "a", "code", "em", "s", "strong"},
-    attributes={"a": {"href", "title"}, "code": {"class"}, "ol": {"start"}, "td": {"align"}, "th": {"align"}},
+    tags={*_BLOCKS, *_TABLES, *_MATH, "a", "code", "em", "img", "s", "span", "strong", "sup"},
+    attributes={
+        **{tag: set(_MATH_ATTRIBUTES.split()) for tag in _MATH},
+        **{tag: {"class"} for tag in ("code", "li", "p", "span")},
+        "a": {"href", "title"},
+        "img": {"alt", "src"},
+        "ol": {"class", "start"},
+        "td": {"align"},
+        "th": {"align"},
+    },
     attribute_filter=_allow_attribute,
-    url_schemes={"http", "https", "mailto"},
+    url_schemes={"http", "https", "mailto", "data"},  # the filter allows `data:` for pictures alone
     link_rel="noopener noreferrer nofollow",
     set_tag_attribute_values={"a": {"target": "_blank"}},
 ).clean
@@ -54,7 +109,8 @@ _clean = nh3.Cleaner(
 
 class _HtmlRenderer(RendererHTML):
     """Renders an image as a link, because loading it would tell its host who reads the reply and
-    when. A link whose label hides its host shows the host after it."""
+    when; one that is in the text itself is shown. A link whose label hides its host shows the host
+    after it. Notes have no links, because several replies on a page have a note 1."""
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         opened = next(at for at in range(idx, -1, -1) if tokens[at].type == "link_open")
@@ -65,39 +121,123 @@ class _HtmlRenderer(RendererHTML):
         token = tokens[idx]
         source = html.escape(str(token.attrs.get("src", "")))
         label = self.renderInlineAsText(token.children, options, env) if token.children else ""
+        if _PICTURE.fullmatch(source):
+            return f'<img src="{source}" alt="{html.escape(label)}">'
         where = _host_note(label, str(token.attrs.get("src", ""))) if label else ""
         return f'<a href="{source}">{html.escape(label) or source}</a>{where}'
 
 
-class _MarkdownParser:
-    """A parser for one thread: its link finder keeps state."""
+def _note_number(self: RendererHTML, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    return f"<sup>[{int(tokens[idx].meta['id']) + 1}]</sup>"
 
-    def __init__(self) -> None:
-        rules = {"html": False, "linkify": True, "breaks": True, "maxNesting": _MAX_NESTING}
-        self._parser = MarkdownIt("commonmark", rules, renderer_cls=_HtmlRenderer)
-        self._parser.enable(["table", "strikethrough", "linkify"])
-        # Only links with a scheme: `setup.py` and `a.sh` are not hosts in a chat about code.
-        assert self._parser.linkify is not None
-        self._parser.linkify.set({"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False})
 
-    def html(self, text: str) -> str:
-        if len(text.encode()) > RENDER_LIMIT_BYTES:
-            return _preformatted(text)
-        env: dict[str, Any] = {}
-        tokens = self._parser.parse(text, env)
-        for token in tokens:
-            if token.level >= _MAX_NESTING - 2:
-                return _preformatted(text)  # deeper blocks would lose their text
-            if token.type in ("th_open", "td_open") and "style" in token.attrs:
-                token.attrs = {"align": _ALIGN.get(str(token.attrs["style"]), "left")}
-            _unlink_linked_images(token.children or ())
-        return _clean(self._parser.renderer.render(tokens, self._parser.options, env))
+def _formula_source(tex: str, *, block: bool) -> str:
+    """Show a formula as it was written."""
+    return f"<code>{html.escape(tex, quote=False)}</code>"
+
+
+@cache
+def _parser(extras: bool) -> MarkdownIt:
+    # For one thread: its link finder keeps state.
+    rules: dict[str, Any] = {"html": False, "linkify": True, "breaks": True, "maxNesting": _MAX_NESTING}
+    formula = _formula_source
+    if extras:
+        from gateway.channels.web.formulas import mathml as formula
+        from gateway.channels.web.highlight import highlight
+
+        rules["highlight"] = highlight
+    made = MarkdownIt("commonmark", rules, renderer_cls=_HtmlRenderer)
+    made.enable(["table", "strikethrough", "linkify"])
+    # Only links with a scheme: `setup.py` and `a.sh` are not hosts in a chat about code.
+    assert made.linkify is not None
+    made.linkify.set({"fuzzy_link": False, "fuzzy_email": False, "fuzzy_ip": False})
+    made.use(footnote_plugin, inline=False)
+    # Prices are no formulas: `$5 and $6`.
+    made.use(dollarmath_plugin, allow_labels=False, allow_space=False, allow_digits=False, double_inline=True)
+    made.use(texmath_plugin, delimiters="brackets")
+
+    def inline(self: RendererHTML, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return formula(tokens[idx].content.strip(), block=False)
+
+    def block(self: RendererHTML, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f'<p class="formula">{formula(tokens[idx].content.strip(), block=True)}</p>\n'
+
+    def nothing(self: RendererHTML, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return ""
+
+    def constant(text: str) -> Any:
+        return lambda self, tokens, idx, options, env: text
+
+    shown = {
+        "math_inline": inline,
+        "math_single": inline,
+        "math_inline_double": inline,
+        "math_block": block,
+        "math_block_eqno": block,
+        "footnote_ref": _note_number,
+        "footnote_anchor": nothing,
+        "footnote_block_open": constant('<hr>\n<ol class="notes">\n'),
+        "footnote_block_close": constant("</ol>\n"),
+        "footnote_open": constant("<li>"),
+        "footnote_close": constant("</li>\n"),
+    }
+    for kind, rule in shown.items():
+        made.add_render_rule(kind, rule)
+    return made
+
+
+def is_quick(text: str) -> bool:
+    """Return whether `render` takes only milliseconds. The time of a hostile text grows with the
+    marks that may begin something, each of which is looked at up to the end of the text or for
+    every line, and that of a table with its rows and columns."""
+    if len(text) > QUICK_LIMIT:
+        return False
+    return len(_MARKS.findall(text)) * (len(text) + 25 * text.count("\n")) <= _QUICK_WORK
+
+
+def has_extras(text: str) -> bool:
+    """Return whether `text` may have code to colour, or formulas."""
+    return _EXTRAS.search(text) is not None
+
+
+def render(text: str, *, extras: bool = False) -> str:
+    """Return `text` as HTML; with `extras` code is coloured and formulas are MathML. A hostile text
+    of 16 kB takes many seconds."""
+    env: dict[str, Any] = {}
+    parser = _parser(extras)
+    tokens = parser.parse(text, env)
+    for token in tokens:
+        if token.level >= _MAX_NESTING - 2:
+            return preformatted(text)  # deeper blocks would lose their text
+        if token.type in ("th_open", "td_open") and "style" in token.attrs:
+            token.attrs = {"align": _ALIGN.get(str(token.attrs["style"]), "left")}
+        _unlink_linked_images(token.children or ())
+    _mark_tasks(tokens)
+    return _clean(parser.renderer.render(tokens, parser.options, env))
+
+
+def render_utf8(text: bytes) -> bytes:
+    """Render a text in a process of its own (`ParserProcess`)."""
+    if not text:  # before the first fork: what this imports, every fork then has
+        text = "".join(f"```{name}\nx = 1\n```\n" for name in _USUAL_LANGUAGES).encode() + b"$x$"
+    return render(text.decode(), extras=True).encode()
 
 
 def _host_note(label: str, target: str) -> str:
     """Return ` (host)`, or nothing when the label is an address of that host."""
     host = unshown_host(label, target)
     return f" ({html.escape(host)})" if host else ""
+
+
+def _mark_tasks(tokens: Sequence[Token]) -> None:
+    """Make `[ ]` and `[x]` at the beginning of a list item a box, which screen readers read as well."""
+    for item, paragraph, inline in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        words = inline.children or ()
+        if (item.type, paragraph.type) != ("list_item_open", "paragraph_open") or not words:
+            continue
+        if words[0].type == "text" and (task := _TASK.match(words[0].content)):
+            item.attrSet("class", "task")
+            words[0].content = ("☐ " if task[1] == " " else "☑ ") + words[0].content[task.end() :]
 
 
 def _unlink_linked_images(tokens: Sequence[Token]) -> None:
@@ -109,51 +249,6 @@ def _unlink_linked_images(tokens: Sequence[Token]) -> None:
             token.type, token.content = "text", token.content or str(token.attrs.get("src", ""))
 
 
-def _preformatted(text: str) -> str:
+def preformatted(text: str) -> str:
+    """Return `text` as it is, escaped."""
     return f"<pre>{html.escape(text, quote=False)}</pre>"
-
-
-class MarkdownRenderer:
-    """Renders replies, and caches 4 MB of them: several sockets show the same, and again later."""
-
-    def __init__(self) -> None:
-        self._loop_parser = _MarkdownParser()
-        self._thread_parser = _MarkdownParser()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="markdown")
-        self._cache: OrderedDict[str, str] = OrderedDict()
-        self._cached_chars = 0
-
-    def is_quick(self, text: str) -> bool:
-        """Return whether `html` takes only a few milliseconds."""
-        return len(text) <= QUICK_LIMIT or text in self._cache
-
-    def html(self, text: str) -> str:
-        """Return `text` as safe HTML. Blocks the event loop for about 3 ms per kilobyte."""
-        return self._cached(text) or self._add_to_cache(text, self._loop_parser.html(text))
-
-    async def html_soon(self, text: str) -> str:
-        """Return `text` as safe HTML, rendered in a thread, one text after another."""
-        known = self._cached(text)
-        if known is not None:
-            return known
-        rendered = await asyncio.get_running_loop().run_in_executor(self._thread, self._thread_parser.html, text)
-        return self._add_to_cache(text, rendered)
-
-    def close(self) -> None:
-        """End the thread. What it still renders is dropped."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _cached(self, text: str) -> str | None:
-        rendered = self._cache.get(text)
-        if rendered is not None:
-            self._cache.move_to_end(text)
-        return rendered
-
-    def _add_to_cache(self, text: str, rendered: str) -> str:
-        if text not in self._cache:
-            self._cache[text] = rendered
-            self._cached_chars += len(text) + len(rendered)
-            while self._cached_chars > _CACHED_CHARS:
-                old, dropped = self._cache.popitem(last=False)
-                self._cached_chars -= len(old) + len(dropped)
-        return rendered

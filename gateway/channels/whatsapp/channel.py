@@ -42,6 +42,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.metrics import DELIVERY_FAILED_LATER
+from shared.network.outgoing import for_channel
 from shared.version import VERSION
 
 ABILITIES: Final = Abilities(
@@ -111,6 +112,7 @@ class WhatsAppChannel:
             connect_s=settings.timeout_s / 2,
             answer_bytes=256 * 1024,
             headers={"Authorization": f"Bearer {token}", "User-Agent": f"shoal/{VERSION}"},
+            outgoing=for_channel(settings.proxy),
         )
         self.close = self._http.close
 

@@ -111,7 +111,7 @@ def _file_kind(file: File) -> FileKind:
         return "image"
     if file.media_type in _VIDEOS:
         return "video"
-    if file.media_type in _SOUNDS and (file.media_type != "audio/ogg" or b"OpusHead" in file.data[:64]):
+    if file.media_type in _SOUNDS and (file.media_type != "audio/ogg" or file.is_voice_note):
         return "audio"
     return "document"
 

@@ -65,6 +65,11 @@ class _ContactCard(Struct, frozen=True):
     phones: tuple[_CardPhone, ...] = ()
 
 
+class _MessageContext(Struct, frozen=True):
+    forwarded: bool = False
+    frequently_forwarded: bool = False
+
+
 class _Message(Struct, frozen=True):
     id: str
     from_: str = field(name="from", default="")
@@ -80,6 +85,7 @@ class _Message(Struct, frozen=True):
     button: _TemplateButton | None = None
     location: _Location | None = None
     contacts: tuple[_ContactCard, ...] = ()
+    context: _MessageContext | None = None
 
 
 class _Profile(Struct, frozen=True):
@@ -199,6 +205,7 @@ def _parse_message(channel: str, message: _Message, names: Mapping[str, str]) ->
             content=text,
             timestamp=int(message.timestamp) * 1000 if _SECONDS.fullmatch(message.timestamp) else 0,
         ),
+        forwarded=message.context is not None and (message.context.forwarded or message.context.frequently_forwarded),
         name=names.get(message.from_, ""),
         files=files,
         notes={LAST_MESSAGE: message.id},

@@ -22,7 +22,8 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. At
     most `subagents_per_session` of one session run at once, and `subagents_in_all` in the fleet (0:
-    no limit); others wait."""
+    no limit); others wait. With `own_files` the agent may edit the SOUL.md of a chat and the USER.md
+    of a person."""
 
     max_rounds: Count = 40
     subagent_rounds: Count = 15
@@ -40,6 +41,7 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     subagent_timeout_s: Seconds = 900.0
     subagents_per_session: Annotated[int, Meta(ge=1, le=1000)] = 10
     subagents_in_all: Annotated[int, Meta(ge=0)] = 0
+    own_files: bool = False
     hook_s: Seconds = 1.0
 
 
@@ -47,16 +49,23 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Memory beyond the conversation. `scope` chooses the MEMORY.md of a chat: its own, that of its
     user (in chats of one person), or one for all. A conversation of `consolidate_at` entries is
     consolidated down to the newest `keep`; after `idle_s` without a message down to `idle_keep`.
-    Every `rework_h` hours MEMORY.md is rewritten from HISTORY.md (0: never)."""
+    When HISTORY.md has `dream_entries`, MEMORY.md and the agent's own files are rewritten from it at
+    the times of the cron expression `dream` ("": never), or every `rework_h` hours if that is set,
+    whatever it has. What leaves a conversation is kept for `archive_days` (0: not at all), at most
+    `archive_bytes` of it, compressed."""
 
     scope: Literal["chat", "user", "shared"] = "chat"
     consolidate_at: Annotated[int, Meta(ge=4, le=1000)] = 100
     keep: Annotated[int, Meta(ge=0, le=1000)] = 50
     idle_s: Annotated[float, Meta(ge=0, le=86400 * 30)] = 900.0
     idle_keep: Annotated[int, Meta(ge=0, le=1000)] = 8
+    dream: str = "0 4 * * *"
+    dream_entries: Annotated[int, Meta(ge=1, le=100_000)] = 20
     rework_h: Annotated[float, Meta(ge=0, le=24 * 365)] = 0.0
     file_bytes: Annotated[int, Meta(ge=1024, le=256 * 1024)] = 32 * 1024
     log_bytes: Annotated[int, Meta(ge=1024, le=16 * 1024 * 1024)] = 1024 * 1024
+    archive_days: Annotated[int, Meta(ge=0, le=3650)] = 365
+    archive_bytes: Annotated[int, Meta(ge=1024, le=256 * 1024 * 1024)] = 4 * 1024 * 1024
 
 
 class BudgetSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,7 +26,8 @@ class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
     `bot_turns` messages of bots within `bot_window_s`, with no person's message between them, pause
     the chat for bots (0: never). `busy` is the policy for a message that arrives while a turn runs;
     a channel may have its own (`channels.<name>.busy`), and a chat (`/busy`). A burst is waited for
-    `merge_s`."""
+    `merge_s`. A person may write in `chats_per_person` chats of the page within 30 days, and in
+    `api_sessions_per_person` named sessions over HTTP (0: no limit); a further one is refused."""
 
     cap: Annotated[int, Meta(ge=1, le=1000)] = 50
     sessions_cap: Count = 100_000
@@ -35,6 +36,8 @@ class InboxSettings(Struct, frozen=True, forbid_unknown_fields=True):
     bot_window_s: Seconds = 300.0
     busy: Busy = "queue"
     merge_s: Annotated[float, Meta(ge=0, le=60)] = 2.0
+    chats_per_person: Annotated[int, Meta(ge=0, le=100_000)] = 1000
+    api_sessions_per_person: Annotated[int, Meta(ge=0, le=100_000)] = 10_000
 
 
 class CronSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Settings of gateways, `[web]`, `[hooks]`, `[delivery]`, `[media]`, and `[metrics]` of any process."""
+"""Settings of gateways, `[web]`, `[api]`, `[hooks]`, `[delivery]`, `[media]`, and `[metrics]` of any process."""
 
 from __future__ import annotations
 
@@ -14,20 +14,36 @@ from shared.settings.sections.kinds import Count, Port, Text
 from shared.settings.sections.language_models import NAME
 
 OWNER: Final = "owner"
+TOKEN_CHARS: Final = 16  # a token with fewer characters can be guessed
 _METRICS_PORTS: Final = {"gateway": 9464, "worker": 9465}
 
 
 class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The web gateway. `token` is principal `owner`; `tokens` names others. Replies are kept
-    `log_days` days. `progress` shows what the agent is doing while a turn runs."""
+    """The web gateway. `token` is principal `owner`; `tokens` names others. The lines of a chat are
+    kept for `log_days` days after its last one; of a long chat the older lines are compressed, and
+    these have at most `log_bytes`. A link to a chat counts for `share_days` (0: nothing is shared).
+    `progress` shows what the agent does in a turn. `first_run` offers
+    the owner a model instead of the demo; `shoal up` sets it, for it can start all again."""
 
     host: Text = "127.0.0.1"
     port: Port = 8080
     token: Secret | None = None
     tokens: dict[str, Secret] = {}
     allowed_origins: tuple[str, ...] = ()
-    log_days: Count = 30
+    log_days: Count = 365
+    log_bytes: Annotated[int, Meta(ge=1024, le=1024 * 1024 * 1024)] = 16 * 1024 * 1024
+    share_days: Annotated[int, Meta(ge=0, le=365)] = 30
     progress: bool = True
+    first_run: bool = False
+
+
+class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The API of the web gateway. `strict` refuses tools of clients and unknown parameters, which
+    are ignored otherwise. `system_texts` adds system texts of requests to the agent's own system
+    text; otherwise they are texts of the user."""
+
+    strict: bool = False
+    system_texts: bool = False
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,11 +59,12 @@ class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class HooksSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Address of the webhooks of all channels of a gateway, `/hooks/<channel>`. A call may bring
-    `body_kb` and is answered within `answer_s`; at most `calls` run at once."""
+    `body_kb` within `body_s` and is answered within `answer_s`; at most `calls` run at once."""
 
     host: Text = "127.0.0.1"
     port: Port = 8090
     body_kb: Annotated[int, Meta(ge=16, le=64 * 1024)] = 4096
+    body_s: Annotated[float, Meta(gt=0, le=300)] = 2.0
     answer_s: Annotated[float, Meta(gt=0, le=300)] = 10.0
     calls: Annotated[int, Meta(ge=1, le=100_000)] = 256
 
@@ -65,15 +82,27 @@ class DeliverySettings(Struct, frozen=True, forbid_unknown_fields=True):
 class MediaSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Files that people send and get, below `dir`; a volume that gateways and workers share in a
     cluster. By default `media` under `data.dir`. Limits: `file_mb` for one file, `per_message`
-    files in a message, `session_mb` for a session, `megapixels` for a picture, `days` for keeping
-    them."""
+    files in a message, `session_mb` for a session, `person_mb` for all sessions of a person (0:
+    none), `megapixels` for a picture, `days` for keeping them. Nothing is stored while less than
+    `free_mb` of the volume, or 5 % of it, is free (0: whatever is free).
+
+    With `store` (`s3://bucket/prefix`) the files live there instead, and `dir` holds each process's
+    files that are just being sent. By default its endpoint, region and credentials are those of
+    `workspace.store`; with `store_endpoint` none of those are used."""
 
     dir: Path = Path(".shoal/media")
     file_mb: Annotated[int, Meta(ge=1, le=15)] = 10
     per_message: Annotated[int, Meta(ge=1, le=8)] = 4
     session_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 256
+    person_mb: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 1024
+    free_mb: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 1024
     megapixels: Annotated[int, Meta(ge=1, le=500)] = 50
     days: Annotated[int, Meta(ge=1, le=3650)] = 30
+    store: str = ""
+    store_endpoint: str = ""
+    store_region: str = ""
+    store_access_key: Secret | None = None
+    store_secret_key: Secret | None = None
 
 
 def web_problems(web: WebSettings) -> Iterator[str]:
@@ -86,6 +115,12 @@ def web_problems(web: WebSettings) -> Iterator[str]:
         other = holders.setdefault(token, name)
         if other != name:
             yield f"web.tokens.{name} is the same secret as {other}; give each person an own one"
+
+
+def short_tokens(web: WebSettings) -> list[str]:
+    """Return the settings whose tokens have fewer than TOKEN_CHARS characters."""
+    tokens = {"web.token": web.token} | {f"web.tokens.{name}": token for name, token in web.tokens.items()}
+    return [name for name, token in tokens.items() if token is not None and len(token.reveal()) < TOKEN_CHARS]
 
 
 def origins_problem(value: tuple[str, ...]) -> str | None:

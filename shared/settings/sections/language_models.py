@@ -19,7 +19,8 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Another model that a person may choose in a chat. Missing keys are taken from `[model]`.
-    Without its own `api_base` and `api_key` it is reached as a fallback would be."""
+    Without its own `api_base` and `api_key` it is reached as a fallback would be. Without `tools`
+    it answers with text alone, after a short system text: for titles and the like."""
 
     name: Text
     api_base: Text | None = None
@@ -27,6 +28,7 @@ class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
     client: Literal["auto", "litellm", "direct"] | None = None
     max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    tools: bool = True
     about: str = ""
 
 
@@ -37,9 +39,10 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     `fallbacks` are tried in order when it cannot answer; `fallback_keys` has the keys of those at
     other providers. `headers` are sent with every request to `api_base`; `traceparent` adds the
     trace context. `context_tokens` None, and prices missing in `prices` (USD per million tokens, in
-    and out), are looked up in a built-in table. `requests_per_minute` limits the whole fleet for
-    one key. After `breaker_after` faults in a row a circuit breaker stops calls to the provider for
-    up to `breaker_s`."""
+    and out), are looked up in built-in tables; `context_default` is the context of a model that
+    none of them has. `requests_per_minute` limits the whole fleet for one key. After
+    `breaker_after` faults in a row a circuit breaker stops calls to the provider for up to
+    `breaker_s`."""
 
     name: Text = "demo"
     api_base: Text | None = None
@@ -56,11 +59,44 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     total_s: Seconds = 300.0
     retry_waits_s: tuple[Seconds, ...] = (1.0, 2.0, 4.0)
     context_tokens: Count | None = None
+    context_default: Count = 32_768
     prices: dict[str, tuple[float, float]] = {}
     requests_per_minute: Count | None = None
     breaker_after: Count = 5
     breaker_s: Seconds = 30.0
     presets: dict[str, PresetSettings] = {}
+
+
+class VoiceSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Voice notes and other recordings. `model` writes down what is said in them, at an endpoint of
+    OpenAI's form (`<api_base>/audio/transcriptions`); without it they are only files. A missing
+    `api_base` and `api_key` are those of `[model]`. `language` is the language that people speak,
+    as `en`; without it the model finds out. `show` puts the text into the chat, so that people see
+    what was understood. A recording over `file_mb` is not sent.
+
+    `speaker` is the model that speaks, with `speaker_voice`, at `<api_base>/audio/speech`: in chats
+    that want it (`/voice on`) a recording is answered by a recording in `speaker_format`, beside
+    the text."""
+
+    model: str = ""
+    api_base: Text | None = None
+    api_key: Secret | None = None
+    language: str = ""
+    timeout_s: Seconds = 60.0
+    file_mb: Count = 25
+    show: bool = True
+    speaker: str = ""
+    speaker_voice: Text = "alloy"
+    speaker_format: Literal["opus", "mp3", "wav", "flac"] = "opus"
+
+
+def voice_problems(voice: VoiceSettings, model: ModelSettings) -> Iterator[str]:
+    """Yield a line for each conflict between settings that are valid one by one."""
+    if (voice.model or voice.speaker) and voice.api_base is None and model.api_base is None:
+        which = "model" if voice.model else "speaker"
+        yield f"voice.{which} is set, but no address is: set voice.api_base, such as https://api.openai.com/v1"
+    if not re.fullmatch(r"([a-z]{2,3}(-[A-Za-z0-9]{2,8})?)?", voice.language):
+        yield f"voice.language is {voice.language!r}; write a code such as en or pt-BR, or leave it out"
 
 
 def model_problems(model: ModelSettings) -> Iterator[str]:

@@ -61,7 +61,8 @@ class DataSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class TracingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Export of traces to the OpenTelemetry collector at `endpoint`, over OTLP/HTTP; `""`: none.
     `headers` are sent with every request; `ca_file` has the certificates to trust. The share
-    `sample` of the traces that begin here is sent. A gateway's service is called
+    `sample` of the traces that begin here is sent; with `content` also what people and models wrote
+    and what tools got and gave. A gateway's service is called
     `<service_name>-gateway`, a worker's `<service_name>-worker`."""
 
     endpoint: str = ""
@@ -69,6 +70,7 @@ class TracingSettings(Struct, frozen=True, forbid_unknown_fields=True):
     ca_file: Path | None = None
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
     service_name: Text = "shoal"
+    content: bool = False
 
 
 def endpoint_problem(endpoint: str) -> str | None:

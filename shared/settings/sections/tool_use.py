@@ -4,7 +4,7 @@ server."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Final, Literal, get_args
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 
 from shared.settings.secret import Secret
+from shared.settings.sections.gateways import MediaSettings
 from shared.settings.sections.language_models import is_header
 
 Safety = Literal["read_only", "idempotent", "unsafe"]
@@ -31,8 +32,9 @@ class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     Limits of an exec command: `exec_timeout_s` unless it asks for another (600 at most),
     `exec_cpu_s` for each process, `exec_memory_mb` and `exec_processes` for all of them,
-    `exec_file_mb` for one file, `exec_output_kb` of output. It reaches the network only with
-    `exec_network`, and sees the variables of the worker's environment that `exec_env` names.
+    `exec_file_mb` for one file, `exec_output_kb` of output. With `exec_network` it reaches the
+    addresses that web tools may reach, through a proxy; otherwise no network. It sees the
+    variables of the worker's environment that `exec_env` names.
     `exec_runner` is the socket of a runner, for machines where no other sandbox works."""
 
     exec: bool = True
@@ -57,15 +59,33 @@ class ToolsSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 class WorkspaceSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Folder of the sessions' files; a shared volume in a cluster. By default `workspaces` under
-    `data.dir`. A session may keep `files` files and `quota_mb` in all; long results of tools are
-    kept for `results_days`. With `group` (a number) that group can use the files, too: a runner of
-    another user."""
+    `data.dir`. A session may keep `files` files and `quota_mb` in all, all sessions of a person
+    `person_mb` (0: no limit); long results of tools are kept for `results_days`. Nothing is written
+    while less than `free_mb` of the volume, or 5 % of it, is free (0: whatever is free). With
+    `group` (a number) that group can use the files, too: a runner of another user.
+
+    `folders` are existing folders by name, absolute paths on every worker: an admin or the owner
+    gives one to a chat with `/folder NAME`. Only those in `folders_write` can be written.
+
+    With `store` (`s3://bucket/prefix`) the files live there instead, and `root` holds each worker's
+    own copies; `store_endpoint` is the address of a product that is not Amazon's. Without
+    `store_access_key` and `store_secret_key` it is asked as the standard AWS_ variables or the
+    machine's role say."""
 
     root: Path = Path(".shoal/workspaces")
     quota_mb: Annotated[int, Meta(ge=1, le=1024 * 1024)] = 64
+    person_mb: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 1024
+    free_mb: Annotated[int, Meta(ge=0, le=1024 * 1024)] = 1024
     files: Annotated[int, Meta(ge=10, le=100_000)] = 2000
     results_days: Annotated[float, Meta(gt=0, le=365)] = 7.0
     group: Annotated[int, Meta(ge=1, le=2**32 - 2)] | None = None
+    folders: dict[str, Path] = {}
+    folders_write: tuple[str, ...] = ()
+    store: str = ""
+    store_endpoint: str = ""
+    store_region: str = ""
+    store_access_key: Secret | None = None
+    store_secret_key: Secret | None = None
 
 
 class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +106,8 @@ class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     a `url`. The process gets PATH, LANG and its `env`, and nothing else. `tools` lists the tools to
     offer, by the server's names for them; empty means all. `safety` is the class of every tool,
     `tool_safety` that of single ones; the server's own hints count only with `trust_hints`. A call
-    may take `timeout_s`, connecting `connect_s`."""
+    may take `timeout_s`, connecting `connect_s`. Without `sandbox` the process sees the machine as
+    the worker does."""
 
     command: tuple[str, ...] = ()
     env: dict[str, Secret] = {}
@@ -99,6 +120,7 @@ class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     safety: Safety = "unsafe"
     tool_safety: dict[str, Safety] = {}
     trust_hints: bool = False
+    sandbox: bool = True
 
 
 def approval_problems(settings: ApprovalSettings) -> Iterator[str]:
@@ -107,6 +129,31 @@ def approval_problems(settings: ApprovalSettings) -> Iterator[str]:
         if name not in SAFETY_CLASSES:
             known = ", ".join(SAFETY_CLASSES)
             yield f"approval.classes has {name!r}, which is no class of tools; use {known}"
+
+
+def folders_problem(folders: Mapping[str, Path]) -> str | None:
+    """Return what is wrong with `workspace.folders`, as the end of a sentence that begins with the key."""
+    for name, path in folders.items():
+        if not _NAME.fullmatch(name) or name == "default":
+            return f"has {name!r}; name a folder with up to 24 of a-z, 0-9 and '-', and not 'default'"
+        if not path.is_absolute():
+            return f"has {str(path)!r}; write the whole path, from / on"
+    return None
+
+
+def store_problem(address: str) -> str | None:
+    """Return what is wrong with a `store`, as the end of a sentence that begins with the key."""
+    parts = urlsplit(address)
+    if address and (parts.scheme != "s3" or not parts.netloc or parts.query or "@" in parts.netloc):
+        return "is no address of a bucket; write one such as s3://bucket/prefix, and no credentials"
+    return None
+
+
+def store_key_problems(section: str, settings: WorkspaceSettings | MediaSettings) -> Iterator[str]:
+    """Yield a line if only one half of the credentials of a `store` is set."""
+    if (settings.store_access_key is None) != (settings.store_secret_key is None):
+        names = f"{section}.store_access_key and {section}.store_secret_key"
+        yield f"{names} belong together; set both or neither"
 
 
 def mcp_problems(name: str, server: McpServerSettings) -> Iterator[str]:

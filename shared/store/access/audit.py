@@ -10,7 +10,8 @@ from shared.errors import RedisAway, Refused
 from shared.ids import log_id, split_session
 from shared.log import logger
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient, Value, pairs
+from shared.store.client.packing import pack
+from shared.store.client.redis_client import RedisClient, Value, pairs, server_ms
 
 LINES: Final = 10_000
 KEEP_MS: Final = 90 * 86_400_000
@@ -42,7 +43,7 @@ class Audit:
 
     def __init__(self, client: RedisClient | None, *, lines: int = LINES, keep_ms: int = KEEP_MS) -> None:
         self._client = client
-        self._kept: list[Value] = [lines, keep_ms]
+        self._kept = lines, keep_ms
 
     async def record(
         self, kind: str, outcome: str, *, actor: str = AGENT, session: str = "", turn: int = 0, about: str = ""
@@ -51,8 +52,11 @@ class Audit:
         if self._client is None:
             return
         fields = line_fields(kind, outcome, actor=actor, session=session, turn=turn, about=about)
+        log_line(fields)
         try:
-            await self._client.run("access/audit", [], [*self._kept, *fields])
+            lines, keep_ms = self._kept
+            packed = pack(fields)
+            await self._client.run("access/audit", lines=lines, keep_ms=keep_ms, fields=packed)
         # An action is never refused because its audit line could not be written.
         except (RedisAway, Refused) as exc:
             error = type(exc).__name__
@@ -61,7 +65,10 @@ class Audit:
     async def newest(self, limit: int) -> list[AuditLine]:
         """Return up to `limit` lines, the newest first. Raises RedisAway."""
         assert self._client is not None
-        rows = await self._client.command("XREVRANGE", keys.AUDIT, "+", "-", "COUNT", limit)
+        lines, keep_ms = self._kept
+        newest = await self._client.command("XREVRANGE", keys.AUDIT, "+", "-", "COUNT", min(limit, lines))
+        oldest_ms = server_ms(await self._client.command("TIME")) - keep_ms
+        rows = ((id, fields) for id, fields in newest if int(id.partition(b"-")[0]) >= oldest_ms)
         return [_line(id.decode(), fields) for id, fields in rows]
 
 
@@ -87,6 +94,19 @@ def line_fields(
         "about": about,
     }
     return [part for name, value in named.items() if value for part in (name, value[:FIELD_CHARS])]
+
+
+def log_line(fields: list[Value]) -> None:
+    """Copy a line into the log of this process: no user of Redis can change that. The console has
+    no log; its output is for the operator."""
+    line = {str(name): value for name, value in pairs(fields)}
+    if line.get("actor") == CONSOLE:
+        return
+    # Ids of people are not in the log either: the hash that stands for each is the same everywhere.
+    for name in ("actor", "about"):
+        if ":" in (id := str(line.get(name, ""))):
+            line[name] = log_id(id)
+    log.info("audit", **line)
 
 
 def _line(id: str, fields: list[bytes]) -> AuditLine:

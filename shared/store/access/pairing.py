@@ -15,7 +15,8 @@ from shared.ids import split_session
 from shared.messages.codec import Decoder, encode
 from shared.messages.outbound import OutboundMessage
 from shared.store import keys
-from shared.store.access.audit import KEEP_MS, LINES, line_fields
+from shared.store.access.audit import KEEP_MS, LINES, line_fields, log_line
+from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient, server_ms
 from shared.store.schedules.schedules import Schedules
 from shared.store.turns.inbox import DAY_MS
@@ -60,7 +61,12 @@ class PairedPerson(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NoticeOutcome = Literal["told", "silent", "crowded", "let_in"]
-_NOTICES: Final[dict[int, NoticeOutcome]] = {0: "silent", 1: "told", 2: "let_in", -1: "crowded"}
+_NOTICES: Final[dict[bytes, NoticeOutcome]] = {
+    b"told_before": "silent",
+    b"told": "told",
+    b"let_in": "let_in",
+    b"too_many": "crowded",
+}
 
 
 class StrangerNotice(msgspec.Struct, frozen=True):
@@ -113,15 +119,32 @@ class Pairings:
     ) -> StrangerNotice:
         channel, sender, session = person.channel, person.sender, person.session
         stranger, strangers = f"stranger:{_hash(channel, who)}", f"strangers:{channel}"
-        codes = keys.PAIRING, keys.pair(channel), keys.brake(stranger), keys.brake(strangers)
-        chat = [kind(session) for kind in (keys.session, keys.outbox, keys.live)]
-        notice = channel, sender, digest, encode(person), encode(line)
-        limits = CODE_MS, CODES_OPEN, CODES_IN_ALL, times, DAY_MS, NOTICES_A_MINUTE
-        kept = STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS
         audited = line_fields("access", reason, actor=f"{channel}:{sender}", session=session)
         outcome, quiet_ms = await self._client.run(
-            "access/pair_ask", [*codes, *chat], [*notice, *limits, *kept, *audited]
+            "access/pair_ask",
+            session=session,
+            channel=channel,
+            pair=keys.pair(channel),
+            stranger_brake=keys.brake(stranger),
+            strangers_brake=keys.brake(strangers),
+            sender=sender,
+            digest=digest,
+            record=encode(person),
+            line=encode(line),
+            code_ms=CODE_MS,
+            most_codes=CODES_OPEN,
+            most_codes_in_all=CODES_IN_ALL,
+            most_notices=times,
+            notices_ms=DAY_MS,
+            most_strangers=NOTICES_A_MINUTE,
+            keep_session_ms=STRANGERS_MS,
+            keep_log_ms=STRANGERS_MS,
+            audit_lines=LINES,
+            audit_ms=KEEP_MS,
+            audit_fields=pack(audited),
         )
+        if outcome == b"told":
+            log_line(audited)
         return StrangerNotice(_NOTICES[outcome], max(0, quiet_ms) / 1000)
 
     async def approve(
@@ -137,16 +160,29 @@ class Pairings:
         """Give access to the person who got this code, send `line` into their chat, and resume the
         schedules there. `by` is the actor whose wrong guesses count; `request` is the same for
         every retry of one call. With `channel` only its codes count. Raises PairingFailed."""
-        call = _digest(code), by, request, channel, GUESSES, GUESSES_MS, PEOPLE, encode(line)
         outcome, *result = await self._client.run(
             "access/pair_approve",
-            [keys.PAIRING, keys.tries(_hash(by))],
-            [*call, STRANGERS_MS, STRANGERS_MS, LINES, KEEP_MS],
+            channel=channel,
+            tries=keys.tries(_hash(by)),
+            digest=_digest(code),
+            by=by,
+            request=request,
+            most_guesses=GUESSES,
+            guesses_ms=GUESSES_MS,
+            most_people=PEOPLE,
+            line=encode(line),
+            keep_session_ms=STRANGERS_MS,
+            keep_log_ms=STRANGERS_MS,
+            audit_lines=LINES,
+            audit_ms=KEEP_MS,
             retry_for_s=retry_for_s,
         )
-        if outcome < 0:
+        if outcome not in (b"let_in", b"known"):
+            log_line(line_fields("pairing", "refused", actor=by))
             raise _refusal(outcome, *map(int, result))
         person = decode_person(result[0])
+        if outcome == b"let_in":
+            log_line(line_fields("pairing", "let_in", actor=by, about=f"{person.channel}:{person.sender}"))
         # Schedules of a chat whose access was revoked are paused; a new access resumes them.
         for session in await self._planning(person.session):
             await self._schedules.resume(session)
@@ -158,9 +194,20 @@ class Pairings:
         packed = await self._client.command("HGET", keys.pair(channel), sender)
         for session in await self._planning(decode_person(packed).session) if packed else ():
             await self._schedules.pause(session)
-        names = [keys.pair(channel), keys.PAIRING]
-        args = channel, sender, by, LINES, KEEP_MS
-        return bool(await self._client.run("access/pair_revoke", names, args))
+        revoked = bool(
+            await self._client.run(
+                "access/pair_revoke",
+                channel=channel,
+                pair=keys.pair(channel),
+                sender=sender,
+                by=by,
+                audit_lines=LINES,
+                audit_ms=KEEP_MS,
+            )
+        )
+        if revoked:
+            log_line(line_fields("pairing", "revoked", actor=by, about=f"{channel}:{sender}"))
+        return revoked
 
     async def people(self) -> list[PairedPerson]:
         """Return the people with access, the latest first."""
@@ -216,18 +263,18 @@ def _readable(packed: Iterable[bytes]) -> Iterator[PairedPerson]:
     return filter(None, map(decode_person.or_none, packed))
 
 
-def _refusal(outcome: int, number: int = 0) -> PairingFailed:
+def _refusal(outcome: bytes, number: int = 0) -> PairingFailed:
     match outcome:
-        case -1:
+        case b"guesses":
             minutes = max(1, -(-number // 60_000))
             return PairingFailed("pair_guesses", f"too many wrong codes; try again in {minutes} min")
-        case -2:
+        case b"unknown":
             more = f"{number} more {'try' if number == 1 else 'tries'} within the hour"
             left = more if number else "no more tries"
             return PairingFailed("pair_unknown", f"there is no such code, or it is over; {left}")
-        case -3:
+        case b"used":
             return PairingFailed("pair_used", "this code was used already; it counts once")
-        case -4:
+        case b"late":
             late = "this code is over; who wants in gets a new one by writing again"
             return PairingFailed("pair_late", late)
         case _:

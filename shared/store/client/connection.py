@@ -15,24 +15,21 @@ from weakref import WeakSet
 import hiredis
 
 from shared.errors import ReplyError as ReplyError
-from shared.store.client.address import Address
+from shared.store.client.address import NOT_PRIMARY, REPLICA, Address, Locator
+from shared.store.client.address import WrongServer as WrongServer
 
 Value = str | bytes | int | float
 
-
-NOT_PRIMARY: Final = ("READONLY", "MASTERDOWN", "UNBLOCKED")
-"""Beginnings of the error replies of a server that is a replica, perhaps since a moment ago."""
-
 _ROLE: Final = ("HELLO", 2)
-"""Asks for the role of the server, among other things. Every user may send it, whatever its rights."""
+"""Asks for the role of the server, among other things. Every user may send it, whatever its
+rights."""
 
 
-class WrongServer(ConnectionError):
-    """The server at the other end of a connection cannot take our writes."""
+NOT_LET_IN: Final = ("NOAUTH", "WRONGPASS", "ERR AUTH", "ERR max number of clients")
+"""Beginnings of error replies with which the server turns a connection down."""
 
 
-_REPLICA: Final = "this Redis is a replica, which takes no writes: redis.url must lead to the primary"
-_CLUSTER: Final = "this Redis is a node of a cluster, which refuses our scripts: cluster-enabled must be no"
+MOVED: Final = "another server has become the primary"
 
 
 class _PendingReply:
@@ -50,8 +47,9 @@ class _PendingReply:
 class Wire(asyncio.Protocol):
     """One socket connection, from open to close. `siblings` are those of the same client."""
 
-    def __init__(self, limit_s: float, siblings: WeakSet[Wire]) -> None:
+    def __init__(self, limit_s: float, siblings: WeakSet[Wire], leave_on: tuple[str, ...] = NOT_PRIMARY) -> None:
         self.lost = False
+        self._leave_on = leave_on
         self._siblings = siblings
         self._limit_s = limit_s
         self._loop = asyncio.get_running_loop()
@@ -111,8 +109,8 @@ class Wire(asyncio.Protocol):
                 if self._listener is not None:
                     self._listener(answer)
                     continue
-                if type(answer) is ReplyError and str(answer).startswith(NOT_PRIMARY):
-                    raise WrongServer(_REPLICA)
+                if type(answer) is ReplyError and (text := str(answer)).startswith(self._leave_on):
+                    raise WrongServer(MOVED if text.startswith("MOVED") else REPLICA)
                 call = waiting[0]
                 call.answers.append(answer)
                 if len(call.answers) == call.many:
@@ -176,10 +174,10 @@ class RedisConnection:
     connections of the client that it is for."""
 
     def __init__(
-        self, address: Address, *, name: str, connect_s: float, limit_s: float, wires: WeakSet[Wire] | None = None
+        self, locator: Locator, *, name: str, connect_s: float, limit_s: float, wires: WeakSet[Wire] | None = None
     ) -> None:
         self._wires = WeakSet[Wire]() if wires is None else wires
-        self._address = address
+        self._locator = locator
         self._name = name
         self._connect_s = connect_s
         self._limit_s = limit_s
@@ -217,7 +215,7 @@ class RedisConnection:
         """Ask the server whether it is still the primary. Raises OSError; WrongServer is one."""
         [answer] = await self.answers([_ROLE])
         try:
-            _check_role(answer)
+            self._check_role(answer)
         except WrongServer as error:
             if self._wire is not None:
                 self._wire.leave(error)
@@ -261,56 +259,57 @@ class RedisConnection:
 
     async def open(self) -> Wire:
         """Open a connection that the caller owns and closes. Raises OSError, ReplyError."""
-        wire = Wire(self._limit_s, self._wires)
+        wire = Wire(self._limit_s, self._wires, self._locator.leave_on)
         try:
             async with asyncio.timeout(self._connect_s):
-                await self._connect(wire)
-                await self._introduce(wire)
+                address = await self._locator.locate()
+                await _connect(wire, address)
+                await self._introduce(wire, address)
+            if not self._locator.is_current(address):
+                raise WrongServer(MOVED)
         except BaseException:
             wire.end()
             raise
         self._wires.add(wire)
         return wire
 
-    async def _connect(self, wire: Wire) -> None:
-        loop, address = asyncio.get_running_loop(), self._address
-        if address.path:
-            await loop.create_unix_connection(lambda: wire, address.path)
-            return
-        context = None if address.tls is None else address.tls.context()
-        host, port = address.host, address.port
-        transport, _ = await loop.create_connection(lambda: wire, host, port, ssl=context)
-        _keep_alive(transport.get_extra_info("socket"))
-
-    async def _introduce(self, wire: Wire) -> None:
+    async def _introduce(self, wire: Wire, address: Address) -> None:
         """Authenticate, select the database, set our name, and leave a replica at once."""
-        address = self._address
         hello: list[tuple[Value, ...]] = []
         if address.password:
             hello.append(("AUTH", *((address.user,) if address.user else ()), address.password))
         if address.db:
             hello.append(("SELECT", address.db))
-        hello.append(("CLIENT", "SETNAME", self._name))
-        packed = b"".join([_packed(parts) for parts in (*hello, _ROLE)])
-        *answers, role = await wire.send(packed, len(hello) + 1)
-        _raise_first(answers)
+        begin = (*hello, ("CLIENT", "SETNAME", self._name), _ROLE, *self._locator.hello)
+        packed = b"".join([_packed(parts) for parts in begin])
+        answers = await wire.send(packed, len(begin))
+        named, role = answers[len(hello) : len(hello) + 2]
+        # Managed services forbid CLIENT; the name is for people who look at a list of connections.
+        _raise_first([*answers[: len(hello)], *([named] if str(named).startswith(NOT_LET_IN) else [])])
         # Not `leave`: while an address moves, other connections may have reached the new primary.
-        _check_role(role)
+        self._check_role(role)
+
+    def _check_role(self, answer: Any) -> None:
+        """Read the reply to `_ROLE`, names and values in turn. Raises WrongServer. A server that refuses
+        to tell is taken for a primary; its writes show what it is."""
+        fields = answer if isinstance(answer, list) else []
+        facts = dict(zip(fields[::2], fields[1::2], strict=False))
+        self._locator.check(facts.get(b"role"), facts.get(b"mode"))
+
+
+async def _connect(wire: Wire, address: Address) -> None:
+    loop = asyncio.get_running_loop()
+    if address.path:
+        await loop.create_unix_connection(lambda: wire, address.path)
+        return
+    context = None if address.tls is None else address.tls.context()
+    host, port = address.host, address.port
+    transport, _ = await loop.create_connection(lambda: wire, host, port, ssl=context)
+    _keep_alive(transport.get_extra_info("socket"))
 
 
 # It takes a tuple of any length.
 _packed: Final = cast(Callable[[tuple[Value, ...]], bytes], hiredis.pack_command)
-
-
-def _check_role(answer: Any) -> None:
-    """Read the reply to `_ROLE`, names and values in turn. Raises WrongServer. A server that refuses
-    to tell is taken for a primary; its writes show what it is."""
-    fields = answer if isinstance(answer, list) else []
-    facts = dict(zip(fields[::2], fields[1::2], strict=False))
-    if facts.get(b"role") in (b"replica", b"slave"):
-        raise WrongServer(_REPLICA)
-    if facts.get(b"mode") == b"cluster":
-        raise WrongServer(_CLUSTER)
 
 
 def _raise_first(answers: Iterable[Any]) -> None:

@@ -39,6 +39,7 @@ class PubSub:
         self._loop = asyncio.get_running_loop()
         self._events: deque[list[Any]] = deque()
         self._last_event_at = self._loop.time()
+        self._received = 0
         self._news = asyncio.Event()
         self._handle: Callable[[PubSubEvent], object] | None = None
         self._fault: Exception | None = None
@@ -74,6 +75,8 @@ class PubSub:
         """Call `handle` with every event as it comes, until none comes for `silence_s`. Return
         whether any came. An exception of `handle` ends the connection and is raised."""
         self._handle, begun = handle, self._loop.time()
+        # Counted, because a clock cannot tell: uvloop's has milliseconds, and a pong is faster.
+        received = self._received
         self._dispatch_queued()
         # Every event moves the deadline.
         while (left_s := max(begun, self._last_event_at) + silence_s - self._loop.time()) > 0:
@@ -86,12 +89,14 @@ class PubSub:
                 raise self._fault
             if self._wire.lost:
                 raise RedisAway("Redis is away: the pub/sub connection ended")
-        return self._last_event_at > begun
+        return self._received > received
 
     def _dispatch_queued(self) -> None:
         assert self._handle is not None
         try:
-            while self._events:
+            # Not after a break: the server may be the primary no more, and a gap is read from the
+            # log.
+            while self._events and not self._wire.lost:
                 self._handle(_parse_event(self._events.popleft()))
         except Exception as exc:
             # The first fault is the cause; the ones after it are its consequences.
@@ -107,6 +112,7 @@ class PubSub:
         # None means that the connection ended. An error reply ends it.
         if isinstance(answer, list):
             self._last_event_at = self._loop.time()
+            self._received += 1
             if self._handle is not None and not self._events:
                 # Not now: the answer to a command comes before what it published, and is first.
                 self._loop.call_soon(self._dispatch_queued)
@@ -122,4 +128,4 @@ def _parse_event(answer: list[Any]) -> PubSubEvent:
     kind, *rest = answer
     channel, data = rest if len(rest) == 2 else (b"", rest[-1])
     text = data if isinstance(data, bytes) else b""
-    return PubSubEvent(kind.decode(), (channel or b"").decode(), text)
+    return PubSubEvent(kind.decode(), (channel or b"").decode(errors="replace"), text)

@@ -12,7 +12,7 @@ import msgspec
 from shared.backoff import RECONNECT_CAP_S
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
-from shared.ids import log_id, nonce, session_id
+from shared.ids import SessionName, log_id, nonce
 from shared.log import logger
 from shared.metrics import DEAD_LETTERS
 from shared.store import keys
@@ -25,8 +25,8 @@ from shared.store.delivery.outbox import (
     RateKey,
     ResendGuard,
     Wait,
+    encode_rates,
     parse_state,
-    rate_args,
 )
 from shared.store.schedules.schedules import PAUSED_DAYS
 from shared.store.turns.inbox import DAY_MS
@@ -35,11 +35,13 @@ from shared.store.turns.queue import leases_of_owner, note_clock_fell
 __all__ = ["Cleared", "DeliveryQueue", "DeliveryState", "LeasedChat", "PendingLine", "RateKey", "ResendGuard", "Wait"]
 
 READ_CHANNELS: Final = frozenset({"web", "api", "cli", "system"})
-"""Channels whose log people read themselves; others are delivered. `lib/core.lua` has them, too."""
+"""Channels whose log people read themselves; others are delivered. `lib/lines.lua` has them,
+too."""
 
 ENTRIES: Final = 4  # lines handed to a gateway at once, the oldest that wait
 OUTBOX_CAP: Final = 100
-"""Lines of one chat that may wait (as in `lib/core.lua`); over it the second oldest is given up."""
+"""Lines of one chat that may wait (as in `lib/lines.lua`); over it the second oldest is given
+up."""
 
 DROPPED_AT_ONCE: Final = 25
 """Lines of a closed chat given up in one call. All at once would block the server for too long."""
@@ -72,15 +74,14 @@ class DeliveryQueue:
         resend_guard: ResendGuard = "nothing",
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.channel = session_id(channel, "-").partition(":")[0]
+        self.channel = SessionName(channel, "-").channel_key
         self.lease_s = lease_s
         self.owner = nonce()
         self._lease_ms = int(lease_s * 1000)
         self._client = client
         self._resend_guard: ResendGuard = resend_guard
         self._clock = clock
-        self._queue, self._leases = keys.outqueue(self.channel), keys.outleases(self.channel)
-        self._waits, self._pause = keys.outwaits(self.channel), keys.outpause(self.channel)
+        self._leases = keys.outleases(self.channel)
         self._held: dict[str, str] = {}
         self._was_unavailable = False
         self._grace = AT_A_START
@@ -104,37 +105,55 @@ class DeliveryQueue:
         grace = self._grace if self._clock.monotonic() < self._grace_until else 0
         next_ms, *rows = await self._run(
             "delivery/acquire",
-            [self._queue, self._leases, self._waits, self._pause, keys.outtoken(self.channel)],
-            [self.owner, self._lease_ms, many, grace, ENTRIES, KEEP_MS],
+            owner=self.owner,
+            lease_ms=self._lease_ms,
+            many=many,
+            grace=grace,
+            lines=ENTRIES,
+            keep_token_ms=KEEP_MS,
         )
         found = []
         for session, token, *rest in rows:
-            name = session.decode()
-            if name == "clock":
-                note_clock_fell(self.channel, int(rest[0]))
-                continue
-            if not token:
+            try:
+                if session == b"clock":
+                    note_clock_fell(self.channel, int(rest[0]))
+                    continue
+                if token:
+                    found.append(self._leased(session.decode(), token.decode(), rest))
+                    continue
                 # Text of the server's error; it may contain the value of a key, so it is cut.
                 error = rest[0].decode(errors="replace")[:200]
-                log.error("chat broken", session=log_id(name), channel=self.channel, error=error)
-                continue
-            lost, full, *row = rest
-            if full != b"0":
-                DEAD_LETTERS.labels("outbox_full").inc(int(full))
-            # What we hold knowingly; `_release_unknown` releases the rest.
-            self._held[name] = key = token.decode()
-            state = parse_state(row)
-            found.append(LeasedChat(session=name, token=key, owner_lost=lost == b"1", **state))
+            except (ValueError, TypeError, msgspec.DecodeError) as exc:
+                # Fields that hold something else. One such chat must not stop the others; its lease
+                # lapses.
+                error = type(exc).__name__
+            log_name = log_id(session.decode(errors="replace"))
+            log.error("chat broken", session=log_name, channel=self.channel, error=error)
         return found, LOOK_S if next_ms < 0 else min(LOOK_S, next_ms / 1000)
+
+    def _leased(self, session: str, token: str, row: Sequence[Any]) -> LeasedChat:
+        lost, full, *state = row
+        leased = LeasedChat(session=session, token=token, owner_lost=lost == b"1", **parse_state(state))
+        if full != b"0":
+            DEAD_LETTERS.labels("outbox_full").inc(int(full))
+        # What we hold knowingly; `_release_unknown` releases the rest.
+        self._held[session] = token
+        return leased
 
     async def renew(self, held: Sequence[LeasedChat]) -> set[str]:
         """Renew the leases; return the sessions of those that are lost."""
         if not held:
             return set()
         # Tokens go along: a lease that we lost and somebody else holds must not be renewed.
-        pairs = [part for one in held for part in (one.session, one.token)]
-        args: list[Value] = [self.owner, self._lease_ms, *pairs]
-        answers = await self._run("turns/renew", [self._queue, self._leases], args)
+        held_pairs = [part for one in held for part in (one.session, one.token)]
+        answers = await self._run(
+            "turns/renew",
+            due=keys.outqueue(self.channel),
+            leases=self._leases,
+            owner=self.owner,
+            lease_ms=self._lease_ms,
+            held=msgspec.json.encode(held_pairs),
+        )
         lost = [one for one, answer in zip(held, answers, strict=True) if answer < 0]
         for one in lost:
             self._forget_lease(one)
@@ -142,10 +161,8 @@ class DeliveryQueue:
 
     async def read_chat(self, held: LeasedChat) -> DeliveryState | None:
         """Read the current state of a chat; None = the lease is lost."""
-        chat = [kind(held.session) for kind in (keys.out, keys.outbox, keys.inbox)]
-        args = *self._fence(held), ENTRIES
-        row = await self._run("delivery/read_chat", [self._leases, *chat], args)
-        return None if row == -1 else DeliveryState(**parse_state(row))
+        row = await self._run("delivery/read_chat", held, lines=ENTRIES)
+        return None if row == b"lost" else DeliveryState(**parse_state(row))
 
     async def begin_post(
         self, held: LeasedChat, seq: int, part: int, rates: Sequence[RateKey] = ()
@@ -153,17 +170,21 @@ class DeliveryQueue:
         """Record that post `part` (from 0) of line `seq` is about to be sent, and charge the
         rates; None = the lease is lost. With the guard `look-up`, ask the platform about an
         `unclear` post before: a post that it does not have is clear."""
-        post = seq, part, self._resend_guard, KEEP_MS
-        code, value = await self._run(
+        code, *value = await self._run(
             "delivery/sending",
-            [*self._keys(held)[:4], self._pause, *self._rate_keys(rates)],
-            [*self._fence(held), self._lease_ms, *post, *rate_args(rates)],
+            held,
+            lease_ms=self._lease_ms,
+            line=seq,
+            post=part,
+            resend_guard=self._resend_guard,
+            keep_ms=KEEP_MS,
+            rates=encode_rates(rates),
         )
         match code:
-            case 1:
-                return Cleared(value == 1)
-            case 2:
-                return Wait(value / 1000)
+            case b"go":
+                return Cleared(value == [1])
+            case b"wait":
+                return Wait(value[0] / 1000)
             case _:
                 return None
 
@@ -172,19 +193,34 @@ class DeliveryQueue:
     ) -> bool:
         """Record that the platform has post `part` of line `seq` as `id`; with `last` the line is
         delivered. A line with nothing to show ends this way, without an id. False = lease lost."""
-        names = [*self._keys(held), keys.delivered_text(held.session)]
-        post = seq, part, int(last), id, KEEP_MS, DELIVERED_TEXT_MS
-        args = *self._fence(held), self._lease_ms, *post
-        return bool(await self._run("delivery/sent", names, args, retry_for_s=retry_for_s) == 1)
+        noted = await self._run(
+            "delivery/sent",
+            held,
+            lease_ms=self._lease_ms,
+            line=seq,
+            post=part,
+            is_last=int(last),
+            id=id,
+            keep_ms=KEEP_MS,
+            keep_text_ms=DELIVERED_TEXT_MS,
+            retry_for_s=retry_for_s,
+        )
+        return bool(noted == b"noted")
 
     async def requeue(
         self, held: LeasedChat, delay_s: float, *, unclear: bool, counts: bool = True, retry_for_s: float = 0.0
     ) -> None:
         """Give the chat back; it is due for any gateway after `delay_s`. `unclear`: a post may
         have arrived. With `counts` it adds to `tries`; a drain does not."""
-        delay_ms, names = max(0, round(delay_s * 1000)), self._keys(held)[:3]
-        args = *self._fence(held), delay_ms, int(unclear), int(counts), KEEP_MS
-        await self._run("delivery/requeue", names, args, retry_for_s=retry_for_s)
+        await self._run(
+            "delivery/requeue",
+            held,
+            delay_ms=max(0, round(delay_s * 1000)),
+            unclear=int(unclear),
+            counts=int(counts),
+            keep_ms=KEEP_MS,
+            retry_for_s=retry_for_s,
+        )
         self._forget_lease(held)
 
     async def give_up_line(
@@ -201,21 +237,31 @@ class DeliveryQueue:
         chat is closed: the lines that waited at `begin_post` are given up, too (at most
         `DROPPED_AT_ONCE`), and its schedules are paused. False = the lease is lost."""
         code = "chat_closed" if drop_all else "too_late" if too_late else "undeliverable"
-        letter = seq, code, reason[:REASON_CHARS], int(drop_all), DROPPED_AT_ONCE
-        args = *self._fence(held), self._lease_ms, *letter, PAUSED_DAYS * DAY_MS, KEEP_MS
-        names = self._keys(held)
-        many = await self._run("delivery/refused", names, args, retry_for_s=retry_for_s)
-        if many > 0:
+        many = await self._run(
+            "delivery/refused",
+            held,
+            lease_ms=self._lease_ms,
+            line=seq,
+            reason=code,
+            why=reason[:REASON_CHARS],
+            closed=int(drop_all),
+            most_lines=DROPPED_AT_ONCE,
+            rest_ms=PAUSED_DAYS * DAY_MS,
+            keep_ms=KEEP_MS,
+            retry_for_s=retry_for_s,
+        )
+        if many == b"lost":
+            return False
+        if many:
             DEAD_LETTERS.labels(code).inc(many)
-        return bool(many >= 0)
+        return True
 
     async def save_streamed_message(self, held: LeasedChat, turn: int, id: str) -> bool:
         """Store the id of the message into which `turn` is streamed, until it becomes a post of
         the reply (`finish_post` with the same id) or the chat is quiet. It replaces
         `pending_stream`. False = the lease is lost."""
-        names = [self._leases, keys.out(held.session)]
-        args = *self._fence(held), turn, id, KEEP_MS
-        return bool(await self._run("delivery/stream_message", names, args) == 1)
+        noted = await self._run("delivery/stream_message", held, turn=turn, id=id, keep_ms=KEEP_MS)
+        return bool(noted == b"noted")
 
     async def reserve_call(
         self,
@@ -234,30 +280,31 @@ class DeliveryQueue:
         chars = "{} {}".format(*shown) if shown else ""
         wait = await self._run(
             "delivery/edit",
-            [self._leases, self._pause, keys.out(held.session), *self._rate_keys(rates)],
-            [*self._fence(held), stream, KEEP_MS, chars, *rate_args(rates)],
+            held,
+            pending_stream=stream,
+            keep_ms=KEEP_MS,
+            shown=chars,
+            rates=encode_rates(rates),
         )
-        return self.lease_s if wait < 0 else wait / 1000
+        return self.lease_s if wait == b"lost" else wait / 1000
 
     async def release_quiet(self, held: LeasedChat, *, though_running: bool = False) -> bool:
         """Release a chat that is quiet: nothing to deliver, and no turn under way. With
         `though_running` only the first matters; the next line makes the chat due again. False =
         something came, the chat is still ours. True also when the lease is lost."""
-        names = [*self._keys(held), keys.inbox(held.session)]
-        args = *self._fence(held), int(though_running)
-        if await self._run("delivery/leave", names, args) == 0:
+        if await self._run("delivery/leave", held, though_running=int(though_running)) == b"busy":
             return False
         self._forget_lease(held)
         return True
 
     async def pause(self, seconds: float) -> None:
         """Stop all replicas for `seconds`: `acquire` leases nothing, `begin_post` returns Wait."""
-        await self._run("delivery/pause", [self._pause], [max(1, round(seconds * 1000))])
+        await self._run("delivery/pause", pause_ms=max(1, round(seconds * 1000)))
 
     async def save_notes(self, session: str, notes: Mapping[str, str]) -> None:
         """Replace the notes that the platform's code keeps about a chat."""
         record = msgspec.msgpack.encode(dict(notes)) if notes else b""
-        await self._run("delivery/save_note", [keys.out(session)], [record, KEEP_MS])
+        await self._run("delivery/save_note", session=session, notes=record, keep_ms=KEEP_MS)
 
     async def _release_unknown(self) -> None:
         """Release the leases with our nonce that this process does not know of, and start a
@@ -281,20 +328,21 @@ class DeliveryQueue:
         if self._held.get(held.session) == held.token:
             del self._held[held.session]
 
-    def _keys(self, held: LeasedChat) -> list[str]:
-        """Return the keys that most of the scripts begin with."""
-        chat = keys.out(held.session), keys.outbox(held.session)
-        return [self._queue, self._leases, *chat, self._waits]
-
-    def _fence(self, held: LeasedChat) -> tuple[str, str]:
-        return held.session, f"{self.owner}:{held.token}"
-
-    def _rate_keys(self, rates: Sequence[RateKey]) -> list[str]:
-        return [keys.outrate(self.channel, rate.name) for rate in rates]
-
-    async def _run(self, name: str, names: Sequence[str], args: Sequence[Value], *, retry_for_s: float = 0.0) -> Any:
+    async def _run(
+        self,
+        name: str,
+        held: LeasedChat | None = None,
+        /,
+        *,
+        session: str | None = None,
+        retry_for_s: float = 0.0,
+        **values: Value,
+    ) -> Any:
+        if held is not None:
+            session, values["lease"] = held.session, f"{self.owner}:{held.token}"
+        whose = keys.Whose(session=session, channel=self.channel)
         try:
-            return await self._client.run(name, names, args, retry_for_s=retry_for_s)
+            return await self._client.run_with(name, values, whose, retry_for_s=retry_for_s)
         except RedisAway:
             self._was_unavailable = True
             raise

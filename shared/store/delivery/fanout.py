@@ -11,15 +11,22 @@ import msgspec
 
 from shared.backoff import Backoff
 from shared.errors import RedisAway
-from shared.messages.live import LiveEvent, decode_live, encode_live
+from shared.log import logger
+from shared.messages.live import DeltaEvent, LiveEvent, decode_live, encode_live
 from shared.metrics import FANOUT_GAPS
 from shared.store import keys
 from shared.store.client.pubsub import PubSub, PubSubEvent, pubsub
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import NumberedLine, numbered_line
+from shared.store.turns.inbox import TURNS
 
 SILENCE_S: Final = 5.0
 """Silence after which the connection is pinged; after as long again it counts as dead."""
+
+KEEP_MS: Final = 3_600_000
+"""Time after which the record of a text goes that nobody added to. A commit deletes it."""
+
+log = logger("fanout")
 
 ChatNews = LiveEvent | NumberedLine
 Listener = Callable[[ChatNews], None]
@@ -28,6 +35,27 @@ Listener = Callable[[ChatNews], None]
 async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
     """Publish an event to the gateways that show the chat; return how many. Raises RedisAway."""
     receivers: int = await client.command("PUBLISH", keys.live(session), encode_live(event))
+    return receivers
+
+
+async def publish_text(
+    client: RedisClient, session: str, fence: tuple[str, str], delta: DeltaEvent, *, recorded: bool
+) -> int:
+    """Publish text of a turn while its lease holds; return how many gateways show the chat. If any
+    do, it is recorded for pages that open later and for a worker that has to go on with the text.
+    Without `recorded` it is only published. Raises RedisAway."""
+    record = "" if not recorded else "whole" if delta.full else "more"
+    member, lease = fence
+    receivers: int = await client.run(
+        "turns/show_text",
+        session=session,
+        queue=TURNS,
+        member=member,
+        lease=lease,
+        event=encode_live(delta),
+        recorded=record,
+        keep_ms=KEEP_MS,
+    )
     return receivers
 
 
@@ -153,5 +181,9 @@ class Fanout:
             if (confirmed := self._confirming.pop(event.channel, None)) is not None:
                 confirmed.set()
         elif event.kind == "message" and event.channel in self._listeners:
-            self._listeners[event.channel](event.data)
+            # Anyone with a user in Redis may publish anything: no message may end the process.
+            try:
+                self._listeners[event.channel](event.data)
+            except Exception as exc:
+                log.error("message not understood", bytes=len(event.data), error=type(exc).__name__)
         return event.channel

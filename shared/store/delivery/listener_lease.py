@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -44,7 +43,7 @@ class ListenerLock:
         self._client = client
         self._clock = clock
         self._key = keys.lock(name)
-        self._times = [int(lease_s * 1000), KEEP_MS]
+        self._lease_ms = int(lease_s * 1000)
         self._free = asyncio.Event()
         self._was_unavailable = False
         self._grace_until = clock.monotonic()
@@ -56,11 +55,12 @@ class ListenerLock:
         now = self._clock.monotonic()
         if self._was_unavailable:
             self._grace_until = now + self.lease_s / 2
-        lease_ms, keep_ms = self._times
         # Before the call: a release that is announced while it runs must end the following wait.
         self._free.clear()
-        args = self.owner, lease_ms, int(now < self._grace_until), keep_ms
-        code, *result = await self._run("listeners/acquire", args)
+        grace = int(now < self._grace_until)
+        code, *result = await self._run(
+            "listeners/acquire", owner=self.owner, lease_ms=self._lease_ms, grace=grace, keep_ms=KEEP_MS
+        )
         self._was_unavailable = False
         if code == 0:
             return float(min(LOOK_S, result[0] / 1000))
@@ -69,17 +69,19 @@ class ListenerLock:
 
     async def renew(self, held: ListenerLease) -> bool:
         """Renew the lock; False = it is lost."""
-        renewed = await self._run("listeners/renew", [self._lease(held), *self._times])
-        return bool(renewed == 1)
+        return await self.save_cursor(held, b"")
 
     async def save_cursor(self, held: ListenerLease, cursor: bytes) -> bool:
-        """Renew the lock and store how far was read, for the next holder; False = it is lost."""
-        renewed = await self._run("listeners/renew", [self._lease(held), *self._times, cursor])
-        return bool(renewed == 1)
+        """Renew the lock and store how far was read, for the next holder (empty = as it is); False =
+        it is lost."""
+        renewed = await self._run(
+            "listeners/renew", lease=self._lease(held), lease_ms=self._lease_ms, keep_ms=KEEP_MS, cursor=cursor
+        )
+        return bool(renewed == b"renewed")
 
     async def release(self, held: ListenerLease) -> None:
         """Release the lock, if it is not lost, so that another replica can have it at once."""
-        await self._run("listeners/release", [self._lease(held)], self.freed)
+        await self._run("listeners/release", freed=self.freed, lease=self._lease(held))
 
     def wake(self, data: bytes = b"") -> None:
         """End a `wait` because the lock was announced to be free."""
@@ -94,9 +96,9 @@ class ListenerLock:
     def _lease(self, held: ListenerLease) -> str:
         return f"{self.owner}:{held.token}"
 
-    async def _run(self, name: str, args: Sequence[Value], *more: str) -> Any:
+    async def _run(self, name: str, /, **values: Value) -> Any:
         try:
-            return await self._client.run(name, [self._key, *more], args)
+            return await self._client.run_with(name, {"lock": self._key, **values}, keys.Whose())
         except RedisAway:
             self._was_unavailable = True
             raise

@@ -9,10 +9,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from shared.errors import Refused
+from shared.messages.live import DeltaEvent, decode_deltas
 from shared.messages.outbound import LogLine, OutboundMessage, decode_line
 from shared.store import keys
+from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient, Value, pairs, server_ms
+from shared.store.sessions.log_pages import LogPages, Row
 
 ResendGuard = Literal["key", "look-up", "nothing"]
 """Means to resolve a send with an unknown result: a key by which the platform recognises a
@@ -33,20 +35,13 @@ class NumberedLine(msgspec.Struct, frozen=True):
 
 class LogPosition(msgspec.Struct, frozen=True):
     """Numbers of the newest line, and of the turn that runs or comes next (None: there is none).
-    `mark` is that of the line that was asked for; 0: it is not kept."""
+    `mark` is that of the line that was asked for; 0: it is not kept. `shown` is the text of that
+    turn that stands on screens."""
 
     last_seq: int
     running: int | None
     mark: int = 0
-
-
-class ChatInfo(msgspec.Struct, frozen=True):
-    """A row of a person's list of chats; `at` is the last activity in ms."""
-
-    chat_id: str
-    title: str
-    at: int
-    running: bool
+    shown: tuple[DeltaEvent, ...] = ()
 
 
 class Outbox:
@@ -54,68 +49,67 @@ class Outbox:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
+        self._pages = LogPages(client)
+
+    @property
+    def settles(self) -> bool:
+        """True when lines may be read that fewer servers have than `redis.copies`."""
+        return self._client.copies > 1
+
+    async def settled(self) -> None:
+        """Return when enough servers have all lines that were read or published so far."""
+        await self._client.settled()
 
     async def read_after(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
-        """Return lines with a number above `after`, oldest first."""
+        """Return lines with a number above `after`, oldest first. With `after` 0 these are the lines
+        that are not in pages yet, at least the newest 500."""
         key, start = keys.outbox(session), f"({after}-0"
-        rows = await self._client.command("XRANGE", key, start, "+", "COUNT", limit)
-        return _lines(rows)
+        lines = _lines(await self._client.command("XRANGE", key, start, "+", "COUNT", limit))
+        # A reader was away while lines left for the pages.
+        if after and lines and lines[0].seq > after + 1:
+            older = await self._pages.read_between(session, after, lines[0].seq, limit)
+            lines = [*map(_line_of_row, older), *lines][:limit]
+        return lines
 
     async def read_before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
         """Return the newest `limit` lines before number `seq` (None = of all), oldest first."""
         key, top = keys.outbox(session), "+" if seq is None else f"({seq}-0"
         # From the newest backwards; the result is turned around for the reader.
-        rows = await self._client.command("XREVRANGE", key, top, "-", "COUNT", limit)
-        return _lines(rows)[::-1]
+        lines = _lines(await self._client.command("XREVRANGE", key, top, "-", "COUNT", limit))[::-1]
+        if len(lines) < limit and (lines[0].seq if lines else seq) != 1:
+            # The log first: a line that leaves it meanwhile is in a page when pages are read.
+            before = lines[0].seq if lines else seq
+            older = await self._pages.read_before(session, before, limit - len(lines))
+            lines = [*map(_line_of_row, older), *lines]
+        return lines
 
     async def position(self, session: str, seq: int = 0) -> LogPosition:
         """Return how far the chat is, and the mark of line `seq` (0: of none)."""
         commands: list[tuple[Value, ...]] = [
             ("HGET", keys.session(session), "log"),
             ("XRANGE", keys.inbox(session), "-", "+", "COUNT", 1),
+            ("LRANGE", keys.live(session), 0, -1),
         ]
         if seq:
             commands.append(("XRANGE", keys.outbox(session), f"{seq}-0", f"{seq}-0"))
-        last, head, *rows = await self._client.pipeline(commands)
+        last, head, shown, *rows = await self._client.pipeline(commands)
         running = int(head[0][0].split(b"-")[0]) if head else None
         mark = _lines(rows[0])[0].mark if rows and rows[0] else 0
-        return LogPosition(int(last or 0), running, mark)
+        deltas = [delta for delta in decode_deltas(shown) if delta.turn == running]
+        return LogPosition(int(last or 0), running, mark, tuple(deltas))
 
     async def ack(self, session: str, seq: int) -> None:
         """Store that a person saw the lines up to `seq`; seen lines may be trimmed earlier."""
-        await self._client.run("delivery/ack", [keys.session(session)], [seq])
-
-    async def chats(
-        self, channel: str, principal: str, session_of: Callable[[str], str], limit: int = 200
-    ) -> list[ChatInfo]:
-        """Return a person's chats, the latest first. `session_of` maps chat ids to sessions."""
-        key = keys.chats(channel, principal)
-        rows = await self._client.command("ZREVRANGE", key, 0, limit - 1, "WITHSCORES")
-        chats = [(chat_id.decode(errors="replace"), int(float(at))) for chat_id, at in pairs(rows)]
-        sessions = [session_of(chat_id) for chat_id, _ in chats]
-        try:
-            answers = await self._read_titles(sessions)
-        except Refused:
-            # One of the chats is broken: the others keep their titles.
-            answers = []
-            for session in sessions:
-                try:
-                    answers += await self._read_titles([session])
-                except Refused:
-                    answers += None, 0
-        return [
-            ChatInfo(chat_id, (title or b"").decode(errors="replace"), at, bool(running))
-            for (chat_id, at), (title, running) in zip(chats, pairs(answers), strict=True)
-        ]
-
-    async def _read_titles(self, sessions: Sequence[str]) -> list[Any]:
-        """Read of each session its title, and whether it has an inbox."""
-        rows = [(("HGET", keys.session(one), "title"), ("EXISTS", keys.inbox(one))) for one in sessions]
-        return await self._client.pipeline([command for row in rows for command in row])
+        await self._client.run("delivery/ack", session=session, seen=seq)
 
 
 def _lines(rows: list[Any]) -> list[NumberedLine]:
     return [numbered_line(row[0].split(b"-")[0], row[1][1]) for row in rows]
+
+
+def _line_of_row(row: Row) -> NumberedLine:
+    seq, data = row
+    return NumberedLine(seq, read_line(data), zlib.crc32(data) or 1)
 
 
 def numbered_line(seq: bytes, data: bytes) -> NumberedLine:
@@ -234,9 +228,8 @@ def _parse_turn_value(field: bytes) -> tuple[int, str] | None:
     return (int(turn), what) if turn else None
 
 
-def rate_args(rates: Sequence[RateKey]) -> list[Value]:
-    """Return script arguments; for each rate us between calls, calls at once, calls reserved."""
-    args: list[Value] = []
-    for rate in rates:
-        args += math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve
-    return args
+def encode_rates(rates: Sequence[RateKey]) -> bytes:
+    """Return argument `rates` of the scripts: of each its name, us between two calls, calls at once
+    and calls reserved."""
+    rows = [(rate.name, math.ceil(1_000_000 / rate.per_s), max(1, rate.burst), rate.reserve) for rate in rates]
+    return pack(rows)

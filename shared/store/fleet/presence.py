@@ -17,6 +17,14 @@ TURNS: Final = "turns"
 SAMPLE: Final = 256
 WHY_OFF: Final = "sandbox.why"
 """Detail of a worker: why it has no sandbox. Long, and only for `shoal doctor`."""
+LIMITED_BY: Final = "sandbox.limited_by"
+"""Detail of a worker: `cgroup` where the kernel limits all of a command, else `census`."""
+
+
+async def kill_worker_of(client: RedisClient, session: str) -> None:
+    """Ask the worker that has the turn of a session to kill itself. It does so only where `shoal up`
+    runs the demo model. Raises RedisAway."""
+    await client.command("PUBLISH", keys.CONTROL, f"{keys.turn(session)} {keys.KILL}")
 
 
 def channel_state(name: str) -> str:
@@ -48,9 +56,9 @@ class ProcessStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A live gateway or worker. `details` are short facts such as slots, model, channels;
-    `provider_routes` maps each of its models to the route by which it is reached
-    (`shared.store.fleet.provider_limits`)."""
+    """A live gateway or worker. A worker runs at most `slots` turns and `job_slots` jobs. `details`
+    are short facts such as slots, model, channels; `provider_routes` maps each of its models to the
+    route by which it is reached (`shared.store.fleet.provider_limits`)."""
 
     kind: str
     name: str
@@ -60,6 +68,7 @@ class Presence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: str
     running: int = 0
     slots: int = 0
+    job_slots: int = 0
     draining: bool = False
     details: dict[str, str] = {}
     provider_routes: dict[str, str] = msgspec.field(default_factory=dict, name="ways")
@@ -80,8 +89,9 @@ async def announce(client: RedisClient, presence: Presence) -> None:
     """Announce that this process lives. The record expires after 15 s; renew it every 5 s."""
     await client.run(
         "fleet/announce",
-        [keys.presence(presence.kind, presence.name), keys.PRESENCE],
-        [msgspec.json.encode(presence), PRESENCE_TTL_S],
+        presence=keys.presence(presence.kind, presence.name),
+        record=msgspec.json.encode(presence),
+        keep_s=PRESENCE_TTL_S,
     )
 
 
@@ -98,7 +108,7 @@ async def list_processes(client: RedisClient) -> list[Presence]:
     records = await client.command("MGET", *found)
     alive = []
     for record in filter(None, records):
-        with contextlib.suppress(msgspec.DecodeError):  # no record of ours
+        with contextlib.suppress(msgspec.DecodeError, ValueError):  # not a record of ours
             alive.append(msgspec.json.decode(record, type=Presence))
     return sorted(alive, key=lambda p: (p.kind, p.name))
 

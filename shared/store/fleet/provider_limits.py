@@ -74,6 +74,9 @@ class RouteReading(msgspec.Struct, frozen=True):
     faults: int = 0
 
 
+_CHANGES: Final[dict[bytes, RouteChange]] = {b"closed": "closed", b"opened": "opened"}
+
+
 class ProviderLimits:
     """A shared breaker and rate limit: call `enter` before each call to a provider, and `report`
     after those that taught something. Raises RedisAway. A 429 closes the route at once, other
@@ -91,16 +94,22 @@ class ProviderLimits:
     ) -> CallAllowed | CallHeld:
         """Decide whether a call may be made now. A caller that can wait (`patience_s`) gets a
         place, and passes `placed` when it asks again."""
-        rate = _ms(rules.hang_s), rules.interval_us, rules.burst
-        args = *rate, int(patience_s * 1_000_000), int(placed)
-        code, number, *kind = await self._client.run("fleet/limit_enter", [keys.limit(name)], args)
+        code, number, *kind = await self._client.run(
+            "fleet/limit_enter",
+            limit=keys.limit(name),
+            hang_ms=_ms(rules.hang_s),
+            interval_us=rules.interval_us,
+            burst=rules.burst,
+            patience_us=int(patience_s * 1_000_000),
+            placed=int(placed),
+        )
         reason: HeldBy = "rate_limit" if kind == [b"rate_limit"] else "overloaded"
         match code:
-            case 0 | 1:
-                return CallAllowed(number, code == 1)
-            case 2 | 3:
-                return CallHeld(number / 1000, "requests_per_minute", placed=code == 2)
-            case 4:
+            case b"go" | b"go_and_report":
+                return CallAllowed(number, code == b"go_and_report")
+            case b"placed" | b"too_many":
+                return CallHeld(number / 1000, "requests_per_minute", placed=code == b"placed")
+            case b"closed":
                 return CallHeld(number / 1000, reason)
             case _:
                 return CallHeld(_TRYING_S * self._rng.uniform(0.5, 1.0), reason)
@@ -115,12 +124,18 @@ class ProviderLimits:
         retry_after_s: float | None = None,
     ) -> RouteChange | None:
         """Report how a call ended; return the change for the whole fleet, if any."""
-        ended = entered.at, ending, "" if retry_after_s is None else _ms(retry_after_s)
-        jitter = self._rng.uniform(0.5, 1.0)
-        breaker = rules.breaker_after, _ms(rules.breaker_s), jitter, _ms(rules.hang_s)
-        names = [keys.limit(name)]
-        code = await self._client.run("fleet/limit_report", names, [*ended, *breaker])
-        return {1: "closed", 2: "opened"}.get(code)  # type: ignore[return-value]
+        change = await self._client.run(
+            "fleet/limit_report",
+            limit=keys.limit(name),
+            entered=entered.at,
+            ended=ending,
+            retry_after_ms="" if retry_after_s is None else _ms(retry_after_s),
+            most_faults=rules.breaker_after,
+            most_wait_ms=_ms(rules.breaker_s),
+            jitter=self._rng.uniform(0.5, 1.0),
+            hang_ms=_ms(rules.hang_s),
+        )
+        return _CHANGES.get(change)
 
 
 async def read_routes(client: RedisClient, ways: Sequence[str]) -> list[RouteReading]:

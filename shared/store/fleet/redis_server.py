@@ -9,6 +9,7 @@ import msgspec
 
 from shared.errors import ReplyError
 from shared.store import keys
+from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient, Value, pairs
 
 _SETTINGS: Final = ("maxmemory-policy", "appendonly", "appendfsync")
@@ -24,13 +25,16 @@ _CLOCK_READINGS: Final = 3
 class ServerHealth(msgspec.Struct, frozen=True):
     """The facts that every scrape of the metrics reads; None where the server does not answer.
     `clock_ahead_s` is how far its clock is ahead of ours. A limit of 0 means none. `writes_ok` is
-    False when the last write to the append-only file failed."""
+    False when the last write to the append-only file failed. `aof_busy_s` is how long the server has
+    been writing and syncing it since its start."""
 
     used_bytes: int | None
     limit_bytes: int | None
     writes_ok: bool | None
     clock_ahead_s: float
     append_only: bool | None = None
+    aof_bytes: int | None = None
+    aof_busy_s: float | None = None
 
 
 class ServerFacts(ServerHealth, frozen=True, kw_only=True):
@@ -52,6 +56,7 @@ class ServerFacts(ServerHealth, frozen=True, kw_only=True):
     role: str | None
     up_s: int | None
     ping_s: float
+    replicas: int | None = None
 
 
 async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
@@ -82,6 +87,7 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
         commands_per_s=_number(info.get("instantaneous_ops_per_sec")),
         evicted_keys=_number(info.get("evicted_keys")),
         role=info.get("role"),
+        replicas=_number(info.get("connected_slaves")),
         up_s=_number(info.get("uptime_in_seconds")),
         clock_ahead_s=clock_ahead_s,
         ping_s=ping_s,
@@ -90,18 +96,30 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
 
 async def read_health(client: RedisClient) -> ServerHealth:
     """Read how full the server is, whether it can still write, and its time. Raises RedisAway."""
-    info = _lines(await _query(client, "INFO", "memory", "persistence"))
+    info = _lines(await _query(client, "INFO", "memory", "persistence", "debug"))
     used, limit = _number(info.get("used_memory")), _number(info.get("maxmemory"))
     _, clock_ahead_s = await _clock(client)
     append_only = {"1": True, "0": False}.get(info.get("aof_enabled", ""))
-    return ServerHealth(used, limit, _writes_ok(info), clock_ahead_s, append_only)
+    busy_us = _number(info.get("eventloop_duration_aof_sum"))
+    return ServerHealth(
+        used,
+        limit,
+        _writes_ok(info),
+        clock_ahead_s,
+        append_only,
+        aof_bytes=_number(info.get("aof_current_size")),
+        aof_busy_s=None if busy_us is None else busy_us / 1e6,
+    )
 
 
 async def read_fsync(client: RedisClient) -> str | None:
     """Read `appendfsync`; None when the server does not answer. Raises RedisAway. A client with a
-    user name does not ask: where roles have users of their own, none may use CONFIG, and the
+    user name asks first whether it may: the roles of workers and of the console do, and the
     server's log of refusals should show intruders only."""
-    reply = await _query(client, "CONFIG", "GET", "appendfsync") if not client.user else None
+    asked = ("CONFIG", "GET", "appendfsync")
+    if client.user and await _query(client, "ACL", "DRYRUN", client.user, *asked) != b"OK":
+        return None
+    reply = await _query(client, *asked)
     return reply[1].decode() if isinstance(reply, list) and len(reply) == 2 else None
 
 
@@ -114,7 +132,7 @@ async def read_restart_safe(client: RedisClient) -> bool | None:
     """
     try:
         answer: object = await client.command(
-            "ACL", "DRYRUN", "default", "XADD", "shoal:restart", "*", "field", "value"
+            "ACL", "DRYRUN", "default", "XADD", f"{keys.PREFIX}restart", "*", "field", "value"
         )
     except ReplyError as error:
         # This release's list of users lets its roles ask. One that does not is older, and has the
@@ -129,7 +147,7 @@ async def read_broken_keys(client: RedisClient) -> list[str]:
     wanted = {name: key.type for name, key in keys.FLEET.items()}
     wanted |= {kind(name): kind.type for name in QUEUES for kind in (keys.queue, keys.leases, keys.wake)}
     flat = [word for pair in wanted.items() for word in pair]
-    return [name.decode() for name in await client.run("fleet/broken_keys", [], flat)]
+    return [name.decode() for name in await client.run("fleet/broken_keys", wanted=pack(flat))]
 
 
 def _writes_ok(info: dict[str, str]) -> bool | None:

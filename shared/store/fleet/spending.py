@@ -32,8 +32,14 @@ class Spending:
     async def add(self, session: str, tokens: int, usd: float, *, warn_tokens: int = 0, warn_usd: float = 0.0) -> Spent:
         """Add to today's totals. `warn` is set for the first call of a day that reaches
         `warn_tokens` or `warn_usd` (0: never). Raises RedisAway; it may have been added."""
-        args = account_of(session), tokens, _micros(usd), warn_tokens, _micros(warn_usd)
-        day, tokens, micros, warn = await self._client.run("fleet/spend", [], args)
+        day, tokens, micros, warn = await self._client.run(
+            "fleet/spend",
+            name=account_of(session),
+            tokens=tokens,
+            micros=_micros(usd),
+            warn_tokens=warn_tokens,
+            warn_micros=_micros(warn_usd),
+        )
         return Spent(day, tokens, micros / _MICROS, bool(warn))
 
     async def read(self, session: str) -> Spent:

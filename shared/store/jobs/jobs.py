@@ -14,8 +14,11 @@ from shared.ids import folder_name
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 
-JOB_PREFIX: Final = "arq:job:"
-RESULT_PREFIX: Final = "arq:result:"
+JOB: Final = "job:"
+RESULT: Final = "result:"
+RETRY: Final = "retry:"
+"""Kinds of arq's keys, after `RedisClient.arq`."""
+
 QUEUE: Final = "jobs"
 EXPIRES_MS: Final = 60_000
 KEEP_MS: Final = 7 * 86_400_000
@@ -41,20 +44,19 @@ class Jobs:
         Refused."""
         id, now_ms = id or secrets.token_hex(16), time.time_ns() // 1_000_000
         job: dict[str, Any] = {"t": None, "f": function, "a": args, "k": {}, "et": now_ms}
-        names = [keys.queue(QUEUE), keys.wake(QUEUE), f"{JOB_PREFIX}{id}"]
-        await self._client.run("jobs/enqueue", names, [id, msgspec.msgpack.encode(job), keep_ms])
+        record, name = msgspec.msgpack.encode(job), f"{self._client.arq}{JOB}{id}"
+        await self._client.run("jobs/enqueue", queue=QUEUE, job=name, id=id, record=record, keep_ms=keep_ms)
         return id
 
     async def result(self, id: str) -> JobResult | None:
         """Read the result of a job; None until it has ended."""
-        data = await self._client.command("GET", f"{RESULT_PREFIX}{id}")
+        data = await self._client.command("GET", f"{self._client.arq}{RESULT}{id}")
         return None if data is None else msgspec.msgpack.decode(data, type=JobResult)
 
     async def forget(self, id: str) -> None:
         """Remove a job that no worker has claimed yet, and delete its result."""
-        await self._client.pipeline(
-            [("ZREM", keys.queue(QUEUE), id), ("DEL", f"{JOB_PREFIX}{id}", f"{RESULT_PREFIX}{id}")]
-        )
+        names = (f"{self._client.arq}{kind}{id}" for kind in (JOB, RESULT))
+        await self._client.pipeline([("ZREM", keys.queue(QUEUE), id), ("DEL", *names)])
 
 
 class MemoryJobs:

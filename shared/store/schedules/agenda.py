@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from shared.store.client.redis_client import RedisClient, pairs, server_ms
@@ -27,12 +29,12 @@ class Agenda:
         due = "-inf", server_ms(await self._client.command("TIME"))
         page = "WITHSCORES", "LIMIT", 0, limit
         found = await self._client.command("ZRANGEBYSCORE", self._key, *due, *page)
-        return [AgendaEntry(member.decode(errors="replace"), int(float(at))) for member, at in pairs(found)]
+        return [AgendaEntry(member.decode(errors="replace"), score_ms(at)) for member, at in pairs(found)]
 
     async def find(self, member: str) -> AgendaEntry | None:
         """Find a member, due or not; None when it is not in the agenda."""
         at = await self._client.command("ZSCORE", self._key, member)
-        return None if at is None else AgendaEntry(member, int(float(at)))
+        return None if at is None else AgendaEntry(member, score_ms(at))
 
     async def remove(self, due: AgendaEntry) -> bool:
         """Remove a member that was handled. Returns False when it has got another time since."""
@@ -43,5 +45,15 @@ class Agenda:
         return await self._change(due, by_ms)
 
     async def _change(self, due: AgendaEntry, by_ms: int | str) -> bool:
-        args = due.member, due.at_ms, by_ms
-        return bool(await self._client.run("schedules/reschedule", [self._key], args) == 1)
+        changed = await self._client.run(
+            "schedules/reschedule", agenda=self._key, member=due.member, at_ms=due.at_ms, delay_ms=by_ms
+        )
+        return bool(changed)
+
+
+def score_ms(score: bytes) -> int:
+    """Return the time that a score stands for; 0 for what we never write: infinity, or other
+    words."""
+    with contextlib.suppress(ValueError, OverflowError):
+        return int(float(score))
+    return 0

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from shared.crash_points import crash_point
 from shared.errors import LeaseLost, Refused
 from shared.ids import split_session
-from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.messages.codec import PLAIN_VERSION, encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.schedule import Schedule, ScheduleStatus, decode_schedule
 from shared.settings import CronSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, pairs
-from shared.store.schedules.agenda import Agenda, AgendaEntry
+from shared.store.schedules.agenda import Agenda, AgendaEntry, score_ms
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits, fair_key
 from shared.store.turns.queue import Claim
 
@@ -58,7 +58,7 @@ class NextTick(msgspec.Struct, frozen=True, kw_only=True):
     skip_busy: bool = True
 
 
-FIRED, MOVED, LOST, BUSY, SKIPPED, CROWDED, OVER = 1, 2, 0, -1, -2, -3, -4
+TickOutcome = Literal["fired", "moved", "lost", "busy", "skipped", "crowded", "over"]
 """Outcomes of a tick: its message is in the inbox; the schedule moved without one; another
 worker was first; it was put off, or skipped, because its last one waits; it was put off because
 the chat or the fleet is busy; its chat was paused for too long."""
@@ -105,39 +105,48 @@ class Schedules:
         one. With `once`, a schedule that is over is not created again. Raises TooManySchedules,
         ScheduleOver, LeaseLost, and Refused when the store is full."""
         session, settings = schedule.session, self._settings
-        fence = claim.fence if claim else ("", "")
-        record = encode(schedule), first_ms, settings.per_chat, settings.in_all
-        known = f"{schedule.chat_id}/cron-{schedule.id}" if once else ""
-        seen = keys.seen(schedule.channel), self._limits.seen_days, known
-        code, *rest = await self._client.run(
+        member, lease = claim.fence if claim else ("", "")
+        outcome, *rest = await self._client.run(
             "schedules/add",
-            [keys.SCHEDULES, keys.schedules(session), keys.leases(TURNS)],
-            [schedule.id, session, *fence, *record, *seen],
+            session=session,
+            queue=TURNS,
+            id=schedule.id,
+            member=member,
+            lease=lease,
+            record=encode(schedule),
+            tick=first_ms,
+            most_here=settings.per_chat,
+            most_in_all=settings.in_all,
+            seen=keys.seen(schedule.channel),
+            days=self._limits.seen_days,
+            dedupe_id=f"{schedule.chat_id}/cron-{schedule.id}" if once else "",
         )
-        match code:
-            case -1:
+        match outcome:
+            case b"lost":
                 raise LeaseLost("the turn that wanted to plan something is not ours any more")
-            case -2:
+            case b"chat_full":
                 many = f"this chat has {settings.per_chat} schedules already; remove one first"
                 raise TooManySchedules(many)
-            case -3:
+            case b"all_full":
                 many = "there are too many schedules here just now; only an operator can make room"
                 raise TooManySchedules(many)
-            case 2:
+            case b"over":
                 raise ScheduleOver(schedule.id)
         stored, tick = rest
-        return CreatedSchedule(decode_schedule(stored), int(tick), code == 1)
+        return CreatedSchedule(decode_schedule(stored), int(tick), outcome == b"made")
 
     async def remove(self, session: str, id: str, *, claim: Claim | None = None) -> bool:
         """Remove a schedule; return whether it existed. Raises LeaseLost."""
         # Fields with a colon describe schedules; they must not be removed alone.
         if ":" in id:
             return False
-        args = id, session, *(claim.fence if claim else ("", ""))
-        done = await self._client.run("schedules/remove", [keys.leases(TURNS)], args)
-        if done == -1:
+        member, lease = claim.fence if claim else ("", "")
+        done = await self._client.run(
+            "schedules/remove", session=session, queue=TURNS, id=id, member=member, lease=lease
+        )
+        if done == b"lost":
             raise LeaseLost("the turn that wanted to remove a schedule is not ours any more")
-        return bool(done == 1)
+        return bool(done == b"removed")
 
     async def of_session(self, session: str) -> list[ScheduleStatus]:
         """Return the schedules of a chat, the next one first, without unreadable records."""
@@ -180,16 +189,15 @@ class Schedules:
         return await self._pause(session, "")
 
     async def _pause(self, session: str, for_ms: int | str) -> int:
-        names = [keys.SCHEDULES, keys.schedules(session)]
-        done: int = await self._client.run("schedules/pause", names, [session, for_ms])
+        done: int = await self._client.run("schedules/pause", session=session, rest_ms=for_ms)
         return done
 
     async def due(self, *, now_ms: int | None = None) -> DueSchedules:
         """Read the due schedules; without `now_ms` by the server's clock."""
-        args = BATCH, "" if now_ms is None else now_ms
-        now, next_in, *rows = await self._client.run("schedules/due", [keys.SCHEDULES], args)
+        at = "" if now_ms is None else now_ms
+        now, next_in, *rows = await self._client.run("schedules/due", most=BATCH, at=at)
         found = tuple(
-            DueSchedule(member.decode(), int(float(at)), int(tick), decode_schedule.or_none(record))
+            DueSchedule(member.decode(errors="replace"), score_ms(at), score_ms(tick), decode_schedule.or_none(record))
             for member, at, tick, record in rows
         )
         return DueSchedules(int(now), found, int(next_in) if int(next_in) >= 0 else None)
@@ -206,28 +214,41 @@ class Schedules:
         message: InboundMessage | None,
         *,
         now_ms: int | None = None,
-    ) -> int:
+    ) -> TickOutcome:
         """Run a tick, if it is still the one that was read. In one step `message` enters its chat,
-        once, and the schedule moves on; without a message it only moves on. Return FIRED or another
-        outcome. Raises Refused when the store is full; the tick stays due."""
+        once, and the schedule moves on; without a message it only moves on. Raises Refused when the
+        store is full; the tick stays due."""
         session, limits, chat_id = schedule.session, self._limits, schedule.chat_id
-        chat = [kind(session) for kind in (keys.schedules, keys.inbox, keys.session)]
-        listed = keys.chats(schedule.channel, schedule.owner)
-        tick = schedule.id, session, due.tick, due.due
-        after = "" if move.to is None else move.to, move.due_ms, move.missed
-        record = encode(message) if message else b"", SCHEMA_VERSION
-        known = f"{chat_id}/{schedule.id}:{due.tick}", keys.seen(schedule.channel), limits.seen_days
-        caps = keys.turn(session), limits.sessions_cap, self._settings.waiting, limits.session_ms
-        busy = chat_id, int(move.skip_busy), PUT_OFF_MS, "" if now_ms is None else now_ms
-        fair = fair_key(message) if message else ""
         crash_point("before_fire")
-        code, _ = await self._client.run(
+        done = await self._client.run(
             "schedules/fire",
-            [keys.SCHEDULES, *chat, keys.queue(TURNS), keys.wake(TURNS), listed],
-            [*tick, *after, *record, *known, *caps, *busy, fair],
+            session=session,
+            queue=TURNS,
+            chats=keys.chats(schedule.channel, schedule.owner),
+            id=schedule.id,
+            tick=due.tick,
+            due_ms=due.due,
+            next_tick="" if move.to is None else move.to,
+            next_due_ms=move.due_ms,
+            missed=move.missed,
+            record=encode(message) if message else b"",
+            version=PLAIN_VERSION,
+            dedupe_id=f"{chat_id}/{schedule.id}:{due.tick}",
+            seen=keys.seen(schedule.channel),
+            days=limits.seen_days,
+            member=keys.turn(session),
+            sessions_cap=limits.sessions_cap,
+            most_waiting=self._settings.waiting,
+            keep_session_ms=limits.session_ms,
+            chat_id=chat_id,
+            skip_busy=int(move.skip_busy),
+            delay_ms=PUT_OFF_MS,
+            at="" if now_ms is None else now_ms,
+            person=fair_key(message) if message else "",
         )
         crash_point("after_fire")
-        return int(code)
+        outcome: TickOutcome = done.decode()
+        return outcome
 
 
 def rebound(schedules: Iterable[Schedule], session: str) -> Sequence[Schedule]:

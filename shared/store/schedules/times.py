@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from datetime import datetime
@@ -83,6 +84,15 @@ def check_timezone(name: str) -> None:
     except (KeyError, ValueError, OSError):
         wrong = f"{name!r} is no time zone; use an IANA name such as 'Europe/Berlin'"
         raise BadInput("bad_zone", wrong) from None
+
+
+def usable_timezone(name: str) -> str:
+    """Return an IANA name as it is, `""` for anything else."""
+    with contextlib.suppress(BadInput):
+        if name:
+            check_timezone(name)
+            return name
+    return ""
 
 
 def _check_cron(plan: CronPlan, now_ms: int, min_every_s: float) -> None:

@@ -1,5 +1,5 @@
-"""Forgetting: the memory of a session, or everything about it; and the end of ephemeral sessions,
-which belong to one request over HTTP."""
+"""Forgetting: the memory of a session, its mark, or everything about it; and the end of ephemeral
+sessions, which belong to one request over HTTP."""
 
 from __future__ import annotations
 
@@ -14,58 +14,83 @@ from shared.ids import split_session
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import OutboundMessage
+from shared.messages.sources import Sources, merge_sources
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import JOB_PREFIX, QUEUE, RESULT_PREFIX, forget_media
-from shared.store.schedules.agenda import Agenda
-from shared.store.sessions.session import InboxChanged, Sessions
+from shared.store.access.audit import CONSOLE, Audit
+from shared.store.client.packing import pack
+from shared.store.client.redis_client import RedisClient, pairs
+from shared.store.jobs.jobs import JOB, QUEUE, RESULT, RETRY, forget_media
+from shared.store.schedules.agenda import Agenda, AgendaEntry, score_ms
+from shared.store.sessions.memory import soul_scope
+from shared.store.sessions.session import Change, InboxChanged, Sessions, SessionState
+from shared.store.sessions.workspace_marks import folder_scope
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import TURNS, Inbox
 
 OPERATOR: Final = "operator"
 TRIES: Final = 10
 SCAN_COUNT: Final = 2000
-JOB_PREFIXES: Final = (JOB_PREFIX, RESULT_PREFIX, "arq:retry:")
+LETTERS: Final = 500
+UNDO_MS: Final = 10_000
+UNDO_MARGIN_MS: Final = 5_000
+"""A person has UNDO_MS to undo the deletion of a chat; the margin is for the way of their click."""
+
 FORGOTTEN_NOTICE: Final = (
     "Whoever runs this service has deleted what I remembered here and ended this conversation. "
     "The messages that you see above I do not read any more."
 )
 
+TRUSTED_NOTICE: Final = "Whoever runs this service trusts what I have read here so far."
+
 _CONVERSATION: Final = (keys.session, keys.inbox, keys.ledger, keys.history, keys.archive)
 _EPHEMERAL: Final = (*_CONVERSATION, keys.outbox, keys.schedules)
-OWN_KEYS: Final = (*_EPHEMERAL, keys.out, keys.delivered_text)
+OWN_KEYS: Final = (*_EPHEMERAL, keys.transcript, keys.pages, keys.out, keys.delivered_text)
 """Keys that belong to one session alone, apart from those of its memory and its days."""
 
 
 async def forget(client: RedisClient, session: str) -> None:
     """Do what `/forget` does in the chat, in an operator's name and also for a shared memory, and
     notify the chat. Raises Refused when messages keep coming faster than that, RedisAway."""
+    await _command(client, session, "forget", FORGOTTEN_NOTICE)
+    await forget_media(client, session)
+
+
+async def trust(client: RedisClient, session: str) -> Sources:
+    """Do what `/trust` does in the chat, in an operator's name and also for a shared memory, notify
+    the chat, and return the sources that marked it. Raises Refused and RedisAway like `forget`."""
+    state = await _command(client, session, "trust_all", TRUSTED_NOTICE)
+    trusted = merge_sources(state.sources, state.file_sources, state.memory_sources, state.folder_sources)
+    await Audit(client).record("approval", "trusted", actor=CONSOLE, session=session, about=f"{len(trusted)} sources")
+    return trusted
+
+
+async def _command(client: RedisClient, session: str, change: Change, notice: str) -> SessionState:
+    """Make the change of a chat command in an operator's name; return the state before it."""
     channel, chat_id = split_session(session)
     command = InboundMessage(
         channel=channel,
         chat_id=chat_id,
         sender_id=OPERATOR,
-        id=f"forget-{secrets.token_hex(8)}",
-        content="/forget",
+        id=f"{change}-{secrets.token_hex(8)}",
+        content=f"/{change}",
         timestamp=SYSTEM_CLOCK.now_ms(),
     )
     sessions = Sessions(client)
     for _ in range(TRIES):
-        state = await sessions.state(session)
+        scope = (await sessions.state(session)).scope
+        state, ends = await sessions.state(session, scope=scope), change == "forget"
+        also = (folder_scope(state.folder) if state.folder_sources else "", "")
         answer = OutboundMessage(
-            content=FORGOTTEN_NOTICE,
-            turn=state.counter,
-            in_reply_to=(command.id, *filter(None, state.waiting)),
+            content=notice,
+            turn=state.counter if ends else 0,
+            in_reply_to=(command.id, *(filter(None, state.waiting) if ends else ())),
             kind="command",
             at=command.timestamp,
         )
-        try:
-            await sessions.answer_command(command, answer, state, change="forget")
-        except InboxChanged:
-            continue
-        await forget_media(client, session)
-        return
-    fast = f"session {session!r} changes faster than it can be forgotten; try again"
+        with contextlib.suppress(InboxChanged):
+            await sessions.answer_command(command, answer, state, change=change, earlier=also)
+            return state
+    fast = f"session {session!r} changes faster than this can be done; try again"
     raise Refused("busy", fast, 1)
 
 
@@ -88,6 +113,38 @@ async def erase(client: RedisClient, session: str) -> int:
     return gone + await _erase_seen(client, session)
 
 
+def written_since(written_ms: int, due_ms: int) -> bool:
+    """Tell whether a person wrote to a chat after they deleted it; `due_ms` is when it is
+    erased."""
+    return written_ms > due_ms - UNDO_MS - UNDO_MARGIN_MS
+
+
+async def erase_deleted_chat(client: RedisClient, due: AgendaEntry) -> bool:
+    """Erase a chat whose deletion is due, apart from what nobody finds without walking through all
+    keys, and which expires: what was spent, and ids of messages. Return False when its person has
+    written to it since. Raises RedisAway."""
+    session = due.member
+    channel, chat_id = split_session(session)
+    listed = keys.chats(channel, chat_id.rpartition("/")[0])
+    written = await client.command("ZSCORE", listed, chat_id)
+    if written is not None and written_since(score_ms(written), due.at_ms):
+        return False
+    await _erase_session(client, session, _EPHEMERAL, f"chat:{session}", 0)
+    await forget_media(client, session)
+    await _drop_letters(client, session)
+    await client.command("ZREM", listed, chat_id)
+    return True
+
+
+async def _drop_letters(client: RedisClient, session: str) -> None:
+    start, members = "-", (f"turn:{session}".encode(), f"out:{session}".encode())
+    while page := await client.command("XRANGE", keys.DEAD, start, "+", "COUNT", LETTERS):
+        found = [id for id, fields in page if dict(pairs(fields)).get(b"member") in members]
+        if found:
+            await client.command("XDEL", keys.DEAD, *found)
+        start = f"({page[-1][0].decode()}"
+
+
 class EphemeralSessions:
     """Ends ephemeral sessions. Their data in Redis is deleted at once; a worker that reads
     `agenda` deletes their files. Every method raises RedisAway."""
@@ -108,14 +165,18 @@ class EphemeralSessions:
 
 
 async def _erase_session(client: RedisClient, session: str, own: Iterable[keys.Keys], scope: str, turn: int) -> int:
-    chat = keys.inbox(session), keys.queue(TURNS), keys.leases(TURNS), keys.live(session)
-    scopes = dict.fromkeys((f"chat:{session}", scope))
+    scopes = dict.fromkeys((f"chat:{session}", scope, soul_scope(session)))
     memory = (kind(one) for one in scopes for kind in (keys.memory, keys.memlog))
-    stopped = turn, encode_live(TurnEvent(turn, "stopped"))
     gone: int = await client.run(
         "sessions/erase",
-        [*chat, keys.IDLE, keys.REWORK, *(kind(session) for kind in own), *memory],
-        [session, keys.turn(session), scope, keys.CONTROL, *stopped],
+        session=session,
+        queue=TURNS,
+        member=keys.turn(session),
+        scope=scope,
+        control=keys.CONTROL,
+        turn=turn,
+        event=encode_live(TurnEvent(turn, "stopped")),
+        own=pack([*(kind(session) for kind in own), *memory]),
     )
     return gone
 
@@ -131,14 +192,14 @@ async def _erase_jobs(client: RedisClient, session: str) -> int:
             gone += await client.command("ZREM", queue, id)
             # Whoever runs it notices at its next renewal.
             await client.command("HDEL", keys.leases(QUEUE), id)
-            gone += await client.command("DEL", *(f"{prefix}{id}" for prefix in JOB_PREFIXES))
+            gone += await client.command("DEL", *(f"{client.arq}{kind}{id}" for kind in (JOB, RESULT, RETRY)))
             await client.command("DEL", keys.crashed(id))
     return gone
 
 
 async def _erase_days(client: RedisClient, session: str) -> int:
     gone = 0
-    prefix = f"shoal:spent:{session}:"
+    prefix = f"{keys.PREFIX}spent:{session}:"
     async for key in _scan(client, f"{_glob(prefix)}*"):
         if key.removeprefix(prefix).isdigit():
             gone += await client.command("DEL", key)

@@ -8,9 +8,11 @@ from urllib.parse import unquote
 
 import msgspec
 
+from shared.clock import SYSTEM_CLOCK
 from shared.ids import log_id, split_session
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
+from shared.store.sessions.details import FIELDS, SessionDetails, parse_details
 from shared.store.turns.inbox import DAY_MS, TURNS, InboxLimits
 
 SCAN_KEYS: Final = 2_000_000
@@ -32,6 +34,9 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     preset: str
     entries: int
     idle_s: float | None
+    details: SessionDetails = SessionDetails()
+    title: str = ""
+    """What its person called it, else the first words written in it; web chats only."""
 
 
 class SessionPage(msgspec.Struct, frozen=True):
@@ -54,13 +59,11 @@ async def list_sessions(
     begins with it. `on_progress` gets the number of scanned keys and of all. Raises RedisAway."""
     names, whole = await session_names(client, match=match, on_progress=on_progress)
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
-    left = await _ask_all(client, names, lambda name: [("PTTL", keys.session(name))])
-    # A session's time to live begins anew with every message and every answer.
-    # The shorter the time left of the full expiry, the longer ago the last message was.
-    latest = sorted(zip(left, names, strict=True), key=lambda pair: (-pair[0][0], pair[1]))[:limit]
-    replies = await _ask_all(client, [name for _, name in latest], _questions)
+    known = await _ask_all(client, names, _age_questions)
+    latest = sorted((_idle_ms(known[at], keep_ms), name, at) for at, name in enumerate(names))[:limit]
+    replies = await _ask_all(client, [name for _, name, _ in latest], _questions)
     rows = tuple(
-        _row(name, left_ms, keep_ms, answers) for ((left_ms,), name), answers in zip(latest, replies, strict=True)
+        _row(name, idle_ms, keep_ms, answers) for (idle_ms, name, _), answers in zip(latest, replies, strict=True)
     )
     return SessionPage(rows, len(names), whole)
 
@@ -87,21 +90,32 @@ async def session_names(
 async def row_of(client: RedisClient, session: str, *, limits: InboxLimits | None = None) -> SessionRow:
     """Read one session as `list_sessions` returns it. Raises RedisAway."""
     keep_ms = (limits or InboxLimits()).session_days * DAY_MS
-    left_ms, *replies = await client.pipeline([("PTTL", keys.session(session)), *_questions(session)])
-    return _row(session, left_ms, keep_ms, replies)
+    left_ms, updated, *replies = await client.pipeline([*_age_questions(session), *_questions(session)])
+    return _row(session, _idle_ms((left_ms, updated), keep_ms), keep_ms, replies)
+
+
+def _age_questions(name: str) -> list[tuple[Value, ...]]:
+    return [("PTTL", keys.session(name)), ("HGET", keys.session(name), "updated")]
+
+
+def _idle_ms(answers: Sequence[Any], keep_ms: int) -> int:
+    """Return the time since the last message or answer. For a session of an older release it is the
+    part of its time to live that is over, which begins anew now and then."""
+    left_ms, updated = answers
+    return max(0, SYSTEM_CLOCK.now_ms() - int(updated)) if updated else keep_ms - int(left_ms)
 
 
 def _questions(name: str) -> list[tuple[Value, ...]]:
     return [
-        ("HMGET", keys.session(name), "n", "preset"),
+        ("HMGET", keys.session(name), "n", "preset", "title", *FIELDS),
         ("XLEN", keys.inbox(name)),
         ("HEXISTS", keys.leases(TURNS), keys.turn(name)),
         ("LLEN", keys.history(name)),
     ]
 
 
-def _row(name: str, left_ms: int, keep_ms: int, answers: Sequence[Any]) -> SessionRow:
-    (counter, preset), waiting, running, entries = answers
+def _row(name: str, idle_ms: int, keep_ms: int, answers: Sequence[Any]) -> SessionRow:
+    (counter, preset, title, *details), waiting, running, entries = answers
     return SessionRow(
         session=name,
         channel=split_session(name)[0],
@@ -110,7 +124,9 @@ def _row(name: str, left_ms: int, keep_ms: int, answers: Sequence[Any]) -> Sessi
         running=running == 1,
         preset=(preset or b"").decode(),
         entries=entries,
-        idle_s=(keep_ms - left_ms) / 1000 if 0 <= left_ms <= keep_ms else None,
+        idle_s=idle_ms / 1000 if 0 <= idle_ms <= keep_ms else None,
+        details=parse_details(*details),
+        title=(title or b"").decode(errors="replace"),
     )
 
 

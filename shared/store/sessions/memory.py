@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import asyncio
+from typing import Literal, Self
 
 import msgspec
 
 from shared.errors import LeaseLost, ShoalError
+from shared.ids import session_id
+from shared.messages.sources import Sources, merge_sources, pack_sources, parse_sources
+from shared.settings import MemorySettings
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient
+from shared.store.client.packing import pack
+from shared.store.client.redis_client import RedisClient, pairs
 from shared.store.schedules.agenda import Agenda
+from shared.store.sessions.transcripts import pack_pages
 from shared.store.turns.inbox import DAY_MS, TURNS
 from shared.store.turns.queue import Claim
 
@@ -25,22 +31,72 @@ class MemoryChanged(ShoalError):
 
 
 class MemoryText(msgspec.Struct, frozen=True):
-    """A MEMORY.md as it was read. A write must name its `version`, `"0"` for an unwritten one."""
+    """A MEMORY.md as it was read. A write must name its `version`, `"0"` for an unwritten one.
+    `sources` mark the memory (see shared.messages.sources)."""
 
     text: str = ""
     version: str = "0"
+    sources: Sources = ()
+
+
+class EarlierText(msgspec.Struct, frozen=True):
+    """A text that a memory had, and its version, which is the time in us from which it had it."""
+
+    version: str
+    text: str
+
+    @property
+    def code(self) -> str:
+        """Name the version for people; unique among those that are kept, but for a rare
+        accident."""
+        return f"{int(self.version):x}"[-5:]
+
+
+def soul_scope(session: str) -> str:
+    """Return the scope of a chat's own SOUL.md."""
+    return f"soul:{session}"
+
+
+def about_scope(channel: str, sender_id: str) -> str:
+    """Return the scope of a person's USER.md, the same in all their chats of a channel."""
+    return f"about:{session_id(channel, sender_id)}"
 
 
 class Unconsolidated(msgspec.Struct, frozen=True):
     """A conversation as it was read: raw entries, oldest first, the mark of the first one, and the
     memory scope it feeds. `mark` counts the entries that ever left the conversation at its head, so
-    that it identifies the first one. `total` counts all entries, also unread ones."""
+    that it identifies the first one. `total` counts all entries, also unread ones. A person has
+    trusted what turns up to `trusted` read."""
 
     source: Source
     entries: tuple[bytes, ...]
     mark: int
     scope: str
     total: int
+    trusted: int = 0
+
+    def sources(self, take: int) -> Sources:
+        """Return the sources that mark the first `take` entries. Reads nothing else of an entry,
+        for it may be one that no worker survives."""
+        marks: list[Sources] = []
+        for record in self.entries[:take]:
+            if b"sources" in record:
+                try:
+                    entry = _decode_mark(record)
+                except msgspec.MsgspecError:
+                    entry = EntryMark(sources=("an old conversation",))
+                marks += [entry.sources] if not 0 < entry.turn <= self.trusted else []
+        return merge_sources(*marks)
+
+
+class EntryMark(msgspec.Struct, frozen=True):
+    """The mark of an entry of a conversation, and its turn."""
+
+    turn: int = 0
+    sources: Sources = ()
+
+
+_decode_mark = msgspec.msgpack.Decoder(EntryMark).decode
 
 
 class UnconsolidatedCounts(msgspec.Struct, frozen=True):
@@ -51,10 +107,19 @@ class UnconsolidatedCounts(msgspec.Struct, frozen=True):
 
 
 class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Size of a HISTORY.md, and days for which memory is kept without a write."""
+    """Size of a HISTORY.md, and days for which memory is kept without a write; compressed size of a
+    transcript, and days for which entries stay in it (0: there is none)."""
 
     log_bytes: int = 1024 * 1024
     keep_days: int = 365
+    archive_bytes: int = 4 * 1024 * 1024
+    archive_days: int = 365
+
+    @classmethod
+    def of(cls, settings: MemorySettings) -> Self:
+        """Return the limits of these settings."""
+        archive = settings.archive_bytes, settings.archive_days
+        return cls(log_bytes=settings.log_bytes, archive_bytes=archive[0], archive_days=archive[1])
 
 
 class MemoryStore:
@@ -69,24 +134,47 @@ class MemoryStore:
 
     async def read_memory(self, scope: str) -> MemoryText:
         """Read MEMORY.md of a scope; empty when nothing was ever stored. Raises RedisAway."""
-        text, version = await self._client.command("HMGET", keys.memory(scope), "text", "v")
-        return MemoryText((text or b"").decode(errors="replace"), (version or b"0").decode())
+        [memory] = await self.read_memories(scope)
+        return memory
 
-    async def write_memory(self, scope: str, text: str, *, version: str, claim: Claim | None = None) -> str:
+    async def read_memories(self, *scopes: str) -> list[MemoryText]:
+        """Read several in one round trip. Raises RedisAway."""
+        commands = [("HMGET", keys.memory(scope), "text", "v", "sources") for scope in scopes]
+        return [
+            MemoryText((text or b"").decode(errors="replace"), (version or b"0").decode(), parse_sources(sources))
+            for text, version, sources in await self._client.pipeline(commands)
+        ]
+
+    async def earlier_texts(self, scope: str) -> list[EarlierText]:
+        """Read the texts that MEMORY.md had before, the newest first. Raises RedisAway."""
+        fields = dict(pairs(await self._client.command("HGETALL", keys.memory(scope))))
+        found = [(name[4:].decode(), text) for name, text in fields.items() if name.startswith(b"old:")]
+        return [EarlierText(at, text.decode(errors="replace")) for at, text in sorted(found, reverse=True)]
+
+    async def write_memory(
+        self, scope: str, text: str, *, version: str, claim: Claim | None = None, sources: Sources = ()
+    ) -> str:
         """Replace MEMORY.md if it still has `version`; return its new version. A turn passes its
-        claim and needs its lease. Raises MemoryChanged, LeaseLost, RedisAway."""
-        fence = claim.fence if claim else ("", "")
-        answer = await self._client.run(
+        claim and needs its lease; the `sources` that mark it mark the memory. Raises MemoryChanged,
+        LeaseLost, RedisAway."""
+        member, lease = claim.fence if claim else ("", "")
+        outcome, *now = await self._client.run(
             "sessions/remember",
-            [keys.memory(scope), keys.leases(TURNS)],
-            [version, text, self._limits.keep_days * DAY_MS, *fence],
+            queue=TURNS,
+            memory=keys.memory(scope),
+            version=version,
+            text=text,
+            keep_ms=self._limits.keep_days * DAY_MS,
+            member=member,
+            lease=lease,
+            sources=pack_sources(sources),
         )
-        if answer[0] == -1:
+        if outcome == b"lost":
             raise LeaseLost("the turn that wanted to write MEMORY.md is not ours any more")
-        if answer[0] == 0:
+        if outcome == b"changed":
             changed = f"MEMORY.md is not at version {version!r} any more"
             raise MemoryChanged(f"{changed}; read it again")
-        written: bytes = answer[1]
+        written: bytes = now[0]
         return written.decode()
 
     async def read_log(self, scope: str) -> list[str]:
@@ -101,15 +189,15 @@ class MemoryStore:
         # The mark first: were it read last, entries that left in between would give these a mark
         # that is not theirs.
         listed = _LISTS[source](session)
-        (mark, scope), entries, total = await self._client.pipeline(
+        (mark, scope, trusted), entries, total = await self._client.pipeline(
             [
-                ("HMGET", keys.session(session), _MARKS[source], "scope"),
+                ("HMGET", keys.session(session), _MARKS[source], "scope", "trusted"),
                 ("LRANGE", listed, 0, limit - 1),
                 ("LLEN", listed),
             ]
         )
         scope = scope.decode() if scope else f"chat:{session}"
-        return Unconsolidated(source, tuple(entries), int(mark or 0), scope, total)
+        return Unconsolidated(source, tuple(entries), int(mark or 0), scope, total, int(trusted or 0))
 
     async def count_unconsolidated(self, session: str) -> UnconsolidatedCounts:
         """Count the entries of a session that are not in memory yet. Raises RedisAway."""
@@ -125,24 +213,44 @@ class MemoryStore:
         entry: str,
         memory: MemoryText | None = None,
         rework_ms: int = 0,
+        rework_entries: int = 0,
     ) -> bool:
-        """Replace the first `take` entries of what was `read` by `entry` in HISTORY.md (`""` =
-        none) and, when given, by a new MEMORY.md: `memory` has the new text and the version of the
+        """Move the first `take` entries of what was `read` into the transcript, with `entry` in
+        HISTORY.md (`""` = none) and, when given, by a new MEMORY.md: `memory` has the new text and the version of the
         old one. Return False when these entries are gone already: consolidated by another worker or
         by an earlier call whose reply was lost, archived by `/new`, or forgotten. With `rework_ms`,
-        MEMORY.md is due to be rewritten after that time. Raises MemoryChanged, RedisAway."""
+        MEMORY.md is due to be rewritten after that time once HISTORY.md has `rework_entries`. Raises
+        MemoryChanged, RedisAway."""
         if not 0 < take <= len(read.entries):
             most = f"it must be from 1 to the {len(read.entries)} entries that were read"
             raise ValueError(f"take is {take!r}; {most}")
         scope, limits = read.scope, self._limits
-        conversation = keys.session(session), _LISTS[read.source](session)
-        new_memory = (memory.version, memory.text) if memory else ("", "")
-        kept = limits.log_bytes, limits.keep_days * DAY_MS, rework_ms
+        # In a thread: a long piece takes a while to compress.
+        left = read.entries[:take] if limits.archive_days else ()
+        pages = await asyncio.to_thread(pack_pages, left)
         done = await self._client.run(
             "sessions/consolidate",
-            [*conversation, keys.memory(scope), keys.memlog(scope), keys.REWORK],
-            [_MARKS[read.source], read.mark, take, *new_memory, entry, *kept, scope, read.entries[0]],
+            session=session,
+            list=_LISTS[read.source](session),
+            memory=keys.memory(scope),
+            memlog=keys.memlog(scope),
+            mark_field=_MARKS[read.source],
+            mark=read.mark,
+            many=take,
+            version=memory.version if memory else "",
+            text=memory.text if memory else "",
+            entry=entry,
+            memlog_bytes=limits.log_bytes,
+            keep_memory_ms=limits.keep_days * DAY_MS,
+            rework_ms=rework_ms,
+            scope=scope,
+            first=read.entries[0],
+            sources=pack_sources(read.sources(take)),
+            pages_bytes=limits.archive_bytes,
+            keep_pages_ms=limits.archive_days * DAY_MS,
+            rework_entries=rework_entries,
+            pages=pack(pages),
         )
-        if done == -1:
+        if done == b"changed":
             raise MemoryChanged("MEMORY.md was changed in between; read it again")
-        return bool(done == 1)
+        return bool(done == b"done")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ from shared.errors import ShoalError
 from shared.ids import API, KEEP_MS, MARK, ephemeral_chat, session_id
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
+from shared.store.sessions.details import change_metadata
 
 UNACCEPTED_MS: Final = 10 * 60_000  # life of a request whose message was not accepted yet
 UNASKED_MS: Final = 2 * 3_600_000
@@ -56,10 +58,14 @@ class Requests:
         passing = session_id(API, f"{principal}/{MARK}")
         begun, ticket, at_ms, after, answer = await self._client.run(
             "sessions/request_begin",
-            [kept, "" if session is None else keys.session(session), keys.EPHEMERAL],
-            [asked, secrets.token_hex(16), passing, UNACCEPTED_MS],
+            request=kept,
+            own_session="" if session is None else keys.session(session),
+            asked=asked,
+            ticket=secrets.token_hex(16),
+            prefix=passing,
+            keep_ms=UNACCEPTED_MS,
         )
-        if begun < 0:
+        if begun == b"reused":
             other = f"something else was asked under the key {key!r}"
             raise KeyReused(f"{other}; use a new one for a new request")
         name = ticket.decode()
@@ -69,7 +75,7 @@ class Requests:
             ticket=name,
             at_ms=at_ms,
             after=after,
-            new=begun == 1,
+            new=begun == b"begun",
             answer=answer or None,
         )
 
@@ -95,6 +101,11 @@ class Requests:
         """Store the answer for a day. False: it must be read from the log again."""
         return len(answer) <= ANSWER_LIMIT_BYTES and await self._finish(asked, answer)
 
+    async def describe(self, asked: ApiRequest, metadata: Mapping[str, str]) -> None:
+        """Note metadata about the session. Raises BadInput where it would be too much,
+        RedisAway."""
+        await change_metadata(self._client, asked.session, metadata)
+
     async def release(self, asked: ApiRequest) -> None:
         """Free the key of a request that came to nothing, so that it can be used again."""
         await self._finish(asked, b"")
@@ -102,5 +113,7 @@ class Requests:
     async def _finish(self, asked: ApiRequest, answer: bytes) -> bool:
         if not asked.key:
             return False
-        args = asked.ticket, answer, KEEP_MS
-        return bool(await self._client.run("sessions/request_end", [asked.key], args) == 1)
+        stored = await self._client.run(
+            "sessions/request_end", request=asked.key, ticket=asked.ticket, answer=answer, keep_ms=KEEP_MS
+        )
+        return bool(stored)

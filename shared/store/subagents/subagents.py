@@ -9,9 +9,10 @@ import msgspec
 
 from shared.crash_points import crash_point
 from shared.errors import LeaseLost, ToolFailed
-from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.messages.codec import PLAIN_VERSION, encode
 from shared.messages.effects import Effect
-from shared.messages.subagent import Outcome, SubagentTask, decode_task, fitted, report
+from shared.messages.sources import Sources, merge_sources, pack_sources, parse_sources
+from shared.messages.subagent import UNKNOWN_SOURCES, Outcome, SubagentTask, decode_task, fitted, report
 from shared.messages.transcript import LedgerEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, server_ms
@@ -26,7 +27,6 @@ ReportOutcome = Literal["reported", "kept", "dropped", "known"]
 over, or the subagent had ended before."""
 
 OPEN: Final = ("queued", "running")
-_REPORT_OUTCOMES: Final[tuple[ReportOutcome, ...]] = ("known", "reported", "kept", "dropped")
 _FIELDS: Final = ("state", "spawned", "began", "ended", "rounds", "tokens", "result")
 
 
@@ -55,11 +55,13 @@ class SubagentInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitedSubagent(msgspec.Struct, frozen=True):
-    """A subagent for its turn; `waited_for` while its report must not go to the inbox."""
+    """A subagent for its turn; `waited_for` while its report must not go to the inbox. `sources`
+    mark its result."""
 
     state: State
     waited_for: bool
     result: str
+    sources: Sources = ()
 
     @property
     def ended(self) -> bool:
@@ -83,21 +85,34 @@ class Subagents:
         # The same script as for turns; a subagent's record plays the part of the session.
         id = claim.member.removeprefix(keys.SUB_PREFIX)
         done = await self._client.run(
-            "turns/ledger",
-            [keys.leases(JOBS), keys.child(id), keys.ledger(id), keys.queue(JOBS), keys.wake(JOBS)],
-            [*claim.fence, step, encode(entry), LEDGER_CAP_BYTES, ""],
+            "subagents/step",
+            queue=JOBS,
+            child=keys.child(id),
+            ledger=keys.ledger(id),
+            member=claim.member,
+            lease=claim.lease_id,
+            step=step,
+            record=encode(entry),
+            cap_bytes=LEDGER_CAP_BYTES,
             retry_for_s=retry_for_s,
         )
-        if done == -1:
+        if done == b"lost":
             raise claim.lost()
-        if done == -2:
+        if done == b"full":
             raise ledger_full("it", LEDGER_CAP_BYTES)
 
     async def save_progress(self, claim: Claim, *, rounds: int, tokens: int) -> None:
         """Store a subagent's rounds, and `tokens` more. Raises LeaseLost, RedisAway."""
-        names = [keys.leases(JOBS), keys.attempts(claim.member)]
-        args = *claim.fence, rounds, tokens
-        if await self._client.run("subagents/save_note", names, args) != 1:
+        noted = await self._client.run(
+            "subagents/save_note",
+            queue=JOBS,
+            child=keys.attempts(claim.member),
+            member=claim.member,
+            lease=claim.lease_id,
+            rounds=rounds,
+            tokens=tokens,
+        )
+        if noted != b"noted":
             raise claim.lost()
 
     async def finish(
@@ -108,51 +123,64 @@ class Subagents:
         *,
         claim: Claim | None,
         now_ms: int,
+        sources: Sources = (),
         retry_for_s: float = 0.0,
     ) -> ReportOutcome:
-        """End a subagent, once, and report to its session in the same step. Without a claim it ends
-        in an operator's name. Raises LeaseLost (another worker's, or gone), RedisAway."""
-        session = task.session
-        child = keys.leases(JOBS), keys.child(task.id)
-        chat = keys.session(session), keys.inbox(session), keys.queue(TURNS), keys.wake(TURNS)
-        stored = outcome, fitted(result).encode("utf-8", "replace")
-        message = encode(report(task, outcome, result, now_ms=now_ms))
-        lease = claim.lease_id if claim else ""
+        """End a subagent, once, and report to its session in the same step. What marks its task,
+        and the `sources` that it read, mark the result. Without a claim it ends in an operator's
+        name. Raises LeaseLost (another worker's, or gone), RedisAway."""
+        sources = merge_sources(task.sources, sources)
+        message = encode(report(task, outcome, result, now_ms=now_ms, sources=sources))
         crash_point("before_child_end")
-        done: int = await self._client.run(
+        done = await self._client.run(
             "subagents/end",
-            [*child, *chat],
-            [task.id, lease, *stored, message, SCHEMA_VERSION, self._limits.session_ms],
+            session=task.session,
+            queue=JOBS,
+            child=keys.child(task.id),
+            turns=keys.queue(TURNS),
+            turns_wake=keys.wake(TURNS),
+            id=task.id,
+            lease=claim.lease_id if claim else "",
+            outcome=outcome,
+            result=fitted(result).encode("utf-8", "replace"),
+            report=message,
+            version=PLAIN_VERSION,
+            keep_session_ms=self._limits.session_ms,
+            sources=pack_sources(sources),
             retry_for_s=retry_for_s,
         )
         crash_point("after_child_end")
-        if done < 0:
+        if done == b"lost":
             raise LeaseLost(f"the subagent {task.id!r} is somebody else's, or gone")
-        return _REPORT_OUTCOMES[done]
+        reported: ReportOutcome = done.decode()
+        return reported
 
     async def cancel(self, session: str, id: str = "", *, turn: int | None = None) -> int:
         """End subagents without a report: all, one, or a turn's. Return how many."""
-        args = session, "" if turn is None else turn, id
-        ended: int = await self._client.run("subagents/cancel", [], args)
+        of_turn = "" if turn is None else turn
+        ended: int = await self._client.run("subagents/cancel", session=session, turn=of_turn, id=id)
         return ended
 
     async def detach(self, id: str) -> bool:
         """Let a subagent that its turn waited for report to the inbox. False: it has ended."""
-        return bool(await self._client.run("subagents/detach", [keys.child(id)], []))
+        return bool(await self._client.run("subagents/detach", child=keys.child(id)))
 
     async def read_awaited(self, id: str) -> AwaitedSubagent | None:
         """Read a subagent that a turn waits for; None when it is gone. Raises RedisAway."""
-        fields = "state", "wait", "result"
-        state, wait, result = await self._client.command("HMGET", keys.child(id), *fields)
+        fields = "state", "wait", "result", "sources"
+        state, wait, result, sources = await self._client.command("HMGET", keys.child(id), *fields)
         if state is None:
             return None
         text = (result or b"").decode(errors="replace")
-        return AwaitedSubagent(msgspec.convert(state.decode(), State), wait == b"1", text)
+        # The release before stored results without it.
+        mark = UNKNOWN_SOURCES if sources is None else parse_sources(sources)
+        return AwaitedSubagent(msgspec.convert(state.decode(), State), wait == b"1", text, mark)
 
     async def requeue_lost(self, *, look_at: int = 1000) -> int:
         """Queue open subagents that are in no queue; return how many. Raises RedisAway, Refused."""
-        names = [keys.SUBAGENTS, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)]
-        back: int = await self._client.run("subagents/sweep", names, [look_at])
+        back: int = await self._client.run(
+            "subagents/sweep", jobs=keys.queue(JOBS), subagent_wake=keys.wake(keys.SUBAGENT_WAKE), most=look_at
+        )
         return back
 
     async def read_info(self, id: str) -> SubagentInfo | None:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal, get_args
+from typing import Final, Literal
+
+import msgspec
 
 from shared.crash_points import crash_point
 from shared.errors import TurnStopped
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.outbound import Approval, OutboundMessage
+from shared.messages.sources import join_sources
 from shared.messages.transcript import ApprovalEntry, decode_ledger
 from shared.store import keys
-from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import TURNS, InboxLimits
 from shared.store.turns.queue import Claim, ledger_full
 from shared.tracing import current_traceparent
 
-ApprovalOutcome = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held"]
-"""Outcome of an answer. `held`: a worker holds the turn at this moment, and a retry may count."""
+ApprovalOutcome = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held", "too_long"]
+"""Outcome of an answer. `held`: a worker holds the turn at this moment, and a retry may count.
+`too_long`: a yes from where the question could not be shown whole."""
+
+SHORT_CHARS: Final = 40
+"""A line of that length is nowhere wrapped."""
+
+LONG_LINES: Final = 12
+LONG_CHARS: Final = 1_000
+"""A question with more names its size: whoever reads it knows when the end is reached."""
 
 REFUSALS: Final[dict[ApprovalOutcome, str]] = {
     "unknown": "there is no such question in this chat",
@@ -28,6 +39,7 @@ REFUSALS: Final[dict[ApprovalOutcome, str]] = {
     "not_allowed": "only who asked me for this can say yes or no to it",
     "changed": "something else is asked by now; please look at it again",
     "held": "this moves just now; please try again in a moment",
+    "too_long": "it is too long to be shown here; ask me on the chat page or in `shoal chat`, or for smaller steps",
 }
 """Reasons, for people, why an answer does not count."""
 
@@ -57,20 +69,31 @@ class Approvals:
         full, LeaseLost, RedisAway."""
         assert claim.turn is not None
         line = encode(question_line(question, wait_s=wait_s))
-        asked = encode(question), line, int(wait_s * 1000), claim.turn.n, question.id, question.tool
         done = await self._client.run(
             "turns/park",
-            _keys(claim.session, queue),
-            [*claim.fence, step, *asked, cap_bytes, self._limits.log_ms, self._limits.session_ms],
+            session=claim.session,
+            queue=queue,
+            member=claim.member,
+            lease=claim.lease_id,
+            step=step,
+            question=encode(question),
+            line=line,
+            wait_ms=int(wait_s * 1000),
+            n=claim.turn.n,
+            id=question.id,
+            tool=question.tool,
+            cap_bytes=cap_bytes,
+            keep_log_ms=self._limits.log_ms,
+            keep_session_ms=self._limits.session_ms,
             retry_for_s=retry_for_s,
         )
-        if done == -1:
+        if done == b"lost":
             raise claim.lost()
-        if done == -2:
+        if done == b"full":
             raise ledger_full("this turn", cap_bytes)
-        if done == -3:
+        if done == b"stopped":
             raise TurnStopped
-        return bool(done != 2)
+        return bool(done != b"late")
 
     async def open_question(self, session: str, id: str = "") -> ApprovalEntry | None:
         """Read the question that the turn of a session waits for, or waited for until nobody
@@ -96,29 +119,36 @@ class Approvals:
         # Read outside the script: it is needed only for the text of the line. The script checks it
         # again.
         question = await self.open_question(session, id)
-        answer = resolution_args(id, question, yes=yes, sender=sender, digest=digest, now_ms=now_ms)
-        args = [keys.turn(session), *answer, self._limits.log_ms]
-        names = _keys(session, TURNS)
+        line = encode_resolution(question, yes=yes, sender=sender, now_ms=now_ms)
         crash_point("before_approve")
-        done = await self._client.run("turns/approve", names, args, retry_for_s=retry_for_s)
+        done = await self._client.run(
+            "turns/approve",
+            session=session,
+            queue=TURNS,
+            member=keys.turn(session),
+            id=id,
+            yes=int(yes),
+            request=nonce(),
+            sender=sender,
+            digest=digest,
+            line=line,
+            keep_log_ms=self._limits.log_ms,
+            retry_for_s=retry_for_s,
+        )
         crash_point("after_approve")
         return approval_outcome(done)
 
 
-def approval_outcome(code: int) -> ApprovalOutcome:
-    """Return the outcome for a code of resolve_approval (lib/core.lua): 1 and 0 are `done`."""
-    outcomes: tuple[ApprovalOutcome, ...] = get_args(ApprovalOutcome)
-    return outcomes[max(0, -code)]
+def approval_outcome(reply: bytes) -> ApprovalOutcome:
+    """Return the outcome that resolve_approval (lib/approvals.lua) names."""
+    outcome: ApprovalOutcome = msgspec.convert(reply.decode(), ApprovalOutcome)
+    return outcome
 
 
-def resolution_args(
-    id: str, question: ApprovalEntry | None, *, yes: bool, sender: str, digest: str, now_ms: int
-) -> list[Value]:
-    """Arguments of resolve_approval (lib/core.lua): id, answer, request, sender, digest, line."""
-    line = b""
-    if question is not None:
-        line = encode(resolution_line(question, yes=yes, sender=sender, now_ms=now_ms))
-    return [id, int(yes), nonce(), sender, digest, line]
+def encode_resolution(question: ApprovalEntry | None, *, yes: bool, sender: str, now_ms: int) -> bytes:
+    """Encode the line that shows the answer; empty where there is no such question: the script says
+    so."""
+    return b"" if question is None else encode(resolution_line(question, yes=yes, sender=sender, now_ms=now_ms))
 
 
 def parse_question(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | None:
@@ -132,20 +162,54 @@ def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     # A fence longer than any in the arguments, so that they cannot end it.
     runs = re.findall("`+", question.arguments)
     fence = "`" * max([3, *(1 + len(run) for run in runs)])
-    tool, text = question.tool, question.arguments
+    tool, text, card = question.tool, question.arguments, number_lines(question.arguments)
     within = f"{wait_s / 60:.0f} min" if wait_s >= 120 else f"{wait_s:.0f} s"
     yes, no = f"/yes {question.id}", f"/no {question.id}"
+    lines = text.count("\n") + 1
+    size = f" ({lines:,} lines, {len(text):,} characters)" if lines > LONG_LINES or len(text) > LONG_CHARS else ""
+    # Labels are strangers' words: nothing in them may end the code that they stand in.
+    sources = join_sources(question.sources).replace("`", "'")
+    after = f"After reading `{sources}`: may" if sources else "May"
     return OutboundMessage(
         content=(
-            f"May I run `{tool}` with exactly this?\n\n{fence}json\n{text}\n{fence}\n\n"
+            f"{after} I run `{tool}` with exactly this{size}?\n\n{fence}\n{card}\n{fence}\n\n"
             f"Say `{yes}` or `{no}` within {within}; without an answer I do not."
         ),
         turn=question.turn,
         kind="notice",
         buttons=(yes, no),
-        approval=Approval(id=question.id, state="open", tool=tool, arguments=text, digest=question.digest),
+        approval=Approval(
+            id=question.id,
+            state="open",
+            tool=tool,
+            arguments=text,
+            digest=question.digest,
+            sources=question.sources,
+        ),
         traceparent=current_traceparent(),
     )
+
+
+def number_lines(card: str) -> str:
+    """Put a number before each line: where a long one is wrapped, its rest has none, and cannot pass
+    for a line of its own."""
+    lines = card.split("\n")
+    if len(lines) == 1 and len(card) <= SHORT_CHARS:
+        return card
+    return "\n".join(f"{number:>{len(str(len(lines)))}}│ {line}" for number, line in enumerate(lines, 1))
+
+
+def unshown_line(line: OutboundMessage) -> OutboundMessage:
+    """Build the line that takes the place of a question where it does not fit into one message: it
+    can be refused there, and not be allowed."""
+    assert line.approval is not None
+    asked, no = line.approval, f"/no {line.approval.id}"
+    text = (
+        f"I want to run `{asked.tool}`, but with {len(asked.arguments):,} characters the question "
+        "is too long to be shown here, so a yes does not count here. The chat page and `shoal chat` show "
+        f"questions of any length: ask me there. Or say `{no}`, and ask me for smaller steps."
+    )
+    return msgspec.structs.replace(line, content=text, buttons=(no,))
 
 
 def resolution_line(question: ApprovalEntry, *, yes: bool, sender: str, now_ms: int) -> OutboundMessage:
@@ -154,8 +218,3 @@ def resolution_line(question: ApprovalEntry, *, yes: bool, sender: str, now_ms: 
     content = f"Yes: `{tool}` runs." if yes else f"No: `{tool}` does not run."
     approval = Approval(id=question.id, state="yes" if yes else "no", tool=tool, by=sender)
     return OutboundMessage(content=content, turn=turn, kind="notice", at=now_ms, approval=approval)
-
-
-def _keys(session: str, queue: str) -> list[str]:
-    chat = [kind(session) for kind in (keys.session, keys.ledger, keys.outbox, keys.live)]
-    return [keys.queue(queue), keys.leases(queue), keys.wake(queue), *chat]

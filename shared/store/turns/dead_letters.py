@@ -1,5 +1,5 @@
 """Messages that were given up, and lines that a platform did not take, to put back or drop. The
-scripts write them (`commit.lua`, and `dead_letter_lines` in `lib/core.lua`): about 10,000 at most;
+scripts write them (`commit.lua`, and `dead_letter_lines` in `lib/lines.lua`): about 10,000 at most;
 what is older than 30 days goes when one comes."""
 
 from __future__ import annotations
@@ -139,9 +139,11 @@ class DeadLetters:
     async def _deliver_again(self, letter: DeadLetterEntry) -> Accepted | None:
         session, limits = letter.session, self._limits
         seq = await self._client.run(
-            "delivery/replay",
-            [keys.DEAD, keys.session(session), keys.outbox(session), keys.live(session)],
-            [letter.id, limits.log_ms, limits.session_ms],
+            "letters/replay",
+            session=session,
+            id=letter.id,
+            keep_line_ms=limits.log_ms,
+            keep_session_ms=limits.session_ms,
         )
         return Accepted(turn=0, ahead=0, seq=seq, duplicate=False) if seq else None
 
@@ -158,7 +160,7 @@ class DeadLetters:
         return message
 
     async def _read(self, command: str, start: str, end: str, limit: int) -> list[DeadLetterEntry]:
-        rows = await self._client.run("turns/dead_page", [keys.DEAD], [command, start, end, limit])
+        rows = await self._client.run("letters/page", command=command, first=start, last=end, most=limit)
         return [_letter(row) for row in rows]
 
 

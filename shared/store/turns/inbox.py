@@ -9,8 +9,8 @@ import msgspec
 
 from shared.crash_points import crash_point
 from shared.errors import BadInput, Refused, TooBig
-from shared.ids import KEEP_MS, is_ephemeral, session_id
-from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.ids import API, KEEP_MS, is_ephemeral, session_id
+from shared.messages.codec import PLAIN_VERSION, SCHEMA_VERSION, encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_background
@@ -57,11 +57,13 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     sessions_cap: int = 100_000
     sender_per_minute: int = 0
     sender_by_channel: dict[str, int] = {}
+    chats_per_person: int = 0
+    api_sessions_per_person: int = 0
     bot_turns: int = 0
     bot_window_ms: int = 300_000
     seen_days: int = 2
     session_days: int = 365
-    log_days: int = 30
+    log_days: int = 365
     memory_scope: MemoryScope = "chat"
     idle_ms: int = 0
     busy: Busy = "queue"
@@ -77,6 +79,8 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
             sessions_cap=inbox.sessions_cap,
             sender_per_minute=inbox.sender_per_minute,
             sender_by_channel=senders_by_channel(settings.channels),
+            chats_per_person=inbox.chats_per_person,
+            api_sessions_per_person=inbox.api_sessions_per_person,
             bot_turns=inbox.bot_turns,
             bot_window_ms=int(inbox.bot_window_s * 1000),
             log_days=settings.web.log_days,
@@ -99,6 +103,10 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
         """Return how many messages a minute one sender may write in this channel."""
         return self.sender_by_channel.get(channel, self.sender_per_minute)
 
+    def of_chats(self, channel: str) -> int:
+        """Return how many chats one person may have in this channel."""
+        return self.api_sessions_per_person if channel == API else self.chats_per_person
+
     def keep_ms(self, session: str) -> int:
         """Return how long a session is kept after its last message."""
         return KEEP_MS if is_ephemeral(session) else self.session_ms
@@ -118,13 +126,18 @@ def scope_of(policy: MemoryScope, message: InboundMessage) -> str:
 
 
 def check_message(message: InboundMessage) -> None:
-    """Raise BadInput for a channel that only Shoal itself writes, TooBig for a text over the limit."""
+    """Raise BadInput for a channel that only Shoal itself writes, TooBig for a text over the
+    limit."""
     if message.channel in RESERVED_CHANNELS:
         own = f"channel {message.channel!r} is Shoal's own; use a channel of yours"
         raise BadInput("reserved_channel", own)
     size = len(message.content.encode())
     if size > TEXT_LIMIT_BYTES:
         raise TooBig(size, TEXT_LIMIT_BYTES)
+
+
+_ACCEPTED: Final = (b"accepted", b"known", b"rejected")
+"""Outcomes of ingest.lua that are no refusal."""
 
 
 class Inbox:
@@ -151,25 +164,31 @@ class Inbox:
         marks a message that no person wrote. While a turn runs, the `busy` setting of the chat or
         the channel decides what happens to a message.
 
-        Raises BadInput (reserved channel), TooBig, Refused (`sender_limit`, `bot_loop`,
-        `inbox_full`, `overloaded`), RedisAway."""
+        Raises BadInput (reserved channel), TooBig, Refused (`sender_limit`, `chat_limit`,
+        `bot_loop`, `inbox_full`, `overloaded`), RedisAway."""
         return await self._ask(message, log_line, principal, internal=internal, retry_for_s=retry_for_s)
 
-    async def admit(self, message: InboundMessage, *, retry_for_s: float = 0.0) -> None:
+    async def admit(self, message: InboundMessage, *, principal: str | None = None, retry_for_s: float = 0.0) -> None:
         """Count a message that is answered without a turn; one that is known already passes. Raises
         as `ingest`, except for the limits of inbox and queue."""
-        await self._ask(message, None, None, only_count=True, retry_for_s=retry_for_s)
+        await self._ask(message, None, principal, only_count=True, retry_for_s=retry_for_s)
 
     async def notify_refusal(self, message: InboundMessage, refused: Refused | TooBig) -> bool:
         """Write into the chat's log that a message was refused: at most once a minute to one
         sender and in one chat, and once a pause that bots are paused. Return whether it was
         written now. Raises RedisAway, Refused (the store is full)."""
         session, limits = message.session, self._limits
-        log = keys.session(session), keys.outbox(session), keys.live(session)
-        brakes = keys.brake(f"told:{_sender(message)}"), keys.brake(f"told:chat:{session}")
-        line = encode(_log_notice(message, _notice(refused)))
-        args = line, limits.session_ms, limits.log_ms, int(refused.code == BOT_LOOP)
-        return bool(await self._client.run("turns/slow_down", [*log, *brakes], args))
+        written = await self._client.run(
+            "turns/slow_down",
+            session=session,
+            sender_brake=keys.brake(f"told:{_sender(message)}"),
+            chat_brake=keys.brake(f"told:chat:{session}"),
+            line=encode(_log_notice(message, _notice(refused))),
+            keep_session_ms=limits.session_ms,
+            keep_log_ms=limits.log_ms,
+            for_bots=int(refused.code == BOT_LOOP),
+        )
+        return bool(written)
 
     async def _ask(
         self,
@@ -183,50 +202,70 @@ class Inbox:
     ) -> Accepted:
         check_message(message)
         session, channel, limits = message.session, message.channel, self._limits
-        queue = keys.inbox(session), keys.session(session), keys.queue(TURNS), keys.wake(TURNS)
-        log = keys.outbox(session), keys.live(session), keys.chats(channel, principal)
-        id = f"{message.chat_id}/{message.id}", keys.seen(channel), limits.seen_days
-        caps = limits.cap, limits.sessions_cap, limits.keep_ms(session), limits.log_ms
         title = " ".join(message.content.split())
         if len(title) > TITLE_LIMIT:
             title = title[: TITLE_LIMIT - 1].rstrip() + "…"
-        line = encode(show) if show is not None else b"", message.chat_id, title
         writer = "" if internal else "bot" if message.metadata.get("bot") == "1" else "person"
-        bots = limits.bot_turns, limits.bot_window_ms, writer, _echo(message.content)
         policy = "" if internal else limits.busy_by_channel.get(channel, limits.busy)
-        busy = policy, int(message.metadata.get(JOINS) == "1"), limits.merge_ms, keys.CONTROL
-        rejection = encode(_log_notice(message, REJECTED, (message.id,)))
+        # An old worker would answer in another form than the client asked for.
+        version = PLAIN_VERSION if message.options is None else SCHEMA_VERSION
         # Tests kill the process on both sides of the call: a sender that repeats gets the first
         # answer.
         crash_point("before_ingest")
         status, turn, ahead, seq = await self._client.run(
             "turns/ingest",
-            [*queue, *log, keys.brake(_sender(message)), keys.leases(TURNS)],
-            [
-                *(encode(message), SCHEMA_VERSION, *id, keys.turn(session)),
-                *(*caps, *line, scope_of(limits.memory_scope, message), int(only_count)),
-                *(limits.of_sender(channel), *bots, *busy, rejection),
-                fair_key(message, internal=internal),
-            ],
+            session=session,
+            queue=TURNS,
+            chats=keys.chats(channel, principal),
+            brake=keys.brake(_sender(message)),
+            record=encode(message),
+            version=version,
+            dedupe_id=f"{message.chat_id}/{message.id}",
+            seen=keys.seen(channel),
+            days=limits.seen_days,
+            member=keys.turn(session),
+            cap=limits.cap,
+            sessions_cap=limits.sessions_cap,
+            keep_session_ms=limits.keep_ms(session),
+            keep_log_ms=limits.log_ms,
+            line=encode(show) if show is not None else b"",
+            chat_id=message.chat_id,
+            title=title,
+            scope=scope_of(limits.memory_scope, message),
+            only_count=int(only_count),
+            per_minute=limits.of_sender(channel),
+            bot_turns=limits.bot_turns,
+            bot_window_ms=limits.bot_window_ms,
+            writer=writer,
+            echo=_echo(message.content),
+            busy_policy=policy,
+            joins_others=int(message.metadata.get(JOINS) == "1"),
+            merge_ms=limits.merge_ms,
+            control=keys.CONTROL,
+            rejection=encode(_log_notice(message, REJECTED, (message.id,))),
+            person=fair_key(message, internal=internal),
+            most_chats=0 if internal else limits.of_chats(channel),
             retry_for_s=retry_for_s,
         )
         crash_point("after_ingest")
-        if status < 0:
+        if status not in _ACCEPTED:
             raise self._refusal(status, message.channel, wait_ms=turn)
-        return Accepted(turn, ahead, seq, duplicate=status == 0, rejected=status == 2)
+        return Accepted(turn, ahead, seq, duplicate=status == b"known", rejected=status == b"rejected")
 
-    def _refusal(self, status: int, channel: str, *, wait_ms: int) -> Refused:
+    def _refusal(self, status: bytes, channel: str, *, wait_ms: int) -> Refused:
         limits = self._limits
         match status:
-            case -1:
+            case b"inbox_full":
                 waiting = f"{limits.cap} messages already wait in this chat"
                 return Refused("inbox_full", f"{waiting}; please wait for answers first", 10)
-            case -2:
-                waiting = "too many chats are waiting just now; please try again in a minute"
-                return Refused(OVERLOADED, waiting, 60)
-            case -3:
+            case b"overloaded":
+                return overloaded()
+            case b"sender_limit":
                 often = f"more than {limits.of_sender(channel)} messages in a minute"
                 return Refused("sender_limit", f"{often}; please slow down", max(1.0, wait_ms / 1000))
+            case b"chat_limit":
+                many = f"you have written in {limits.of_chats(channel)} chats within 30 days"
+                return Refused("chat_limit", f"{many}, and more are not allowed; go on in one of them", 3600)
             case _:
                 minutes = f"{limits.bot_window_ms / 60_000:g} minutes"
                 paused = (
@@ -238,11 +277,20 @@ class Inbox:
     async def stop(self, session: str, turn: int | None = None) -> int | None:
         """Ask for the end of `turn`, or of the turn at the head of `session`; return its number.
         None when nothing runs or waits, or `turn` is over: a late stop never hits the next turn."""
-        chat = keys.session(session), keys.inbox(session)
-        queue = keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS)
-        args = keys.turn(session), keys.CONTROL, "" if turn is None else turn
-        stopped: int = await self._client.run("turns/stop", [*chat, *queue], args)
+        stopped: int = await self._client.run(
+            "turns/stop",
+            session=session,
+            queue=TURNS,
+            member=keys.turn(session),
+            control=keys.CONTROL,
+            turn="" if turn is None else turn,
+        )
         return stopped or None
+
+
+def overloaded() -> Refused:
+    """Return the refusal of a message while too many sessions wait."""
+    return Refused(OVERLOADED, "too many chats are waiting just now; please try again in a minute", 60)
 
 
 def _sender(message: InboundMessage) -> str:

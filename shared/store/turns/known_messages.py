@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from shared.ids import session_id
 from shared.messages.codec import encode
@@ -16,8 +16,6 @@ WithdrawalOutcome = Literal["withdrawn", "unknown", "answering", "over"]
 """Outcomes: the message gets no turn (also when it was withdrawn before); it is not known here;
 a turn has begun with it; its turn is over."""
 
-_REFUSALS: Final[dict[int, WithdrawalOutcome]] = {0: "unknown", -1: "answering", -2: "over"}
-
 
 class SeenMessages:
     """Reads the ids that ingest stores, which are kept for some days. Methods raise RedisAway."""
@@ -28,8 +26,10 @@ class SeenMessages:
 
     async def knows(self, message: InboundMessage) -> bool:
         """Tell whether a message was seen before. False may be wrong: ingest decides."""
-        stored = keys.seen(message.channel), self._days, f"{message.chat_id}/{message.id}"
-        return bool(await self._client.run("sessions/knows", [], stored))
+        id = f"{message.chat_id}/{message.id}"
+        return bool(
+            await self._client.run("dedupe/knows", seen=keys.seen(message.channel), days=self._days, dedupe_id=id)
+        )
 
     async def new_form(self, message: InboundMessage, of: str) -> str:
         """Record a new form of the message `of`; return the id before this one, also to a repeated
@@ -41,8 +41,14 @@ class SeenMessages:
         return await self._ask(message, message.id, "")
 
     async def _ask(self, message: InboundMessage, first: str, form: str) -> str:
-        stored = keys.seen(message.channel), self._days, f"{message.chat_id}/{first}"
-        newest: bytes = await self._client.run("turns/dedupe_form", [], [*stored, first, form])
+        newest: bytes = await self._client.run(
+            "dedupe/newest_form",
+            seen=keys.seen(message.channel),
+            days=self._days,
+            first_key=f"{message.chat_id}/{first}",
+            first=first,
+            form=form,
+        )
         return newest.decode()
 
 
@@ -61,13 +67,18 @@ class Withdrawals:
         session = session_id(channel, chat_id if thread is None else f"{chat_id}#{thread}")
         limits, text = self._limits, "Withdrawn."
         line = OutboundMessage(content=text, turn=0, in_reply_to=(id,), kind="withdrawn", at=at_ms)
-        queue = keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS)
-        log = keys.outbox(session), keys.live(session), keys.ledger(session)
-        known = f"{chat_id}/{id}", keys.seen(channel), limits.seen_days, keys.turn(session)
         # One script decides between a withdrawal and a claim, so a message is never both.
-        done, _ = await self._client.run(
+        done = await self._client.run(
             "turns/withdraw",
-            [keys.inbox(session), keys.session(session), *queue, *log],
-            [*known, encode(line), limits.session_ms, limits.log_ms],
+            session=session,
+            queue=TURNS,
+            dedupe_id=f"{chat_id}/{id}",
+            seen=keys.seen(channel),
+            days=limits.seen_days,
+            member=keys.turn(session),
+            line=encode(line),
+            keep_session_ms=limits.session_ms,
+            keep_log_ms=limits.log_ms,
         )
-        return _REFUSALS.get(done, "withdrawn")
+        outcome: WithdrawalOutcome = done.decode()
+        return outcome

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shared.store import keys
+from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import TURNS
 
@@ -10,9 +11,9 @@ from shared.store.turns.inbox import TURNS
 async def requeue_lost(client: RedisClient) -> int:
     """Queue every chat again that has messages and is in no queue; return how many. Raises
     RedisAway. It looks at all keys, so only the console may call it."""
-    count, names = 0, [keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS)]
+    count = 0
     async for found in client.scan("SCAN", match=f"{keys.inbox}*"):
         if found:
-            sessions = [name.decode().removeprefix(keys.inbox) for name in found]
-            count += await client.run("sessions/requeue", names, sessions)
+            sessions = [name.decode(errors="replace").removeprefix(keys.inbox) for name in found]
+            count += await client.run("sessions/requeue", queue=TURNS, names=pack(sessions))
     return count

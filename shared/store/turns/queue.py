@@ -9,10 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from shared.errors import LeaseLost, RedisAway, TurnLimited
+from shared.errors import LeaseLost, TurnLimited
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.codec import SCHEMA_VERSION, traceparent_of
+from shared.messages.sources import Sources, parse_sources
 from shared.metrics import REDIS_CLOCK_FELL_BACK
 from shared.store import keys
 from shared.store.client.connection import ReplyError
@@ -21,7 +22,6 @@ from shared.store.client.scripts import load, sha
 from shared.store.jobs.jobs import QUEUE as JOBS
 
 ACQUIRE: Final = "turns/acquire"
-COPY_WAIT_S: Final = 0.5  # for replicas to have what was written
 
 log = logger("queue")
 
@@ -36,8 +36,10 @@ class TurnWork(msgspec.Struct, frozen=True):
 
     `joined` are number and record of each message that joined so far. `joins_at_start`: messages
     right after this one join a turn when it begins; `steers`: those that come while it runs do, too.
-    `background`: no person waits for the answer. `next_due` is the time in ms from which the next
-    message is due, if it can simply follow, else `""`."""
+    `shown` are deltas of the text of an earlier attempt that stands on screens.
+    `sources` mark the chat, `memory_sources` its memory (see shared.messages.sources).
+    `background`: no person waits for the answer; `speaks`: a recording is answered by one, too.
+    `next_due` is the time in ms from which the next message is due, if it can simply follow, else `""`."""
 
     n: int
     record: bytes
@@ -56,7 +58,11 @@ class TurnWork(msgspec.Struct, frozen=True):
     joins_at_start: bool = False
     steers: bool = False
     background: bool = False
+    speaks: bool = False
     next_due: str = ""
+    sources: Sources = ()
+    memory_sources: Sources = ()
+    shown: tuple[bytes, ...] = ()
 
 
 class SubagentWork(msgspec.Struct, frozen=True):
@@ -120,8 +126,7 @@ UNCAPPED: Final = SubagentCaps(0, 0)
 
 class LeaseQueue:
     """One queue as one worker sees it. `owner` is the worker's nonce, the same for all its queues.
-    `person_share` is the part of the running turns that one person may have while others wait;
-    `copies` how many servers must have what `confirm` confirms."""
+    `person_share` is the part of the running turns that one person may have while others wait."""
 
     def __init__(
         self,
@@ -133,7 +138,6 @@ class LeaseQueue:
         history_window: int = 200,
         subagents: SubagentCaps = UNCAPPED,
         person_share: float = 1.0,
-        copies: int = 1,
     ) -> None:
         self.name = name
         self.owner = owner
@@ -142,15 +146,16 @@ class LeaseQueue:
         self._window = history_window
         self._subagents = subagents
         self._share = person_share
-        self._keys = [keys.queue(name), keys.leases(name), keys.wake(name)]
+        self._script = load(ACQUIRE)
         self._wakes = [keys.wake(name), *([keys.wake(keys.SUBAGENT_WAKE)] if name == JOBS else [])]
         self._own_wake = keys.wake(owner)
         self.wait_s = min(1.0, lease_s / 5)
         self._blocking = client.blocking(self.wait_s)
-        self.copies = copies
-        # WAIT holds up every command after it, so it has a connection of its own.
-        self._copy_wait_s = min(COPY_WAIT_S, lease_s / 10)
-        self._copying = client.blocking(self._copy_wait_s)
+
+    @property
+    def copies(self) -> int:
+        """Number of servers that must have a write."""
+        return self._client.copies
 
     async def acquire(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
@@ -162,7 +167,7 @@ class LeaseQueue:
         waits, perhaps this one, is woken for the others. An entry whose keys are broken (of another type,
         say) is logged and tried again after a minute."""
         call = self._call(count, most, grace, subagents)
-        return self._claims(await self._client.run(ACQUIRE, self._keys, call))
+        return self._claims(await self._client.evaluate(self._script, call))
 
     async def acquire_next(
         self, count: int, *, most: int | None = None, grace: bool = False, subagents: int | None = None
@@ -175,7 +180,7 @@ class LeaseQueue:
         woken, answer = await self._blocking.commands(
             [
                 ["BLPOP", *lists, self._own_wake, self.wait_s],
-                ["EVALSHA", sha(load(ACQUIRE)), len(self._keys), *self._keys, *call],
+                ["EVALSHA", sha(self._script), *call],
             ]
         )
         if unknown_script(answer):
@@ -191,21 +196,34 @@ class LeaseQueue:
         """Make our own waiting `acquire_next` look now. Raises RedisAway."""
         await self._client.pipeline([("LPUSH", self._own_wake, "1"), ("PEXPIRE", self._own_wake, 1000)])
 
-    def _call(self, count: int, most: int | None, grace: bool, subagents: int | None) -> list[Value]:
-        if subagents is None:
-            subagents = count
-        lease = self.owner, int(self.lease_s * 1000), count, int(grace), SCHEMA_VERSION
-        return [*lease, self._window, *self._subagents, self._share, subagents, most or count]
+    def _call(self, count: int, most: int | None, grace: bool, subagents: int | None) -> tuple[Value, ...]:
+        return self._client.words(
+            ACQUIRE,
+            {
+                "owner": self.owner,
+                "lease_ms": int(self.lease_s * 1000),
+                "wanted": count,
+                "grace": int(grace),
+                "known": SCHEMA_VERSION,
+                "window": self._window,
+                "session_subagents": self._subagents.per_session,
+                "all_subagents": self._subagents.in_all,
+                "person_share": self._share,
+                "subagent_slots": count if subagents is None else subagents,
+                "most": most or count,
+            },
+            keys.Whose(queue=self.name),
+        )
 
     def _claims(self, answer: list[list[Any]]) -> list[Claim]:
         # A row without a token reports an entry with broken keys, or a clock that fell back:
         # log it, and go on with the others. The lease of one that cannot be read lapses.
         claims = []
         for row in answer:
-            if row[0] == b"clock":
-                note_clock_fell(self.name, int(row[2]))
-                continue
             try:
+                if row[0] == b"clock":
+                    note_clock_fell(self.name, int(row[2]))
+                    continue
                 if row[1]:
                     claims.append(self._claim(row))
                     continue
@@ -231,37 +249,25 @@ class LeaseQueue:
     async def renew(self, claims: Sequence[Claim], *, retry_for_s: float = 0.0) -> list[int | None]:
         """Renew the leases. Return for each None (lost) or the turn that must stop (0: none)."""
         held = [part for claim in claims for part in (claim.member, claim.token)]
-        args: list[str | int] = [self.owner, int(self.lease_s * 1000), *held]
-        answer = await self._client.run("turns/renew", self._keys[:2], args, retry_for_s=retry_for_s)
+        answer = await self._client.run(
+            "turns/renew",
+            queue=self.name,
+            due=keys.queue(self.name),
+            owner=self.owner,
+            lease_ms=int(self.lease_s * 1000),
+            held=msgspec.json.encode(held),
+            retry_for_s=retry_for_s,
+        )
         return [None if stop < 0 else stop for stop in answer]
 
     async def confirm(self, claim: Claim) -> int | None:
-        """Renew a lease, and wait until `copies` servers have that and everything that was written
-        before. Return how many steps its ledger has there, None when the lease is lost. Raises
-        RedisAway when too few servers have it in time."""
-        lease = self.owner, int(self.lease_s * 1000), claim.member, claim.token
-        renewal: tuple[Value, ...] = (2, *self._keys[:2], *lease)
-        script = load("turns/renew")
-        renewed, _, copies, steps = await self._copying.commands(
-            [
-                ["EVALSHA", sha(script), *renewal],
-                # WAIT waits for the last write of its own connection. A renewal within the same
-                # millisecond as another one writes nothing; this always does.
-                ["INCR", keys.CONFIRMED],
-                ["WAIT", self.copies - 1, int(self._copy_wait_s * 1000)],
-                # Of the same server: after a fail-over it may lack steps that another one accepted.
-                ["XLEN", keys.ledger(claim.member.partition(":")[2])],
-            ]
-        )
-        if unknown_script(renewed):
-            await self._client.evaluate(script, renewal)
-            return await self.confirm(claim)
-        for answer in (renewed, copies, steps):
-            if isinstance(answer, ReplyError):
-                raise answer
-        if copies < self.copies - 1:
-            raise RedisAway(f"{copies + 1} of {self.copies} servers have the last writes (redis.copies)")
-        return int(steps) if renewed[0] >= 0 else None
+        """Renew a lease; return how many steps its ledger has when all servers that a write waits for
+        have them, None when the lease is lost. Raises RedisAway when too few have them in time."""
+        [renewed] = await self.renew([claim])
+        # Of the server that answers after the renewal: after a fail-over it may lack steps that
+        # another one accepted.
+        steps = await self._client.confirmed("XLEN", keys.ledger(claim.member.partition(":")[2]))
+        return None if renewed is None else int(steps)
 
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
@@ -269,16 +275,24 @@ class LeaseQueue:
         quarantine), or `away` (the model is unavailable: stored once, with the time). For a plain
         job only crashes count, and a job of memory rests for a minute after one. Raises
         LeaseLost."""
-        names = [*self._keys, keys.attempts(claim.member)]
-        args = *claim.fence, int(delay_s * 1000), count
-        if await self._client.run("turns/release", names, args, retry_for_s=retry_for_s) != 1:
+        released = await self._client.run(
+            "turns/release",
+            queue=self.name,
+            record=keys.attempts(claim.member),
+            member=claim.member,
+            lease=claim.lease_id,
+            delay_ms=int(delay_s * 1000),
+            note=count,
+            retry_for_s=retry_for_s,
+        )
+        if released != b"released":
             raise claim.lost()
 
     async def release_unknown(self, running: Iterable[Claim]) -> int:
         """Release leases of ours that we do not know of, after a lost reply. Return how many."""
         # Compare member and token: an older lease of ours on the same member is unknown, too.
         known, count = {(claim.member, claim.token) for claim in running}, 0
-        for member, token in await leases_of_owner(self._client, self._keys[1], self.owner):
+        for member, token in await leases_of_owner(self._client, keys.leases(self.name), self.owner):
             if (member, token) not in known:
                 # Since the scan the lease may have ended, or another worker may have claimed it.
                 with contextlib.suppress(LeaseLost):
@@ -287,9 +301,8 @@ class LeaseQueue:
         return count
 
     async def close(self) -> None:
-        """Close the blocking connections."""
+        """Close the blocking connection."""
         await self._blocking.close()
-        await self._copying.close()
 
 
 async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[tuple[str, str]]:
@@ -298,14 +311,15 @@ async def leases_of_owner(client: RedisClient, leases: str, owner: str) -> list[
     # HSCAN may return an entry twice, which the dict absorbs.
     async for flat in client.scan("HSCAN", leases):
         for member, lease in pairs(flat):
-            whose, _, token = lease.decode().partition(":")
+            whose, _, token = lease.decode(errors="replace").partition(":")
             if whose == owner:
-                found[member.decode()] = token
+                found[member.decode(errors="replace")] = token
     return list(found.items())
 
 
 def note_clock_fell(queue: str, fell_ms: int) -> None:
-    """Report that the server's clock fell back, and that a script has put the times of a queue right."""
+    """Report that the server's clock fell back, and that a script has put the times of a queue
+    right."""
     log.error("redis clock fell back", queue=queue, seconds=fell_ms / 1000, doing="moved what waits by as much")
     REDIS_CLOCK_FELL_BACK.inc()
 
@@ -317,8 +331,9 @@ def ledger_full(who: str, cap_bytes: int) -> TurnLimited:
 
 def _turn_work(row: list[Any]) -> TurnWork:
     # The last part is missing at the first attempt.
-    n, record, attempt, history, scope, memory, version, preset, stop, marks, next_due, *more = row
-    errors, crashes, away_ms, ledger, joined = more[0] if more else (0, 0, 0, (), ())
+    n, record, attempt, history, scope, memory, version, preset, stop, marks, next_due, *rest = row
+    sources, memory_sources, *more = rest
+    errors, crashes, away_ms, ledger, joined, *shown = more[0] if more else (0, 0, 0, (), ())
     messages = tuple((int(number), message) for number, message in pairs(joined)) if joined else ()
     # By position: the names of so many fields take longer than all the rest here.
     return TurnWork(
@@ -339,7 +354,11 @@ def _turn_work(row: list[Any]) -> TurnWork:
         b"a" in marks,
         b"s" in marks,
         b"b" in marks,
+        b"v" in marks,
         next_due.decode(),
+        parse_sources(sources),
+        parse_sources(memory_sources),
+        tuple(shown[0]) if shown else (),
     )
 
 

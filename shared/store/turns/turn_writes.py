@@ -4,23 +4,25 @@ at the same moment share one script call."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from shared.errors import BadInput, TurnStopped
 from shared.ids import KEEP_MS, is_ephemeral, split_session
-from shared.messages.codec import SCHEMA_VERSION, encode
+from shared.messages.codec import PLAIN_VERSION, SCHEMA_VERSION, encode
 from shared.messages.effects import Effect, SayEffect, SpawnEffect
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import LogLine
+from shared.messages.sources import Sources, pack_sources
 from shared.messages.transcript import JoinEntry, LedgerEntry, TranscriptEntry, decode_ledger
 from shared.store import keys
 from shared.store.client.connection import ReplyError
-from shared.store.client.redis_client import RedisClient, Value, pairs, with_retries
+from shared.store.client.packing import pack
+from shared.store.client.redis_client import RedisClient, pairs, with_retries
 from shared.store.jobs.jobs import QUEUE as JOBS
 from shared.store.turns.approvals import Approvals
 from shared.store.turns.inbox import TURNS, InboxLimits
@@ -34,8 +36,6 @@ CHILDREN_CAP: Final = 100
 AT_ONCE: Final = 64  # turns in one call; the server does nothing else meanwhile
 AT_ONCE_BYTES: Final = 256 * 1024
 """Bytes of entries and lines in one call; a turn with more goes alone."""
-
-_KEYS: Final = (keys.queue(TURNS), keys.leases(TURNS), keys.wake(TURNS), keys.DEAD, keys.IDLE)
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -78,30 +78,71 @@ class Turns:
         TurnStopped for a spawn of a turn that was told to stop, and BadInput, with nothing written,
         for a chat that does not exist (`no_chat`) and too many subagents (`turn_spawned_enough`,
         `session_spawned_enough`)."""
-        turn = keys.leases(TURNS), keys.session(claim.session), keys.ledger(claim.session)
-        effect_keys, effect_args = self._effect(effect)
-        done = await self._client.run(
-            "turns/ledger",
-            [*turn, keys.queue(TURNS), keys.wake(TURNS), *effect_keys],
-            [*claim.fence, step, encode(entry), LEDGER_CAP_BYTES, *effect_args],
-            retry_for_s=retry_for_s,
-        )
-        # The codes are those in the header of the script.
-        match done:
-            case -1:
+        written = self._write(claim, step, encode(entry), effect)
+        match await with_retries(written, retry_for_s):
+            case b"lost":
                 raise claim.lost()
-            case -2:
+            case b"full":
                 raise ledger_full("this turn", LEDGER_CAP_BYTES)
-            case -3 if effect is not None:
+            case b"no_chat" if effect is not None:
                 raise BadInput("no_chat", f"there is no chat {effect.to!r}")
-            case -4 if isinstance(effect, SpawnEffect):
+            case b"turn_full" if isinstance(effect, SpawnEffect):
                 most = f"one turn starts at most {effect.per_turn} subagents"
                 raise BadInput("turn_spawned_enough", most)
-            case -5:
+            case b"session_full":
                 most = f"{CHILDREN_CAP} subagents of this chat have not ended yet"
                 raise BadInput("session_spawned_enough", most)
-            case -6:
+            case b"stopped":
                 raise TurnStopped
+
+    def _write(self, claim: Claim, step: int, record: bytes, effect: Effect | None) -> Callable[[], Awaitable[bytes]]:
+        """Return the call that writes a step and carries out its effect."""
+        step_of_turn = partial(
+            self._client.run,
+            session=claim.session,
+            queue=TURNS,
+            member=claim.member,
+            lease=claim.lease_id,
+            step=step,
+            record=record,
+            cap_bytes=LEDGER_CAP_BYTES,
+        )
+        match effect:
+            case None:
+                return partial(step_of_turn, "turns/step")
+            case SayEffect(session=session, line=line):
+                channel, chat_id = split_session(session)
+                return partial(
+                    step_of_turn,
+                    "turns/say",
+                    to_session=keys.session(session),
+                    to_outbox=keys.outbox(session),
+                    to_live=keys.live(session),
+                    to_history=keys.history(session),
+                    chats=keys.chats(channel, effect.listed_for or None),
+                    line=encode(line),
+                    keep_log_ms=self._limits.log_ms,
+                    chat_id=chat_id,
+                    keep_session_ms=self._limits.session_ms,
+                    history_bytes=HISTORY_CAP_BYTES,
+                    sources=pack_sources(effect.sources),
+                    entries=pack([*map(encode, effect.history)]),
+                )
+            case SpawnEffect(task=task, per_turn=per_turn):
+                return partial(
+                    step_of_turn,
+                    "turns/spawn",
+                    child=keys.child(task.id),
+                    jobs=keys.queue(JOBS),
+                    subagent_wake=keys.wake(keys.SUBAGENT_WAKE),
+                    id=task.id,
+                    task=encode(task),
+                    version=PLAIN_VERSION,
+                    waits=int(task.wait),
+                    n=task.turn,
+                    most_of_turn=per_turn,
+                    most_of_session=CHILDREN_CAP,
+                )
 
     async def join_waiting(
         self, claim: Claim, step: int, *, at_start: bool, retry_for_s: float = 0.0
@@ -110,22 +151,25 @@ class Turns:
         none does. The same step again returns the messages that it took then. Raises TurnStopped
         when the turn was told to stop, LeaseLost, RedisAway."""
         assert claim.turn is not None
-        session = claim.session
-        chat = [kind(session) for kind in (keys.session, keys.inbox, keys.ledger)]
         done, flat, record = await self._client.run(
             "turns/take",
-            [keys.leases(TURNS), *chat, keys.queue(TURNS), keys.wake(TURNS), keys.live(session)],
-            [
-                *(*claim.fence, claim.turn.n, step, int(at_start)),
-                *(LEDGER_CAP_BYTES, SCHEMA_VERSION, self._limits.cap),
-            ],
+            session=claim.session,
+            queue=TURNS,
+            member=claim.member,
+            lease=claim.lease_id,
+            n=claim.turn.n,
+            step=step,
+            at_start=int(at_start),
+            cap_bytes=LEDGER_CAP_BYTES,
+            known_version=SCHEMA_VERSION,
+            most=self._limits.cap,
             retry_for_s=retry_for_s,
         )
-        if done == -1:
+        if done == b"lost":
             raise claim.lost()
-        if done == -2:
+        if done == b"stopped":
             raise TurnStopped
-        if done == 0:
+        if done == b"none":
             return None
         entry = decode_ledger(record)
         assert isinstance(entry, JoinEntry)
@@ -148,26 +192,6 @@ class Turns:
         cut = await self._client.command("HGET", keys.session(claim.session), "cut")
         return int(cut or 0) > claim.turn.n
 
-    def _effect(self, effect: Effect | None) -> tuple[list[str], list[Value]]:
-        """Return keys and arguments of ledger.lua for an effect."""
-        match effect:
-            case None:
-                return [], [""]
-            case SayEffect(session=session, line=line):
-                channel, chat_id = split_session(session)
-                chat = [kind(session) for kind in (keys.session, keys.outbox, keys.live, keys.history)]
-                kept = self._limits.log_ms, chat_id, self._limits.session_ms, HISTORY_CAP_BYTES
-                history = map(encode, effect.history)
-                listed = keys.chats(channel, effect.listed_for or None)
-                return [*chat, listed], ["say", encode(line), *kept, *history]
-            case SpawnEffect(task=task, per_turn=per_turn):
-                child = keys.child(task.id), keys.children(task.session), keys.SUBAGENTS
-                record = encode(task), SCHEMA_VERSION, int(task.wait), task.turn
-                return (
-                    [*child, keys.queue(JOBS), keys.wake(keys.SUBAGENT_WAKE)],
-                    ["spawn", task.id, *record, per_turn, CHILDREN_CAP],
-                )
-
     async def commit(
         self,
         claim: Claim,
@@ -176,33 +200,37 @@ class Turns:
         lines: Sequence[LogLine],
         event: TurnEvent,
         dead: DeadLetter | None = None,
+        sources: Sources = (),
         retry_for_s: float = 0.0,
     ) -> Committed:
-        """Commit the turn, all at once: history, lines for the chat, inbox, ledger, lease, and a
-        dead letter if given. Raises LeaseLost, RedisAway."""
+        """Commit the turn, all at once: history, lines for the chat, inbox, ledger, lease, the
+        `sources` that it adds to the mark of the chat, and a dead letter if given. Raises LeaseLost,
+        RedisAway."""
         assert claim.turn is not None
         # Nobody goes on with an ephemeral session, and nothing of it is worth remembering.
         passing = is_ephemeral(claim.session)
         history = () if passing else history
-        brought = [*map(encode, history), *map(encode, lines)]
-        if dead is not None:
-            brought += dead.reason.encode(), dead.record
-        marks = ("p" if passing else "") + ("d" if dead else "")
-        n, next_due = claim.turn.n, claim.turn.next_due
-        end = *claim.fence, n, encode_live(event), marks, next_due, len(history), len(lines)
-        commit = partial(self._commits.send, end, brought)
-        done, entries, dropped = await with_retries(commit, retry_for_s)
-        if done == -1:
+        entries, written = [*map(encode, history)], [*map(encode, lines)]
+        letter = None if dead is None else (dead.reason.encode(), dead.record)
+        marks, turn = "p" if passing else "", claim.turn
+        packed = pack_sources(sources)
+        end = str(turn.n), encode_live(event), marks, turn.next_due, entries, written, packed, letter
+        size = sum(map(len, entries)) + sum(map(len, written))
+        commit = partial(self._commits.send, claim.fence, end, size)
+        done, now_there, dropped = await with_retries(commit, retry_for_s)
+        if done == b"lost":
             raise claim.lost()
-        return Committed(done == 1, entries, dropped)
+        return Committed(done == b"committed", now_there, dropped)
 
 
 class _End(NamedTuple):
-    """Commit of one turn: arguments of commit.lua, its entries and lines, and its future reply."""
+    """Commit of one turn: its fence, what commit.lua has of it in `ends`, the bytes of entries and
+    lines in that, and its future reply."""
 
-    args: Sequence[Value]
-    brought: Sequence[bytes]
-    answer: asyncio.Future[list[int]]
+    fence: tuple[str, str]
+    turn: tuple[object, ...]
+    size: int
+    answer: asyncio.Future[list[Any]]
 
 
 class CommitBatcher:
@@ -211,18 +239,18 @@ class CommitBatcher:
 
     def __init__(self, client: RedisClient, limits: InboxLimits, history_bytes: int) -> None:
         self._client = client
-        kept = limits.session_ms, limits.log_ms, limits.idle_ms
-        self._of_all: list[Value] = [*kept, KEEP_MS, KEEP_MS, 0, history_bytes]
+        self._limits = limits
+        self._history_bytes = history_bytes
         self._waiting: list[_End] = []
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def send(self, args: Sequence[Value], brought: Sequence[bytes]) -> list[int]:
+    async def send(self, fence: tuple[str, str], turn: tuple[object, ...], size: int) -> list[Any]:
         """Commit one turn and return the reply of commit.lua. Raises RedisAway, ReplyError."""
         loop = asyncio.get_running_loop()
         if not self._waiting:
             # Everything that is committed until the loop gets here goes into the same call.
             loop.call_soon(self._go)
-        end = _End(args, brought, loop.create_future())
+        end = _End(fence, turn, size, loop.create_future())
         self._waiting.append(end)
         return await end.answer
 
@@ -232,11 +260,10 @@ class CommitBatcher:
         size = 0
         for end in waiting:
             # A batch ends before it exceeds a limit: one large turn never delays small ones much.
-            more = sum(map(len, end.brought))
-            if batch and (size + more > AT_ONCE_BYTES or len(batch) == AT_ONCE):
+            if batch and (size + end.size > AT_ONCE_BYTES or len(batch) == AT_ONCE):
                 self._start(batch)
                 batch, size = [], 0
-            size += more
+            size += end.size
             batch.append(end)
         self._start(batch)
 
@@ -247,13 +274,23 @@ class CommitBatcher:
         sending.add_done_callback(self._sending.discard)
 
     async def _send(self, batch: list[_End]) -> None:
-        answers: Sequence[list[int] | Exception]
+        answers: Sequence[list[Any] | Exception]
         try:
-            values = chain(*(end.args for end in batch), *(end.brought for end in batch))
-            args = [len(batch), *self._of_all, *values]
             answers = [
-                ReplyError(answer[1].decode(errors="replace")) if answer[0] == -2 else answer
-                for answer in await self._client.run("turns/commit", _KEYS, args)
+                ReplyError(answer[1].decode(errors="replace")) if answer[0] == b"broken" else answer
+                for answer in await self._client.run(
+                    "turns/commit",
+                    queue=TURNS,
+                    keep_session_ms=self._limits.session_ms,
+                    keep_log_ms=self._limits.log_ms,
+                    idle_ms=self._limits.idle_ms,
+                    passing_session_ms=KEEP_MS,
+                    passing_log_ms=KEEP_MS,
+                    passing_idle_ms=0,
+                    history_bytes=self._history_bytes,
+                    fences=pack([*chain(*(end.fence for end in batch))]),
+                    ends=pack([end.turn for end in batch]),
+                )
             ]
         # The connection closes: those who wait must not wait for ever.
         except asyncio.CancelledError:

@@ -17,7 +17,7 @@ LINES = [f"Line {number:03d} of a long answer about ponds and what lives in them
 
 async def dead_letters(stage: Stage, chat: str) -> list[str]:
     """The reasons of those of a chat."""
-    found = await stage.client.command("XRANGE", "shoal:dead", "-", "+")
+    found = await stage.client.command("XRANGE", "shoal:{0ax}:dead", "-", "+")
     fields = [dict(zip(row[1][::2], row[1][1::2], strict=True)) for row in found]
     member = f"out:{stage.bench.session(chat)}".encode()
     return [one[b"reason"].decode() for one in fields if one[b"member"] == member]
@@ -179,6 +179,25 @@ async def test_a_question_whether_a_tool_may_run_can_be_answered(played: Stage) 
     await played.say(chat, "/yes a1b2")
     await played.until(lambda: len(played.texts(chat)) == 3, "the command's answer")
     assert played.worker.texts(played.bench.session(chat)) == ["do it"]
+
+
+async def test_a_question_that_does_not_fit_into_a_message_offers_no_yes(played: Stage) -> None:
+    """Nobody reads all of several messages before the one with the buttons."""
+    chat = played.bench.chat(0)
+    asks = Approval(id="a1b2", state="open", tool="exec", arguments="many words " * 3_000)
+    line = OutboundMessage(
+        content=asks.arguments, turn=0, kind="notice", approval=asks, buttons=("/yes a1b2", "/no a1b2")
+    )
+    played.script("do it", line, "done")
+    await played.say(chat, "do it")
+    asked, _ = await played.until(lambda: len(played.bench.shown(chat)) == 2 and played.bench.shown(chat), "the lines")
+    if played.bench.name == "email":  # a mail holds more than the longest question
+        assert asked.text.count("many words") == 3_000
+        return
+    assert "too long to be shown here" in asked.text
+    assert "/no a1b2" in asked.text
+    if played.replicas[0].channel.abilities.buttons:
+        assert asked.buttons == ("No",)
 
 
 async def test_files_come_after_the_text(played: Stage) -> None:

@@ -59,6 +59,18 @@ def test_more_buttons_than_the_platform_shows_are_all_words() -> None:
     assert "- 4" in "".join(texts(found))
 
 
+def test_a_question_that_is_too_long_for_a_message_is_not_asked() -> None:
+    """A yes to what was read in part only is no yes: it says so, where it can be asked, and offers a no."""
+    asks = Approval(id="ab", state="open", tool="exec", arguments="$ " + "x" * 9_118)
+    found = parts("May I run this, or that, or something else?", approval=asks, buttons=("/yes ab", "/no ab"))
+    assert [(button.label, button.says) for button in found.buttons] == [("No", "/no ab")]
+    text = "".join(texts(found))
+    for word in ("`exec`", "9,120 characters", "too long to be shown here", "chat page", "`shoal chat`", "`/no ab`"):
+        assert word in text
+    assert "/yes" not in text
+    assert "xxx" not in text
+
+
 def test_a_question_has_yes_and_no_and_its_answer_has_none() -> None:
     """What is said names the question; without buttons the text says how."""
     asks = Approval(id="ab", state="open", tool="exec")
@@ -67,6 +79,7 @@ def test_a_question_has_yes_and_no_and_its_answer_has_none() -> None:
     without = parts("May I?", approval=asks, buttons=("/yes ab", "/no ab"), able=abilities(buttons=0))
     assert texts(without) == ["May I?"]
     answered = Approval(id="ab", state="yes", tool="exec")
+    assert parts("Yes, it runs. And that was a long line.", approval=answered).count == 2
     assert parts("Yes.", approval=answered, buttons=("/yes ab",)).buttons == ()
 
 

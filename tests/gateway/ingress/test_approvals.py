@@ -9,11 +9,12 @@ import pytest
 
 from shared.ids import log_id
 from shared.messages.inbound import InboundMessage
+from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import DecisionEntry
 from shared.metrics import REGISTRY
 from shared.store import keys
 from shared.store.access.audit import Audit
-from tests.gateway.harness import Gateway, client, gateway, session_of
+from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of
 from tests.helpers.build import message
 from tests.helpers.parked import QUESTION, decisions, park
 
@@ -33,9 +34,10 @@ async def test_a_question_is_shown_live_and_to_whoever_comes_later(gw: Gateway) 
     async with client(gw.address) as phone, client(gw.address) as laptop:
         await phone.say("a", "go")
         await laptop.send("resume", chat="a", after=0)
-        await park(gw.client)
+        await park(gw.client, msgspec.structs.replace(QUESTION, sources=("evil.example",)))
         for device in (phone, laptop):
             frame = await device.next("approval")
+            assert frame["sources"] == ["evil.example"]
             shown = (frame["call"], frame["state"], frame["tool"], frame["arguments"], frame["digest"], frame["turn"])
             assert shown == (QUESTION.id, "open", "exec", QUESTION.arguments, QUESTION.digest, 1)
             assert frame["expires_at"] > frame["at"]
@@ -56,11 +58,11 @@ async def test_a_question_is_shown_live_and_to_whoever_comes_later(gw: Gateway) 
 @pytest.mark.parametrize(
     ("chat", "call", "digest", "token", "code"),
     [
-        ("a", "ffffffffff", "", "sesame", "approval_unknown"),
-        ("b", QUESTION.id, "", "sesame", "approval_unknown"),
+        ("a", "ffffffffff", "", TOKENS["owner"], "approval_unknown"),
+        ("b", QUESTION.id, "", TOKENS["owner"], "approval_unknown"),
         ("a", QUESTION.id, "", "anns-secret", "approval_unknown"),
-        ("a", QUESTION.id, "e" * 64, "sesame", "approval_changed"),
-        ("a", "", "", "sesame", "approval_unknown"),
+        ("a", QUESTION.id, "e" * 64, TOKENS["owner"], "approval_changed"),
+        ("a", "", "", TOKENS["owner"], "approval_unknown"),
     ],
 )
 async def test_an_answer_that_is_none_is_refused_by_name(
@@ -126,8 +128,8 @@ async def test_a_text_answers_as_well_and_counts_once(gw: Gateway, word: str) ->
     """For channels without buttons; delivered twice it is one answer; what does not count says why."""
     assert "not waiting" in await ask(gw, f"/{word}")
     await gw.sink.ingest(message("go"))
-    await park(gw.client)
-    assert "waiting for your yes to `exec`" in await ask(gw, "/status")
+    await park(gw.client, msgspec.structs.replace(QUESTION, sources=("evil.example",)))
+    assert "waiting for your yes to `exec`, after reading evil.example: `/yes`" in await ask(gw, "/status")
     assert "no such question" in await ask(gw, f"/{word} ffff")
     assert "Only who asked" in (await ask(gw, f"/{word}", sender="mallory"))
     assert await decision(gw) is None
@@ -140,6 +142,30 @@ async def test_a_text_answers_as_well_and_counts_once(gw: Gateway, word: str) ->
     assert found.yes == (word == "yes")
     assert "not waiting" in await ask(gw, "/yes")
     assert "asked any more" in await ask(gw, f"/yes {QUESTION.id}")
+
+
+async def test_a_yes_to_a_question_that_could_not_be_shown_does_not_count(gw: Gateway) -> None:
+    """It says why and where to go; a no counts, as do the answers of channels that show it."""
+    asked: list[str] = []
+
+    def shows(line: OutboundMessage) -> bool:
+        asked.append(line.content)
+        return False
+
+    await gw.sink.ingest(message("go"))
+    await park(gw.client)
+    gw.sink.limit_questions("web", shows)
+    refusal = await ask(gw, "/yes")
+    assert "too long to be shown here" in refusal
+    assert "chat page" in refusal
+    assert QUESTION.arguments in asked[0]
+    assert await decision(gw) is None
+    [line] = await Audit(gw.client).newest(9)
+    assert (line.kind, line.outcome, line.actor) == ("approval", "too_long", "web:owner")
+    await ask(gw, "/no")
+    found = await decision(gw)
+    assert found is not None
+    assert not found.yes
 
 
 async def test_a_late_text_is_answered_so(gw: Gateway) -> None:

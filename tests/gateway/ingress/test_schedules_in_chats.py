@@ -12,7 +12,7 @@ from shared.messages.schedule import AtPlan, CronPlan, Schedule, tick_message
 from shared.settings import Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.schedules.schedules import FIRED, NextTick, Schedules
+from shared.store.schedules.schedules import NextTick, Schedules
 from tests.gateway.harness import client as connected
 from tests.gateway.harness import gateway, worker
 from tests.helpers.build import message
@@ -41,7 +41,7 @@ async def fire(client: RedisClient, one: Schedule, now: int) -> None:
     await schedules.add(one, now)
     [due] = (await schedules.due(now_ms=now)).due
     user_line = tick_message(one, now, now_ms=now, late=False, text=one.text)
-    assert await schedules.fire(due, one, NextTick(to=now + MINUTE, due_ms=now + MINUTE), user_line) == FIRED
+    assert await schedules.fire(due, one, NextTick(to=now + MINUTE, due_ms=now + MINUTE), user_line) == "fired"
 
 
 async def test_cron_lists_what_is_planned_here(client: RedisClient, ingress: Ingress) -> None:

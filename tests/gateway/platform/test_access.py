@@ -213,6 +213,7 @@ def test_the_environment_is_read_alike(tmp_path: Path) -> None:
             {"group_rules": {"-1": {"allow_from": ["ada"]}}, "allow_groups": ["-1"]},
             "channels.pond.group_rules.-1.allow_from has 'ada', which is no id",
         ),
+        ({"proxy": "https://p:1"}, "channels.pond.proxy begins with 'https', and a proxy is reached by http or socks5"),
         ({"sender_per_minute": -1}, "channels.pond.sender_per_minute must be a whole number"),
     ],
 )

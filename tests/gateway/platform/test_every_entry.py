@@ -82,6 +82,10 @@ def test_who_may_speak_is_decided_by_ids_and_place(rows: Rows, entry: Entry) -> 
         assert verdict.kind == situation.expected, (situation.id, verdict)
         assert found.message.channel == rows.IDS.channel
         assert found.group is (situation.group is not None), situation.id
+        if rows.IDS.channel == "email":
+            assert found.message.sources == (f"mail of {found.message.chat_id}",), situation.id
+        elif rows.IDS.channel != "matrix":  # which does not say so
+            assert found.forwarded is (entry == "forwarded"), situation.id
         if situation.group:
             assert found.message.chat_id == rows.IDS.groups[situation.group], situation.id
         if situation.person in PEOPLE:

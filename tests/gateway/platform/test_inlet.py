@@ -20,6 +20,7 @@ from gateway.platform.inlet import PlatformInlet
 from gateway.platform.protocol import NotAccepted, Platform, PlatformMessage, RemoteFile
 from gateway.platform.received_files import ReceivedFiles
 from shared.errors import RedisAway, Refused, SettingsError
+from shared.media.disk import DISK_FULL, DiskFull
 from shared.media.reference import read_reference
 from shared.media.store import MediaStore, Upload
 from shared.messages.inbound import InboundMessage, decode_inbound
@@ -34,7 +35,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import LeaseQueue
-from tests.helpers.access_table import ENTRIES, PLAIN, SITUATIONS, Entry, Situation, platform_message, rules
+from tests.helpers.access_table import ENTRIES, PLAIN, SITUATIONS, Entry, Person, Situation, platform_message, rules
 from tests.helpers.clock import HandClock
 from tests.helpers.media_files import PDF, png
 from tests.helpers.wait import eventually
@@ -171,7 +172,24 @@ async def test_only_what_the_table_allows_is_read(client: RedisClient, tmp_path:
         assert verdict == ("ignored" if situation.expected == "ignored" else "not allowed"), situation.id
         assert (read, replica.files.fetched, replica.notebook.notes) == (False, [], []), situation.id
         if verdict == "ignored":
-            assert await client.command("KEYS", "*") == [b"shoal:pair:pond"], situation.id
+            assert await client.command("KEYS", "*") == [b"shoal:{0ax}:pair:pond"], situation.id
+
+
+@pytest.mark.parametrize("person", ["listed", "admin", "member"])
+@pytest.mark.parametrize("groups", [("*",), ("*", "g1")])
+async def test_who_is_only_read_because_of_a_star_is_a_stranger(
+    client: RedisClient, tmp_path: Path, person: Person, groups: tuple[str, ...]
+) -> None:
+    """Their text marks the turn, and they can allow nothing. A group that is listed by its id was chosen."""
+    access = msgspec.structs.replace(rules(), allow_groups=groups)
+    replica = Replica(client, tmp_path, access)
+    event = platform_message(Situation(person=person, group="listed", expected="allowed"))
+    event = msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, chat_id="g1"), forwarded=True)
+    assert await replica.inlet.take(event) == "taken"
+    [sent] = await replica.waiting("g1")
+    stranger = person == "member" and "g1" not in groups
+    assert sent.sources == ("a forwarded message", *(["group member Mallory"] if stranger else []))
+    assert (sent.metadata.get("stranger") == "1") is stranger
 
 
 async def test_what_is_of_another_channel_is_a_fault(replica: Replica) -> None:
@@ -471,6 +489,7 @@ class Strange(Exception):
         (RemoteFile(handle="a", name="x"), [b"ab", NotAccepted("503")], "it could not be fetched; send it again"),
         (RemoteFile(handle="a", name="x"), [Strange("secret")], "it could not be fetched"),
         (RemoteFile(handle="a", name="x"), [OSError("disk")], "files cannot be kept just now; send it again later"),
+        (RemoteFile(handle="a", name="x"), [DiskFull(28, "full")], DISK_FULL),
     ],
 )
 async def test_a_file_that_is_refused_is_a_line_for_the_person_and_the_model(
@@ -487,7 +506,7 @@ async def test_a_file_that_is_refused_is_a_line_for_the_person_and_the_model(
     assert await replica.say(text="look", files=(file,)) == "duplicate"
     assert len(await replica.notices()) == 1
     assert replica.files.closed == len(replica.files.fetched)
-    assert list((replica.media._root).rglob(".part-*")) == []
+    assert list((replica.media._settings.dir).rglob(".part-*")) == []
 
 
 async def test_a_message_has_so_many_files(replica: Replica) -> None:
@@ -529,8 +548,8 @@ async def test_a_file_that_is_given_up_while_it_is_opened_leaves_nothing(
     given_up = await received.fetch_all("pond:c1", [RemoteFile(handle="a", name="a")])
     assert given_up[1] == ["a: it did not come in time; send it again"]
     slow.set()
-    await eventually(lambda: opened and opened[0]._file.closed, within_s=30)
-    assert list(replica.media._root.rglob(".part-*")) == []
+    await eventually(lambda: opened and opened[0]._part.file.closed, within_s=30)
+    assert list(replica.media._settings.dir.rglob(".part-*")) == []
 
 
 async def test_a_second_delivery_fetches_no_file_again(replica: Replica) -> None:

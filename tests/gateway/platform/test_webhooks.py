@@ -11,9 +11,10 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.platform.protocol import HookAnswer, HookRequest
-from gateway.platform.webhooks import WebhookHandler, WebhookServer
+from gateway.platform.webhooks import PlacedInlet, WebhookHandler, WebhookServer
 from shared.errors import RedisAway, Refused, SettingsError
 from shared.settings.sections.gateways import HooksSettings
 from tests.helpers.wait import eventually
@@ -163,7 +164,8 @@ async def test_more_calls_than_are_answered_at_once_come_again() -> None:
     go = asyncio.Event()
 
     async def wait(_: HookRequest) -> HookAnswer:
-        await go.wait()
+        with s.hooks.place():
+            await go.wait()
         return HookAnswer()
 
     async with site(calls=2) as s:
@@ -176,12 +178,83 @@ async def test_more_calls_than_are_answered_at_once_come_again() -> None:
         assert (await s.call())[0] == 200
 
 
+async def drip(site: Site, count: int) -> list[asyncio.StreamWriter]:
+    """Connections whose bodies do not come whole."""
+    host, port = site.hooks.address.split(":")
+    writers = [(await asyncio.open_connection(host, int(port)))[1] for _ in range(count)]
+    for writer in writers:
+        writer.write(b"POST /hooks/pond HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nx")
+    return writers
+
+
+async def test_slow_strangers_take_no_place_of_others() -> None:
+    """Neither of the calls under way nor of bodies: the oldest of an address that has half of these gives way."""
+    async with site(calls=4, body_s=60.0) as s:
+        s.hooks.set_handler("pond", s.echo)
+        slow = await drip(s, 30)
+        await eventually(lambda: s.hooks._bodies._slow._count_strangers() == 2)
+        assert [await s.call() for _ in range(20)] == [(200, b"hi")] * 20
+        assert s.hooks.under_way == 0
+        for writer in slow:
+            writer.close()
+        await eventually(lambda: s.hooks._bodies._slow._count_strangers() == 0)
+
+
+async def test_a_slow_body_has_its_own_time() -> None:
+    """408, and the connection is closed; no line in the log for strangers to write."""
+    async with site(body_s=0.1) as s:
+        s.hooks.set_handler("pond", s.echo)
+        with capture_logs() as logs:
+            host, port = s.hooks.address.split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"POST /hooks/pond HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nx")
+            async with asyncio.timeout(5):
+                answer = await reader.read()
+            writer.close()
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert logs == []
+        assert s.asked == []
+
+
+async def test_a_place_is_for_calls_whose_signature_is_right() -> None:
+    """An unsigned call is refused as such while all places are in use, and holds none itself."""
+    go = asyncio.Event()
+
+    class WaitingInlet:
+        async def take(self, event: object) -> object:
+            await go.wait()
+            return None
+
+        async def on_delete(self, deleted: object) -> None:
+            await go.wait()
+
+    async with site(calls=1) as s:
+        inlet: Any = PlacedInlet(WaitingInlet(), s.hooks)  # type: ignore[arg-type]
+
+        async def signed(request: HookRequest) -> HookAnswer:
+            if request.body != b"signed":
+                return HookAnswer(401)
+            await (inlet.take(None) if request.method == "POST" else inlet.on_delete(None))
+            return HookAnswer()
+
+        s.hooks.set_handler("pond", signed)
+        first = asyncio.create_task(s.call(body=b"signed"))
+        await eventually(lambda: s.hooks.under_way == 1)
+        assert (await s.call(body=b"unsigned"))[0] == 401
+        assert (await s.call(body=b"signed"))[0] == 503
+        assert (await s.call(method="GET", body=b"signed"))[0] == 503
+        go.set()
+        assert (await first)[0] == 200
+        assert (await s.call(body=b"signed"))[0] == 200
+
+
 async def test_a_gateway_that_ends_answers_the_calls_under_way() -> None:
     """What comes then is told elsewhere."""
     go = asyncio.Event()
 
     async def wait(_: HookRequest) -> HookAnswer:
-        await go.wait()
+        with s.hooks.place():
+            await go.wait()
         return HookAnswer()
 
     async with site() as s:

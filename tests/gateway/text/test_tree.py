@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from gateway.text.leaves import Leaf, Link, Run, slice_runs, text_of
 from gateway.text.tree import read
+from tests.gateway.costly import COSTLY, costly
 
 
 def only(markdown: str) -> Leaf:
@@ -131,3 +133,20 @@ def test_a_part_of_some_runs_is_those_characters() -> None:
             part = slice_runs(runs, start, stop)
             assert text_of(part) == text[start:stop]
             assert all(run.text for run in part)
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_text_that_is_made_to_take_long_is_shown_as_it_is(name: str) -> None:
+    """A gateway renders the replies of everybody on a platform, and each again while it is written."""
+    text = costly(name, 48_000)
+    began = time.process_time()
+    leaves = read(text)
+    assert time.process_time() - began < 1  # 0.05 s on a quiet machine
+    assert "".join(leaf.text for leaf in leaves).startswith(text[:40].replace("\\(", "("))  # an escaped bracket
+
+
+def test_a_large_table_and_a_long_list_are_rendered() -> None:
+    """The limits are far beyond what is written to be read."""
+    (table,) = read("|a|b|c|d|e|f|g|h|\n|" + "-|" * 8 + "\n" + "|1|2|3|4|5|6|7|8|\n" * 1_000)
+    assert len(table.rows) == 1_001
+    assert len(read("- [a](http://pond.example/b)\n" * 900)) == 900

@@ -64,6 +64,50 @@ async def test_an_answer_that_arrives_live_costs_no_command(world: World) -> Non
     assert (world.reader.end, world.log.reads) == (ANSWER, 0)
 
 
+async def test_a_line_that_the_replicas_lack_is_shown_to_nobody(world: World) -> None:
+    """With `redis.copies`: neither live, nor from the log, nor when its primary is left meanwhile. What comes after it
+    waits, too."""
+    world.log.settles = world.log.by_hand = True
+    world.ask()
+    world.reader.seq = 1
+    line = world.log.append(ANSWER)
+    await world.hear(line)
+    await world.hear(TurnEvent(1, "done"))
+    [settling] = world.log.questions
+    assert world.reader.end is None
+    settling.fail()
+    await world.settle()
+    world.log.questions[0].arrive()  # where the log is
+    await world.settle()
+    world.log.questions[0].arrive()  # its lines
+    await world.settle()
+    [settling] = world.log.questions
+    assert world.reader.end is None
+    settling.arrive()
+    await world.settle()
+    assert world.reader.end is ANSWER
+
+
+async def test_a_line_of_a_primary_that_is_left_is_read_again(world: World) -> None:
+    """The other one may not have it, although it has all that it has itself at its replicas."""
+    world.log.settles = True
+    world.ask()
+    world.reader.seq = 1
+    line = world.log.append(ANSWER)
+    world.log.by_hand = True
+    await world.hear(line)
+    [settling] = world.log.questions
+    del world.log.lines[2]
+    world.log.last = 1
+    await world.news.on_gap()
+    settling.arrive()
+    world.log.by_hand = False
+    for question in list(world.log.questions):
+        question.arrive()
+    await world.settle()
+    assert world.reader.end is None
+
+
 async def test_an_answer_behind_a_gap_is_read(world: World) -> None:
     """A later line shows that one was missed."""
     world.ask()

@@ -50,6 +50,14 @@ def test_another_gateways_text_stays_until_there_is_more() -> None:
     assert other.shown == "N"
 
 
+def test_an_attempt_that_goes_on_is_shown_from_its_first_letter() -> None:
+    """On platforms too, also by a gateway that knows only how long the text was."""
+    for live in (LiveText(), LiveText(1, floor=4)):
+        live.add(delta("Once", 0, full=True))
+        live.add(delta("Once u", 0, attempt=2, full=True))
+        assert live.shown == "Once u"
+
+
 DELTAS = st.builds(
     DeltaEvent, st.just(1), st.integers(1, 3), st.integers(0, 4), st.text("ab", max_size=4), st.booleans()
 )

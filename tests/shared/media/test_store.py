@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from shared.errors import BadInput
 from shared.ids import folder_name
+from shared.media.disk import PEOPLE, DiskFloor, DiskFull
+from shared.media.files import DAY_S, MediaNotFound, MediaTooBig
 from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
-from shared.media.store import DAY_S, MediaNotFound, MediaStore, MediaTooBig
+from shared.media.store import MediaStore
 from shared.settings import MediaSettings
 from tests.helpers import media_files as made
 
@@ -30,7 +32,8 @@ def store(tmp_path: Path) -> MediaStore:
 
 
 def files(tmp_path: Path) -> list[Path]:
-    return sorted(path for path in (tmp_path / "media").rglob("*") if path.is_file())
+    found = (path for path in (tmp_path / "media").rglob("*") if path.is_file())
+    return sorted(path for path in found if PEOPLE not in path.parts)
 
 
 def age(tmp_path: Path, seconds: float) -> None:
@@ -60,6 +63,8 @@ def age(tmp_path: Path, seconds: float) -> None:
         (b"RIFF\x24\x00\x00\x00WAVEfmt ", "wav"),
         (b"fLaC\x00\x00", "flac"),
         (b"\x00\x00\x00\x20ftypM4A \x00", "m4a"),
+        (b"\x00\x00\x00\x20ftypiso5\x00\x00\x02\x00moov" + b"hdlr" + b"\x00" * 8 + b"soun", "m4a"),
+        (b"\x1aE\xdf\xa3\x01\x00\x00\x00B\x82\x84webm\x86\x88A_OPUS", "webm"),
     ],
 )
 def test_what_a_file_is_its_bytes_say(store: MediaStore, data: bytes, suffix: str) -> None:
@@ -147,9 +152,9 @@ def test_a_session_has_at_most_so_much(store: MediaStore, tmp_path: Path) -> Non
 
 
 def test_a_disk_is_never_filled_to_the_end(tmp_path: Path) -> None:
-    """Each chat has its limit, but there may be many chats; messages may be on the same disk."""
-    full = MediaStore(MediaSettings(dir=tmp_path / "media"), keep_free_bytes=2**62)
-    with pytest.raises(OSError, match="No space left") as caught:
+    """Each person has their limit, but there may be many people; messages may be on the same disk."""
+    full = MediaStore(MediaSettings(dir=tmp_path / "media"), floor=DiskFloor(2**62, 1.0))
+    with pytest.raises(DiskFull, match="No space left") as caught:
         full.put(SESSION, b"hello", "a.txt")
     assert caught.value.errno == errno.ENOSPC
     assert list((tmp_path / "media").rglob("*")) == []
@@ -166,7 +171,7 @@ def test_a_file_is_of_its_session_alone(store: MediaStore) -> None:
 def test_files_expire_and_a_sweep_takes_them_away(store: MediaStore, tmp_path: Path) -> None:
     """After `media.days` it is not there any more, also before the sweep comes; folders go with their last file."""
     ref = store.put(SESSION, b"old", "a.txt")
-    store.upload(OTHER)._file.close()  # a process died in the middle of an upload
+    store.upload(OTHER)._part.file.close()  # a process died in the middle of an upload
     assert store.expire() == 0
     age(tmp_path, 30 * DAY_S + 1)
     with pytest.raises(MediaNotFound):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import structlog
 
 from shared.errors import RedisAway
 from shared.ids import log_id
 from shared.store import keys
 from shared.store.access.audit import FIELD_CHARS, NO_TRAIL, Audit, AuditLine, actor_of
 from shared.store.client.redis_client import RedisClient
+from tests.helpers.wait import eventually
 
 
 async def test_a_line_says_who_where_and_what_and_no_chat_id(client: RedisClient) -> None:
@@ -31,18 +33,45 @@ async def test_a_line_says_who_where_and_what_and_no_chat_id(client: RedisClient
 
 
 async def test_so_many_lines_stay_and_for_so_long(client: RedisClient) -> None:
-    """Whatever is written, the newest are there; the old go, and when nothing is written all of it."""
+    """Whatever is written, the newest are there, and no more is shown."""
     audit = Audit(client, lines=5, keep_ms=60_000)
     await client.command("XADD", keys.AUDIT, "1-1", "kind", "old")
     for n in range(9):
         await audit.record("exec", str(n))
     assert [line.outcome for line in await audit.newest(10)] == ["8", "7", "6", "5", "4"]
-    assert 0 < await client.command("PTTL", keys.AUDIT) <= 60_000
     few = Audit(client, lines=50, keep_ms=60_000)
     await client.command("DEL", keys.AUDIT)
     await client.command("XADD", keys.AUDIT, "1-1", "kind", "old")
     await few.record("exec", "new")
     assert [line.outcome for line in await few.newest(10)] == ["new"]
+
+
+async def test_old_lines_leave_the_store_too(client: RedisClient) -> None:
+    """By number and by age, with the right to add lines alone; nothing else of the key may be needed."""
+    audit = Audit(client, lines=5, keep_ms=60_000)
+    await client.command("XADD", keys.AUDIT, "1-1", "kind", "old")
+
+    async def gone() -> bool:
+        await audit.record("exec", "run")
+        return not await client.command("XRANGE", keys.AUDIT, "1-1", "1-1")
+
+    await eventually(gone, within_s=10)
+    roomy = Audit(client, lines=5_000, keep_ms=60_000)
+    await client.command("DEL", keys.AUDIT)
+    await client.command("XADD", keys.AUDIT, "1-1", "kind", "old")
+    audit = roomy
+    await eventually(gone, within_s=10)
+
+
+async def test_each_line_has_a_copy_in_the_log_of_the_process(client: RedisClient) -> None:
+    """Whoever may write to Redis cannot change that one. It names no person and no chat."""
+    with structlog.testing.capture_logs() as logs:
+        actor = actor_of("telegram", "491701")
+        await Audit(client).record("approval", "yes", actor=actor, session="telegram:491701", turn=3, about="exec 1f")
+    [line] = [one for one in logs if one["event"] == "audit"]
+    assert (line["kind"], line["outcome"], line["turn"], line["about"]) == ("approval", "yes", "3", "exec 1f")
+    assert line["actor"] == log_id(actor)
+    assert "491701" not in str(line)
 
 
 async def test_a_line_has_a_size(client: RedisClient) -> None:

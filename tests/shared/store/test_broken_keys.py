@@ -25,6 +25,7 @@ from shared.store.delivery.outbox import Outbox, read_outboxes
 from shared.store.fleet.presence import Presence, announce, list_processes, read_queue
 from shared.store.fleet.redis_server import read_broken_keys
 from shared.store.schedules.schedules import Schedules
+from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import erase
 from shared.store.sessions.memory import MemoryStore
 from shared.store.sessions.session import Sessions
@@ -43,7 +44,7 @@ OTHER: Final = "web:owner/b"
 ELSEWHERE: Final = "42"
 """A chat of a platform."""
 
-NEEDED: Final = {"shoal:queue:turns", "shoal:leases:turns"}
+NEEDED: Final = {"shoal:{0ax}:queue:turns", "shoal:{0ax}:leases:turns"}
 """Keys of the fleet without which no turn can begin or end. So are the ids of today's messages of a channel."""
 
 
@@ -105,7 +106,7 @@ class Fleet:
             lambda: Sessions(self.client).state(BROKEN),
             lambda: self.outbox.position(BROKEN),
             lambda: self.outbox.read_after(BROKEN, after=0),
-            lambda: self.outbox.chats("web", "owner", lambda chat: f"web:{chat}"),
+            lambda: Chats(self.client).latest("web", "owner"),
             lambda: self.inbox.stop(BROKEN),
             lambda: FleetGauges(self.client).refresh(),
         ]
@@ -141,7 +142,7 @@ async def fleet(client: RedisClient) -> AsyncIterator[Fleet]:
 
 def needed(names: Sequence[str], how: Breakage) -> bool:
     """Whether no chat of the web can go on."""
-    return how == "wrong type" and any(name in NEEDED or name.startswith("shoal:seen:web:") for name in names)
+    return how == "wrong type" and any(name in NEEDED or name.startswith("shoal:{0ax}:seen:web:") for name in names)
 
 
 @pytest.mark.parametrize("how", BREAKAGES)
@@ -156,7 +157,7 @@ async def test_a_broken_key_harms_what_it_belongs_to_alone(
     for name in names:
         await break_key(client, name, how, random.Random(5))
     own = isinstance(kind, keys.OwnKeys)
-    lost = how != "future version" and "shoal:leases:turns" in names
+    lost = how != "future version" and "shoal:{0ax}:leases:turns" in names
     if not needed(names, how):
         renewed = await fleet.queue.renew([claims[OTHER], claims[BROKEN]])
         assert renewed[0] == (None if lost else 0)

@@ -217,3 +217,53 @@ async def test_a_burst_gets_one_notice_a_minute_for_its_sender_and_in_its_chat(c
         await client.command("DEL", key)
     assert await notices("owner", "owner/a")
     assert await client.command("PTTL", keys.session(SESSION)) > 0, "a chat that was only refused is forgotten, too"
+
+
+# The chats of one person
+
+
+async def open_chat(inbox: Inbox, chat: str, owner: str = "owner", channel: str = "web") -> Accepted:
+    first = msgspec.structs.replace(message("hello", chat=f"{owner}/{chat}", id=nonce()), channel=channel)
+    return await inbox.ingest(first, principal=owner)
+
+
+async def test_a_person_has_so_many_chats_and_goes_on_in_them(client: RedisClient) -> None:
+    """A further one is refused, by a message or a command; other people and known chats are not concerned."""
+    inbox = Inbox(client, InboxLimits(chats_per_person=2, api_sessions_per_person=1))
+    for chat in "abab":
+        await open_chat(inbox, chat)
+    with pytest.raises(Refused, match="in 2 chats within 30 days, and more are not allowed") as refused:
+        await open_chat(inbox, "c")
+    assert refused.value.code == "chat_limit"
+    with pytest.raises(Refused, match="in 2 chats"):
+        await inbox.admit(message("/status", chat="owner/c"), principal="owner")
+    assert await client.command("EXISTS", keys.session("web:owner/c"), keys.inbox("web:owner/c")) == 0
+    await open_chat(inbox, "a")
+    await open_chat(inbox, "c", owner="ann")
+    await open_chat(inbox, "x", channel="api")
+    with pytest.raises(Refused, match="in 1 chats"):
+        await open_chat(inbox, "y", channel="api")
+    await open_chat(Inbox(client, InboxLimits()), "c")
+
+
+async def test_a_chat_that_was_there_before_the_limit_goes_on(client: RedisClient) -> None:
+    """Sessions over HTTP were not listed by the release before; and an old chat does not count any more."""
+    await Inbox(client).ingest(message("hello", chat="owner/old", id=nonce()))
+    inbox = Inbox(client, InboxLimits(chats_per_person=1))
+    await open_chat(inbox, "new")
+    await open_chat(inbox, "old")
+    listed = keys.chats("web", "owner")
+    for chat in ("owner/old", "owner/new"):
+        score = await client.command("ZSCORE", listed, chat)
+        await client.command("ZADD", listed, int(float(score)) - 31 * 86_400_000, chat)
+    await open_chat(inbox, "c")
+
+
+async def test_a_list_keeps_as_many_chats_as_may_be_counted(client: RedisClient) -> None:
+    """Else the limit would never be reached."""
+    listed = keys.chats("web", "owner")
+    await client.command("ZADD", listed, *(part for n in range(1500) for part in (1, f"owner/{n}")))
+    await open_chat(Inbox(client, InboxLimits(chats_per_person=1200)), "a")
+    assert await client.command("ZCARD", listed) == 1200
+    await open_chat(Inbox(client), "a")
+    assert await client.command("ZCARD", listed) == 1000

@@ -17,6 +17,7 @@ from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, reply, say
 from tests.helpers.children import Parent
+from tests.helpers.platform_chat import PlatformChat, gateway
 
 BIG = "x" * 900_000
 """Two of these fit into a call, three do not."""
@@ -113,3 +114,17 @@ async def test_subagents_are_bounded_by_their_steps(client: RedisClient) -> None
         await queue.release(claim)
     await client.command("DEL", keys.wake("jobs"), keys.wake(keys.SUBAGENT_WAKE))
     assert await claim_all(client, queue, 8) == [2, 1]
+
+
+async def test_a_gateway_gets_chats_of_two_megabytes_at_once_and_the_others_next(client: RedisClient) -> None:
+    """Each once, and nobody waits for the rest; one chat with more than that is handed over whole."""
+    for chat in ("1", "2", "3", "4"):
+        await PlatformChat(client, chat).ask_and_answer(BIG)
+    await PlatformChat(client, "5").ask_and_answer(*[BIG[:600_000]] * 4)
+    deliveries = gateway(client)
+    chats, next_s = await deliveries.acquire(8)
+    assert [held.session[-1] for held in chats] == ["1", "2", "3"]
+    assert next_s == 0
+    chats, _ = await deliveries.acquire(8)
+    assert [held.session[-1] for held in chats] == ["4", "5"]
+    assert (await deliveries.acquire(8))[0] == []

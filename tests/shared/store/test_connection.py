@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.store.client.address import Address
+from shared.store.client.address import Address, Locator
 from shared.store.client.connection import RedisConnection, ReplyError
 from shared.store.client.redis_client import RedisClient
 from tests.helpers.stream_server import stream_server
@@ -24,7 +24,7 @@ GREETING = b"+OK\r\n-ERR unknown command 'HELLO'\r\n"
 
 def to(port: int, password: str = "", *, limit_s: float = 30.0, connect_s: float = 30.0) -> RedisConnection:
     address = Address("127.0.0.1", port, password=password)
-    return RedisConnection(address, name="test", connect_s=connect_s, limit_s=limit_s)
+    return RedisConnection(Locator(address), name="test", connect_s=connect_s, limit_s=limit_s)
 
 
 @pytest.fixture

@@ -194,4 +194,4 @@ async def test_a_channel_that_was_never_used_is_reported_nowhere(client: RedisCl
 async def test_a_channel_that_nobody_serves_any_more_is_forgotten(client: RedisClient, kind: str) -> None:
     """With the logs of its chats."""
     await PlatformChat(client).ask_and_answer("x")
-    assert 0 < await client.command("PTTL", f"shoal:{kind}:{CHANNEL}") <= 30 * 86_400_000
+    assert 0 < await client.command("PTTL", f"shoal:{{0ax}}:{kind}:{CHANNEL}") <= 365 * 86_400_000

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from shared.messages.schedule import Schedule
 from shared.store import keys
 from shared.store.client.pubsub import pubsub
 from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import Script
 from shared.store.delivery.deliveries import (
     DROPPED_AT_ONCE,
     LOOK_S,
@@ -400,6 +402,21 @@ async def test_a_message_that_was_about_to_be_shown_is_known_by_its_key_to_whoev
     assert "out:telegram:42" not in await chat.keys()
 
 
+async def test_how_much_of_a_reply_people_saw_is_known_to_the_next_gateway(
+    client: RedisClient, chat: PlatformChat
+) -> None:
+    """It does not edit the message back to a shorter text. A call that may not be made shows nothing."""
+    first, slow = gateway(client), RateKey("bot", per_s=0.01, burst=1)
+    await chat.ask()
+    held = await lease_one(first)
+    assert await first.reserve_call(held, [slow], shown=(1, 120)) == 0
+    assert await first.reserve_call(held, [slow], shown=(1, 240)) > 0
+    assert await first.reserve_call(held) == 0, "an edit that shows no streamed text"
+    assert await client.command("PTTL", keys.out(chat.session)) > 0
+    await chat.time_passes()
+    assert (await lease_one(gateway(client))).shown == (1, 120)
+
+
 async def test_notes_stay_with_the_chat(client: RedisClient, chat: PlatformChat) -> None:
     """The newest take the place of what was there; none is none."""
     deliveries = gateway(client)
@@ -439,7 +456,7 @@ async def test_a_session_that_is_erased_is_in_no_outqueue(client: RedisClient, c
     await deliver(deliveries, held, 1)
     await erase(client, chat.session)
     assert await chat.keys() == {"outtoken:telegram", "outboxes"}
-    assert await client.command("KEYS", "shoal:*42*") == []
+    assert await client.command("KEYS", "shoal:{0ax}:*42*") == []
     assert await deliveries.read_chat(held) is None
 
 
@@ -451,12 +468,10 @@ class Cut(RedisClient):
 
     away = deaf = False
 
-    async def run(
-        self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
-    ) -> object:
+    async def evaluate(self, script: Script, call: tuple[Value, ...]) -> Any:
         if self.away:
             raise RedisAway("away")
-        answer = await super().run(name, keys, args, retry_for_s=retry_for_s)
+        answer = await super().evaluate(script, call)
         if self.deaf:
             raise RedisAway("no answer")
         return answer
@@ -549,8 +564,8 @@ async def test_what_is_kept_of_a_chat_goes_when_it_is_quiet(client: RedisClient)
         assert await deliveries.release_quiet(held)
     left = await chat.keys()
     assert left == {"outtoken:telegram", "outboxes"}
-    assert all([await client.command("PTTL", f"shoal:{name}") > 0 for name in left])
-    assert await client.command("KEYS", "shoal:outbox:*") == []
+    assert all([await client.command("PTTL", f"shoal:{{0ax}}:{name}") > 0 for name in left])
+    assert await client.command("KEYS", "shoal:{0ax}:outbox:*") == []
     assert await Outbox(client).read_after(chat.session, after=0) == []
 
 

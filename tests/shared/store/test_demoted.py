@@ -56,10 +56,10 @@ async def test_a_refused_write_ends_every_connection_of_the_client(client: Redis
 
 async def test_a_script_that_is_refused_counts_as_a_refused_write(client: RedisClient, primary: Server) -> None:
     """Scripts are most of what is sent, and those beside it in a pipeline are unknown, too."""
-    await client.run("jobs/wake", ["shoal:wake:turns"])
+    await client.run("jobs/wake", queue="turns")
     number = await client.command("CLIENT", "ID")
     await primary.demote()
-    asked = client.run("jobs/wake", ["shoal:wake:turns"]), client.command("GET", "a")
+    asked = client.run("jobs/wake", queue="turns"), client.command("GET", "a")
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(answers[0], RedisAway)
     await primary.promote()
@@ -135,6 +135,30 @@ async def test_what_a_server_says_of_itself_decides(reply: bytes, error: str) ->
         client = RedisClient(f"redis://127.0.0.1:{port}/0")
         if error:
             with pytest.raises(RedisAway, match=error):
+                await client.command("PING")
+        else:
+            assert await client.command("PING") == b"PONG"
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "away"),
+    [("ERR unknown command 'CLIENT'", False), ("NOPERM no permissions", False), ("NOAUTH required.", True)],
+)
+async def test_a_server_may_forbid_to_name_a_connection(refusal: str, away: bool) -> None:
+    """Managed services have no CLIENT. Who was not let in at all must not go on."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"HELLO\r\n$1\r\n2\r\n")
+        writer.write(f"-{refusal}\r\n-ERR unknown command 'HELLO'\r\n".encode())
+        if not away:
+            await reader.readuntil(b"PING\r\n")
+            writer.write(b"+PONG\r\n")
+
+    async with server(serve) as port:
+        client = RedisClient(f"redis://127.0.0.1:{port}/0")
+        if away:
+            with pytest.raises(RedisAway, match="NOAUTH"):
                 await client.command("PING")
         else:
             assert await client.command("PING") == b"PONG"

@@ -25,7 +25,7 @@ async def test_each_connection_after_the_first_is_a_gap(client: RedisClient) -> 
         gap_count.append(gaps() - before)
 
     fanout = Fanout(client, on_gap=on_gap)
-    await fanout.subscribe("shoal:live:a", lambda _: None)
+    await fanout.subscribe("shoal:{0ax}:live:a", lambda _: None)
     running = asyncio.create_task(fanout.run())
     try:
         await eventually(lambda: gap_count == [0], within_s=10)
@@ -49,8 +49,8 @@ async def test_the_first_listener_gets_what_is_published_right_after(client: Red
         running = asyncio.create_task(fanout.run())
         try:
             await asyncio.sleep(0)  # it has begun, and waits for the first listener
-            await fanout.subscribe(f"shoal:live:{number}", events.append)
-            assert await client.command("PUBLISH", f"shoal:live:{number}", b"hello") == 1
+            await fanout.subscribe(f"shoal:{{0ax}}:live:{number}", events.append)
+            assert await client.command("PUBLISH", f"shoal:{{0ax}}:live:{number}", b"hello") == 1
             await eventually(functools.partial(events.__contains__, b"hello"), within_s=10)
         finally:
             await cancel_all([running])
@@ -64,12 +64,12 @@ async def test_nobody_waits_for_a_redis_that_is_away() -> None:
 
     nowhere = RedisClient("redis://127.0.0.1:1/0", timeout_s=0.2)
     fanout = Fanout(nowhere, on_gap=on_gap)
-    await fanout.subscribe("shoal:live:a", lambda _: None)  # before it runs
+    await fanout.subscribe("shoal:{0ax}:live:a", lambda _: None)  # before it runs
     running = asyncio.create_task(fanout.run())
     try:
         await asyncio.sleep(0)
         async with asyncio.timeout(SILENCE_S / 2):
-            await fanout.subscribe("shoal:live:b", lambda _: None)
+            await fanout.subscribe("shoal:{0ax}:live:b", lambda _: None)
     finally:
         await cancel_all([running])
         await nowhere.close()

@@ -9,11 +9,11 @@ import pytest
 from shared.ids import nonce
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import JOB_PREFIX, RESULT_PREFIX, Jobs
+from shared.store.jobs.jobs import Jobs
 from shared.store.turns.queue import Claim, LeaseQueue
 from worker.process.worker_handle import WorkerLeases
 
-RETRY, ABORTED = "arq:retry:", "arq:abort"
+JOB_PREFIX, RESULT_PREFIX, RETRY, ABORTED = "arq:job:", "arq:result:", "arq:retry:", "arq:abort"
 
 
 async def claims(client: RedisClient) -> Claim:
@@ -25,17 +25,23 @@ async def claims(client: RedisClient) -> Claim:
 
 async def finish(
     client: RedisClient, claim: Claim, *, done: bool = True, delay_ms: int = 0, result: bytes = b"", keep_ms: int = 0
-) -> int:
+) -> bytes:
     """End a job as LeaseWorker does."""
     id = claim.member
-    answer: int = await client.run(
+    answer: bytes = await client.run(
         "jobs/finish",
-        [
-            keys.queue("jobs"), keys.leases("jobs"), keys.wake("jobs"),
-            RESULT_PREFIX + id, RETRY + id, JOB_PREFIX + id, ABORTED,
-        ],
-        [id, claim.lease_id, int(done), delay_ms, result, keep_ms],
-    )  # fmt: skip
+        queue="jobs",
+        result=RESULT_PREFIX + id,
+        retry=RETRY + id,
+        job=JOB_PREFIX + id,
+        abort=ABORTED,
+        member=id,
+        lease=claim.lease_id,
+        is_over=int(done),
+        delay_ms=delay_ms,
+        record=result,
+        keep_ms=keep_ms,
+    )
     return answer
 
 
@@ -56,11 +62,11 @@ async def test_only_the_owner_of_a_lease_ends_a_job(client: RedisClient) -> None
     await Jobs(client).enqueue("work", id="one")
     claim = await claims(client)
     late = Claim(claim.member, claim.owner, "1", 0, False, None)
-    assert await finish(client, late, result=b"late") == -1
+    assert await finish(client, late, result=b"late") == b"lost"
     assert await client.command("HGET", keys.leases("jobs"), "one") == claim.lease_id.encode()
     assert await client.command("EXISTS", JOB_PREFIX + "one") == 1
     assert await client.command("EXISTS", RESULT_PREFIX + "one") == 0
-    assert await finish(client, claim) == 1
+    assert await finish(client, claim) == b"finished"
     assert await client.command("KEYS", "*one*") == []
     assert await client.command("EXISTS", keys.queue("jobs"), keys.leases("jobs")) == 0
 

@@ -244,12 +244,16 @@ async def test_calls_a_minute_are_counted_for_the_whole_fleet(client: RedisClien
     assert 10 <= len(entered) <= 10 + let_in_by_time
     refused = next(one for one in got if isinstance(one, CallHeld))
     assert (refused.reason, refused.placed) == ("requests_per_minute", False)
-    first, second = [await both[0].enter(WAY, rules, patience_s=2.0) for _ in range(2)]
-    assert isinstance(first, CallHeld)
-    assert isinstance(second, CallHeld)
+    held: list[CallHeld] = []
+    while len(held) < 2:  # meanwhile time lets more of them in
+        began_ms = began_ms if held else await server_ms(client)
+        one = await both[0].enter(WAY, rules, patience_s=2.0)
+        held = [*held, one] if isinstance(one, CallHeld) else []
+    took_s = (await server_ms(client) - began_ms) / 1000
+    first, second = held
     assert first.placed
     assert second.placed
-    assert 0.05 < second.wait_s - first.wait_s < 0.15, "each its own place"
+    assert 0.05 - took_s < second.wait_s - first.wait_s < 0.15, "each its own place"
     for _ in range(3):
         assert isinstance(await both[1].enter(WAY, rules, placed=True), CallAllowed)
     assert 0 < await client.command("PTTL", keys.limit(WAY)) < 10_000

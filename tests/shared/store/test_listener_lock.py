@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from shared.errors import RedisAway
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.scripts import Script
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.listener_lease import LOOK_S, ListenerLease, ListenerLock
 from shared.tasks import cancel_all
@@ -25,12 +27,10 @@ class Sometimes(RedisClient):
 
     away = False
 
-    async def run(
-        self, name: str, keys: Sequence[str], args: Sequence[Value] = (), *, retry_for_s: float = 0.0
-    ) -> object:
+    async def evaluate(self, script: Script, call: tuple[Value, ...]) -> Any:
         if self.away:
             raise RedisAway("away")
-        return await super().run(name, keys, args, retry_for_s=retry_for_s)
+        return await super().evaluate(script, call)
 
 
 @pytest.fixture

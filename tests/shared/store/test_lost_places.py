@@ -26,6 +26,8 @@ async def test_a_chat_that_waits_or_runs_is_in_the_queue_again(client: RedisClie
     await client.command("DEL", *before)
     assert await requeue_lost(client) == 4
     assert await queues(client) == before
+    runs, waits = [await client.command("ZSCORE", keys.queue(TURNS), keys.turn(f"web:owner/{n}")) for n in ("runs", 0)]
+    assert float(runs) > float(waits) + 30_000, "nobody looks at one that runs before its owner renews"
     assert await requeue_lost(client) == 0
     assert await queue.renew([claim]) == [0]
     assert {found.session for found in await queue.acquire(10)} == {f"web:owner/{n}" for n in range(3)}

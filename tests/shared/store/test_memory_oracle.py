@@ -14,10 +14,11 @@ from shared.messages.transcript import AssistantEntry, TranscriptEntry, UserEntr
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
+from shared.store.sessions.transcripts import Transcripts
 from tests.helpers.remembering import command, talk
 
 BIG_CHARS = 800_000
-"""Two of these fit into a history, a third one pushes the oldest out."""
+"""Two of these fit into a history, a third one pushes the oldest into the archive."""
 
 Op = tuple[Literal["commit", "big", "read", "write", "entry", "new", "forget", "edit"], int, int]
 """What happens, to which of two workers, and how much."""
@@ -47,6 +48,7 @@ class Oracle:
         self.memory = ""
         self.edition = 0
         self.done: list[int] = []
+        self.transcript: list[int] = []
         self.forgotten: list[int] = []
         self.dropped: list[int] = []
 
@@ -102,11 +104,13 @@ class World:
 
     async def commit(self, entries: list[TranscriptEntry]) -> None:
         done = await talk(self.client, entries, chat=self.chat)
-        history = self.oracle.lists["history"]
+        history, archive = self.oracle.lists["history"], self.oracle.lists["archive"]
         history += [entry.turn for entry in entries]
-        self.oracle.dropped += history[: done.dropped]
-        del history[: done.dropped]
-        assert done.entries == len(history)
+        over = len(history) - done.entries
+        archive += history[:over]
+        del history[:over]
+        self.oracle.dropped += archive[: done.dropped]
+        del archive[: done.dropped]
 
     async def read(self, who: int, source: Source) -> None:
         sight = Sight(
@@ -143,6 +147,7 @@ class World:
         if done:
             assert current or not with_memory
             self.oracle.done += numbers[:take]
+            self.oracle.transcript += numbers[:take]
             del waiting[:take]
             self.oracle.log.append(entry)
             if with_memory:
@@ -153,7 +158,7 @@ class World:
     async def forgotten(self) -> None:
         oracle = self.oracle
         oracle.forgotten += oracle.lists["history"] + oracle.lists["archive"]
-        oracle.lists = {"history": [], "archive": []}
+        oracle.lists, oracle.transcript = {"history": [], "archive": []}, []
         if oracle.log or oracle.memory or oracle.edition:
             oracle.edition += 1
         oracle.log, oracle.memory = [], ""
@@ -165,6 +170,13 @@ class World:
         assert await self.memory.read_log(self.scope) == self.oracle.log
         assert (await self.memory.read_memory(self.scope)).text == self.oracle.memory
         assert self.oracle.whole() == list(range(1, self.made + 1))
+        kept, before = list[int](), ""
+        while page := await Transcripts(self.client).read_back(self.session, before, limit=3):
+            kept, before = [*(decode_transcript(record).turn for record in page.records), *kept], page.before
+            if not before:
+                break
+        lists = self.oracle.lists
+        assert kept == [*self.oracle.transcript, *lists["archive"], *lists["history"]]
         size = sum(map(len, await self.client.command("LRANGE", keys.history(self.session), 0, -1)))
         assert int(await self.client.command("HGET", keys.session(self.session), "history") or 0) == size
 

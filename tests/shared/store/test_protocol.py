@@ -17,6 +17,7 @@ from shared.messages.transcript import AssistantEntry, UserEntry, decode_ledger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
+from shared.store.sessions.chats import Chats
 from shared.store.turns.inbox import Inbox, InboxLimits, MemoryScope
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, DeadLetter, Turns
@@ -422,8 +423,8 @@ async def test_an_acquire_whose_answer_was_lost_is_reclaimed_without_a_crash(cli
     assert again.turn.crashes == 0
 
 
-async def test_the_log_of_a_chat_numbers_its_lines_and_is_trimmed_by_what_was_seen(client: RedisClient) -> None:
-    """Seen lines go beyond 500, unseen ones beyond 2,000; numbers never repeat."""
+async def test_the_log_of_a_chat_numbers_its_lines_and_names_itself_when_it_is_long(client: RedisClient) -> None:
+    """No line leaves a log before a worker has moved it to a page; numbers never repeat."""
     outbox = Outbox(client)
     await say(Inbox(client))
     claim = await one(queue(client))
@@ -431,12 +432,12 @@ async def test_the_log_of_a_chat_numbers_its_lines_and_is_trimmed_by_what_was_se
     await Turns(client).commit(
         claim, history=[], lines=[reply(f"line {i}", 1) for i in range(600)], event=TurnEvent(1, "done")
     )
-    assert await client.command("XLEN", keys.outbox(SESSION)) == 601
+    assert await client.command("ZRANGE", keys.PAGING, 0, -1) == [SESSION.encode()]
     await outbox.ack(SESSION, 10_000)
     await outbox.ack(SESSION, 5)
     await say(Inbox(client))
     lines = await outbox.read_after(SESSION, after=0, limit=1000)
-    assert [line.seq for line in lines] == list(range(103, 603))
+    assert [line.seq for line in lines] == list(range(1, 603))
     assert (await outbox.position(SESSION)).last_seq == 602
 
 
@@ -462,7 +463,7 @@ async def test_an_idle_session_leaves_only_what_the_design_allows(client: RedisC
     await commit(client, claim)
     await worker.close()
     names = {name.decode() for name in await client.command("KEYS", "*")} - {keys.CLOCKS}
-    assert {name.split(":")[1] for name in names} == {"session", "history", "outbox", "seen", "chats"}
+    assert {name.split(":")[2] for name in names} == {"session", "history", "outbox", "seen", "chats"}
     assert all([await client.command("PTTL", name) > 0 for name in names])
     fields = await client.command("HGETALL", keys.session(SESSION))
     assert sum(map(len, fields)) <= 300
@@ -478,7 +479,7 @@ def test_lua_and_python_make_the_same_keys() -> None:
         ("ledger", keys.ledger(name)),
         ("history", keys.history(name)),
     ]:
-        assert made == f"shoal:{kind}:{name}"
+        assert made == f"shoal:{{0ax}}:{kind}:{name}"
 
 
 async def test_a_step_that_does_not_follow_the_last_one_is_refused_and_the_turn_begins_again(
@@ -508,12 +509,13 @@ async def test_a_member_without_messages_is_removed_from_the_queue(client: Redis
     assert await client.command("EXISTS", keys.queue("turns"), keys.leases("turns")) == 0
 
 
-async def test_a_conversation_over_its_cap_drops_its_oldest_entries_and_counts_them(
+async def test_a_conversation_over_its_cap_moves_its_oldest_entries_to_the_archive_and_drops_what_is_over_that(
     client: RedisClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mark moves with them, so that nobody takes others for those that were read before."""
+    """The marks move with them, so that nobody takes others for those that were read before."""
     monkeypatch.setattr("shared.store.turns.turn_writes.HISTORY_CAP_BYTES", 100)
-    for n in (1, 2):
+    moved, dropped = 0, 0
+    for n in range(1, 6):
         await say(Inbox(client), f"message {n}")
         claim = await one(queue(client))
         done = await Turns(client).commit(
@@ -522,9 +524,15 @@ async def test_a_conversation_over_its_cap_drops_its_oldest_entries_and_counts_t
             lines=[],
             event=TurnEvent(n, "done"),
         )
-    assert (done.entries, done.dropped) == (1, 2)
-    assert await client.command("HGET", keys.session(SESSION), "mark") == b"3"
-    assert await client.command("LLEN", keys.history(SESSION)) == 1
+        assert done.entries == await client.command("LLEN", keys.history(SESSION)) == 1
+        moved, dropped = 2 * n - 1, dropped + done.dropped
+        marks = [
+            int(mark or 0) for mark in await client.command("HMGET", keys.session(SESSION), "mark", "archive_mark")
+        ]
+        assert marks == [moved, dropped]
+        assert await client.command("LLEN", keys.archive(SESSION)) == moved - dropped
+    assert 0 < dropped < moved, "four full conversations fit"
+    assert int(await client.command("HGET", keys.session(SESSION), "archive")) <= 400
 
 
 @pytest.mark.parametrize(("idle_ms", "noted"), [(0, 0), (1000, 1)])
@@ -569,5 +577,5 @@ async def test_a_chat_has_the_title_of_its_first_message(client: RedisClient) ->
     """Later ones change nothing."""
     for text in ("How are otters?", "And seals?"):
         await say(Inbox(client), text)
-    [chat] = await Outbox(client).chats("web", "owner", lambda chat: session_id("web", chat))
+    [chat] = await Chats(client).latest("web", "owner")
     assert chat.title == "How are otters?"

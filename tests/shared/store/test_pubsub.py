@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from shared.errors import RedisAway
+from shared.process.service import loop_factory
 from shared.store.client.pubsub import PubSubEvent, pubsub
 from shared.store.client.redis_client import RedisClient
 from tests.helpers.wait import eventually
@@ -37,6 +39,30 @@ async def test_silence_differs_from_an_answer(client: RedisClient) -> None:
         news.ping()
         assert await news.dispatch(events.append, 0.2)
     assert [one.kind for one in events] == ["subscribe", "pong"]
+
+
+async def test_an_answer_counts_within_a_millisecond(redis_url: str) -> None:
+    """It is as fast as that, and the clock of the loop that a worker runs on has no less."""
+
+    async def answered() -> list[bool]:
+        client = RedisClient(redis_url)
+        try:
+            async with pubsub(client) as news:
+                news.subscribe("a")
+                found = [await news.dispatch(lambda event: None, 0.2)]
+                for _ in range(50):
+                    news.ping()
+                    found.append(await news.dispatch(lambda event: None, 0.01))
+                return found
+        finally:
+            await client.close()
+
+    def in_a_loop_of_its_own() -> list[bool]:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            return runner.run(answered())
+
+    with ThreadPoolExecutor(1) as threads:
+        assert all(await asyncio.get_running_loop().run_in_executor(threads, in_a_loop_of_its_own))
 
 
 async def test_what_a_listener_raises_reaches_whoever_reads(client: RedisClient) -> None:

@@ -11,23 +11,27 @@ import pytest
 
 from shared.errors import BadInput, LeaseLost, Refused
 from shared.messages.codec import encode
+from shared.messages.inbound import TIMEZONE
 from shared.messages.outbound import OutboundMessage
-from shared.messages.schedule import BACKGROUND, AtPlan, CronPlan, EveryPlan, Schedule, is_background, tick_message
+from shared.messages.schedule import (
+    BACKGROUND,
+    HEARTBEAT,
+    AtPlan,
+    CronPlan,
+    EveryPlan,
+    Schedule,
+    is_background,
+    tick_message,
+)
 from shared.settings import CronSettings, Settings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import (
-    BUSY,
-    CROWDED,
-    FIRED,
-    LOST,
-    MOVED,
-    OVER,
-    SKIPPED,
     DueSchedule,
     NextTick,
     ScheduleOver,
     Schedules,
+    TickOutcome,
     TooManySchedules,
 )
 from shared.store.sessions import erase as session_erase
@@ -51,7 +55,7 @@ async def due_now(schedules: Schedules, one: Schedule, tick: int = NOW) -> DueSc
 
 async def fire(
     schedules: Schedules, due: DueSchedule, *, to: int | None = NOW + MINUTE, skip_busy: bool = True, now: int = NOW
-) -> int:
+) -> TickOutcome:
     """Run a tick that was seen."""
     assert due.schedule is not None
     texts = tick_message(due.schedule, due.tick, now_ms=now, late=False, text=due.schedule.text)
@@ -126,10 +130,10 @@ async def test_a_tick_becomes_a_message_of_its_chat(client: RedisClient) -> None
     """The turn is due, a worker is woken, and the schedule has moved on."""
     schedules = Schedules(client)
     due = await due_now(schedules, schedule())
-    assert await fire(schedules, due) == FIRED
+    assert await fire(schedules, due) == "fired"
     [texts] = await inbox(client)
     assert (texts.session, texts.sender_id, texts.id) == (SESSION, "cron", f"aa:{NOW}")
-    assert texts.metadata == {"schedule": "aa", "tick": str(NOW), BACKGROUND: "1"}
+    assert texts.metadata == {"schedule": "aa", "tick": str(NOW), BACKGROUND: "1", TIMEZONE: "UTC"}
     assert is_background(texts)
     assert not is_background(message())
     assert texts.content.endswith("]\n\nlook")
@@ -146,7 +150,7 @@ async def test_many_workers_at_one_tick_run_it_once(client: RedisClient) -> None
     schedules = Schedules(client)
     due = await due_now(schedules, schedule())
     outcomes = await asyncio.gather(*(fire(schedules, due) for _ in range(20)))
-    assert sorted(outcomes) == [LOST] * 19 + [FIRED]
+    assert sorted(outcomes) == ["fired"] + ["lost"] * 19
     assert len(await inbox(client)) == 1
 
 
@@ -154,16 +158,16 @@ async def test_a_worker_that_slept_cannot_run_an_old_tick(client: RedisClient) -
     """Also not when the schedule was removed and made again meanwhile, or put off."""
     schedules, one = Schedules(client), schedule()
     old = await due_now(schedules, one)
-    assert await fire(schedules, old) == FIRED
-    assert await fire(schedules, old) == LOST
+    assert await fire(schedules, old) == "fired"
+    assert await fire(schedules, old) == "lost"
     await schedules.remove(SESSION, one.id)
-    assert await fire(schedules, old) == LOST
+    assert await fire(schedules, old) == "lost"
     await schedules.add(one, NOW + 5, once=False)
-    assert await fire(schedules, old) == LOST
+    assert await fire(schedules, old) == "lost"
     [due] = (await schedules.due(now_ms=NOW + 5)).due
     assert await schedules.put_off(due, 1000)
     assert not await schedules.put_off(due, 1000)
-    assert await fire(schedules, due) == LOST
+    assert await fire(schedules, due) == "lost"
     assert len(await inbox(client)) == 1
 
 
@@ -172,10 +176,10 @@ async def test_a_tick_that_came_before_is_not_sent_again(client: RedisClient) ->
     schedules = Schedules(client)
     due = await due_now(schedules, schedule())
     dump = await client.command("DUMP", keys.SCHEDULES), await client.command("DUMP", keys.schedules(SESSION))
-    assert await fire(schedules, due) == FIRED
+    assert await fire(schedules, due) == "fired"
     for key, data in zip((keys.SCHEDULES, keys.schedules(SESSION)), dump, strict=True):
         await client.command("RESTORE", key, 0, data, "REPLACE")
-    assert await fire(schedules, due) == MOVED
+    assert await fire(schedules, due) == "moved"
     assert len(await inbox(client)) == 1
 
 
@@ -183,7 +187,7 @@ async def test_a_single_run_leaves_nothing_behind(client: RedisClient) -> None:
     """When its last tick is run, the schedule is gone."""
     schedules = Schedules(client)
     due = await due_now(schedules, schedule(plan=AtPlan(NOW)))
-    assert await fire(schedules, due, to=None) == FIRED
+    assert await fire(schedules, due, to=None) == "fired"
     assert await left(client) == []
     assert len(await answer_all(client)) == 1
 
@@ -191,17 +195,17 @@ async def test_a_single_run_leaves_nothing_behind(client: RedisClient) -> None:
 async def test_a_tick_waits_or_is_passed_over_while_its_last_one_is_not_answered(client: RedisClient) -> None:
     """A slow turn and a quick schedule make no pile."""
     schedules, one = Schedules(client), schedule()
-    assert await fire(schedules, await due_now(schedules, one)) == FIRED
+    assert await fire(schedules, await due_now(schedules, one)) == "fired"
     [due] = (await schedules.due(now_ms=NOW + MINUTE)).due
-    assert await fire(schedules, due, to=NOW + 2 * MINUTE, now=NOW + MINUTE, skip_busy=False) == BUSY
+    assert await fire(schedules, due, to=NOW + 2 * MINUTE, now=NOW + MINUTE, skip_busy=False) == "busy"
     [again] = (await schedules.due(now_ms=NOW + MINUTE + 5000)).due
     assert (again.tick, again.put_off) == (due.tick, True)
-    assert await fire(schedules, again, to=NOW + 2 * MINUTE, now=NOW + MINUTE) == SKIPPED
+    assert await fire(schedules, again, to=NOW + 2 * MINUTE, now=NOW + MINUTE) == "skipped"
     [standing] = await schedules.of_session(SESSION)
     assert (standing.next_ms, standing.missed, standing.runs) == (NOW + 2 * MINUTE, 1, 1)
     assert len(await answer_all(client)) == 1
     [due] = (await schedules.due(now_ms=NOW + 2 * MINUTE)).due
-    assert await fire(schedules, due, to=NOW + 3 * MINUTE, now=NOW + 2 * MINUTE) == FIRED
+    assert await fire(schedules, due, to=NOW + 3 * MINUTE, now=NOW + 2 * MINUTE) == "fired"
 
 
 async def test_ticks_leave_room_in_the_inbox_and_need_none(client: RedisClient) -> None:
@@ -210,11 +214,11 @@ async def test_ticks_leave_room_in_the_inbox_and_need_none(client: RedisClient) 
     for _ in range(3):
         await say(Inbox(client, InboxLimits(cap=3)))
     seen = [await due_now(schedules, schedule(id)) for id in ("aa", "bb", "cc")]
-    assert [await fire(schedules, due) for due in seen] == [FIRED, FIRED, CROWDED]
+    assert [await fire(schedules, due) for due in seen] == ["fired", "fired", "crowded"]
     [put_off] = (await schedules.due(now_ms=NOW + 6000)).due
     assert put_off.schedule == schedule("cc")
     assert len(await answer_all(client)) == 5
-    assert await fire(schedules, put_off, now=NOW + 6000) == FIRED
+    assert await fire(schedules, put_off, now=NOW + 6000) == "fired"
 
 
 async def test_a_fleet_that_is_full_puts_ticks_off(client: RedisClient) -> None:
@@ -222,9 +226,9 @@ async def test_a_fleet_that_is_full_puts_ticks_off(client: RedisClient) -> None:
     schedules = Schedules(client, limits=InboxLimits(sessions_cap=1))
     await say(Inbox(client), chat="owner/b")
     due = await due_now(schedules, schedule())
-    assert await fire(schedules, due) == CROWDED
+    assert await fire(schedules, due) == "crowded"
     due = await due_now(schedules, schedule(chat="owner/b"))
-    assert await fire(schedules, due) == FIRED
+    assert await fire(schedules, due) == "fired"
 
 
 async def test_a_full_store_keeps_the_tick(client: RedisClient) -> None:
@@ -240,7 +244,7 @@ async def test_a_full_store_keeps_the_tick(client: RedisClient) -> None:
         assert len((await schedules.due(now_ms=NOW)).due) == 1
     finally:
         await client.command("CONFIG", "SET", "maxmemory", "0")
-    assert await fire(schedules, due) == FIRED
+    assert await fire(schedules, due) == "fired"
 
 
 async def test_a_tick_shows_its_chat_at_the_head_of_the_list(client: RedisClient) -> None:
@@ -250,11 +254,11 @@ async def test_a_tick_shows_its_chat_at_the_head_of_the_list(client: RedisClient
     schedules = Schedules(client)
     now = await server_ms(client) + 1000
     due = await due_now(schedules, schedule(chat="owner/a"), now)
-    assert await fire(schedules, due, to=now + MINUTE, now=now) == FIRED
+    assert await fire(schedules, due, to=now + MINUTE, now=now) == "fired"
     chats = keys.chats("web", "owner")
     assert await client.command("ZREVRANGE", chats, 0, -1) == [b"owner/a", b"owner/b"]
     due = await due_now(schedules, schedule("bb", chat="owner/unlisted"), now)
-    assert await fire(schedules, due, to=now + MINUTE, now=now) == FIRED
+    assert await fire(schedules, due, to=now + MINUTE, now=now) == "fired"
     assert await client.command("ZSCORE", chats, "owner/unlisted") is None
 
 
@@ -318,7 +322,7 @@ async def test_a_chat_that_stays_blocked_loses_its_schedules(client: RedisClient
     now = await server_ms(client)
     assert (await schedules.due(now_ms=now + 29 * 86_400_000)).due == ()
     [due] = (await schedules.due(now_ms=now + 31 * 86_400_000)).due
-    assert await fire(schedules, due) == OVER
+    assert await fire(schedules, due) == "over"
     assert (await left(client), await inbox(client)) == ([], [])
 
 
@@ -346,7 +350,7 @@ async def test_forgetting_a_chat_forgets_what_it_planned(
     """Also a tick that waits; another chat's stay."""
     schedules = Schedules(client)
     await say(Inbox(client))
-    assert await fire(schedules, await due_now(schedules, schedule())) == FIRED
+    assert await fire(schedules, await due_now(schedules, schedule())) == "fired"
     await due_now(schedules, schedule("bb"))
     other = await due_now(schedules, schedule(chat="owner/b"))
     await end(client)
@@ -446,3 +450,12 @@ async def test_plans_that_find_no_room_beside_others_are_refused_first(client: R
 
 def _past(one: Schedule) -> Schedule:
     return msgspec.structs.replace(one, plan=AtPlan(1)) if isinstance(one.plan, AtPlan) else one
+
+
+def test_a_run_of_a_plan_has_the_zone_of_its_person_and_the_heartbeat_that_of_the_settings() -> None:
+    """Nobody's browser is open then."""
+    plan = msgspec.structs.replace(schedule(), timezone="Asia/Tokyo")
+    beat = msgspec.structs.replace(schedule(HEARTBEAT), timezone="UTC")
+    ran, beaten = [tick_message(one, NOW, now_ms=NOW, late=False, text="look") for one in (plan, beat)]
+    assert ran.metadata[TIMEZONE] == "Asia/Tokyo"
+    assert TIMEZONE not in beaten.metadata

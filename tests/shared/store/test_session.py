@@ -72,7 +72,11 @@ async def answer(
 
 async def contents(client: RedisClient) -> dict[bytes, bytes]:
     """All there is in Redis but what was seen and shown."""
-    names = [name for name in await client.command("KEYS", "*") if not name.startswith((b"shoal:seen", b"shoal:chats"))]
+    names = [
+        name
+        for name in await client.command("KEYS", "*")
+        if not name.startswith((b"shoal:{0ax}:seen", b"shoal:{0ax}:chats"))
+    ]
     return dict(zip(names, await client.pipeline([("DUMP", name) for name in names]), strict=True)) if names else {}
 
 
@@ -247,7 +251,7 @@ async def _nothing() -> None:
 
 
 async def _listened(client: RedisClient) -> bool:
-    return len(await client.command("PUBSUB", "CHANNELS", "shoal:*")) == 2
+    return len(await client.command("PUBSUB", "CHANNELS", "shoal:{0ax}:*")) == 2
 
 
 @pytest.mark.parametrize("change", ENDS)

@@ -162,9 +162,8 @@ class Sessions(Stage):
     def _acquire(self, owner: int, count: int, grace: bool, replied: bool) -> list[str]:
         due = {name for name, chat in self.world.chats.items() if chat.queue == "due"}
         due -= {name for name in due if grace and self.world.chats[name].lease and self.world.chats[name].late}
-        self.run(self._a_moment())
+        self.run(self._by_names())
         claims = {claim.session: claim for claim in self.run(self.queues[owner].acquire(count, grace=grace))}
-        self.run(self._a_moment())
         assert set(claims) <= due, "what is not due was acquired"
         assert len(claims) == min(count, len(due)), "a slot stays free only when nothing is due"
         acquired = []
@@ -185,16 +184,16 @@ class Sessions(Stage):
     def a_worker_minds_its_leases(self, owner: int, what: str) -> None:
         {"renews": self._renew, "reclaims": self._reclaim, "dies": self._die}[what](owner)
 
-    async def _a_moment(self) -> None:
-        """What comes due in one ms comes in the order of names: the same steps shall make the same order each time."""
-
-        async def now_ms() -> int:
-            seconds, micros = await self.client.command("TIME")
-            return int(seconds) * 1000 + int(micros) // 1000
-
-        began = await now_ms()
-        while await now_ms() == began:
-            pass
+    async def _by_names(self) -> None:
+        """What came due in one ms is served in the order of names, other things in that of time. Here all go by names:
+        the same steps shall make the same order each time, however fast the machine is."""
+        seconds, _ = await self.client.command("TIME")
+        for at, name in enumerate(CHATS, start=1):
+            chat = self.world.chats[name]
+            queue = keys.queue(keys.BACKGROUND if chat.behind else "turns")
+            score = int(seconds) * 1000 - len(CHATS) + at if chat.lease and chat.late else at
+            if chat.is_due():
+                await self.client.command("ZADD", queue, "XX", score, keys.turn(name))
 
     def _renew(self, owner: int) -> None:
         queue = self.queues[owner]

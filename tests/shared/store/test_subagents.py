@@ -23,7 +23,7 @@ async def left(client: RedisClient) -> list[str]:
     names = [name.decode() for name in await client.command("KEYS", "*")]
     members = [member.decode() for member in await client.command("ZRANGE", keys.queue("jobs"), 0, -1)]
     kinds = ("child", "children", "subagents")
-    return sorted([n for n in names if n.split(":")[1] in kinds] + [m for m in members if m.startswith("sub:")])
+    return sorted([n for n in names if n.split(":")[2] in kinds] + [m for m in members if m.startswith("sub:")])
 
 
 async def test_a_subagent_is_there_with_its_step_and_once(client: RedisClient) -> None:
@@ -258,7 +258,7 @@ async def test_only_so_many_that_ended_are_remembered(client: RedisClient) -> No
         [claim] = await take(client, 1)
         await end(client, claim)
     assert await client.command("ZCARD", keys.children(SESSION)) <= 101
-    assert len([key for key in await left(client) if key.startswith("shoal:child:")]) <= 101
+    assert len([key for key in await left(client) if key.startswith("shoal:{0ax}:child:")]) <= 101
 
 
 async def test_the_ledger_of_a_subagent_is_its_own(client: RedisClient) -> None:

@@ -17,7 +17,10 @@ Dumps = dict[bytes, tuple[bytes, int]]
 """Key -> its content and its time to live in ms (0 = for ever)."""
 
 IDLE_KINDS: Final = {"session", "history", "outbox"}
-IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"kept", b"title", b"tries", b"place"}
+IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"kept", b"title", b"tries", b"place"} | {
+    b"created",
+    b"updated",
+}
 COUNTS: Final = ("n", "done", "errors", "crashes", "spared", "tries", "stop", "away", "cut", "person")
 ENDS: Final = ("reply", "stopped", "apology")
 
@@ -263,12 +266,12 @@ async def check(client: RedisClient, found: World, expected: World) -> None:
         assert tokens == sorted(tokens), "I5: no accepted write of an older token"
         assert bool(chat.inbox) == (chat.queue is not None), "in the queue when there are messages, and only then"
         if not chat.inbox:
-            left = {kind for kind in ("inbox", "ledger", *IDLE_KINDS) if f"shoal:{kind}:{name}" in names}
+            left = {kind for kind in ("inbox", "ledger", *IDLE_KINDS) if f"shoal:{{0ax}}:{kind}:{name}" in names}
             assert left <= IDLE_KINDS, "I8: debris"
             assert set(await client.command("HKEYS", keys.session(name))) <= IDLE_FIELDS, "I8: debris in the session"
             assert not await client.command("HEXISTS", keys.FAIR_KEYS, keys.turn(name)), "I8: it has no share"
     known = {"queue", "leases", "wake", "dead", "seen", "chats", "inbox", "ledger", "shares", "served", *IDLE_KINDS}
-    assert {name.split(":")[1] for name in names} <= known, "I8: keys of a kind that nobody knows"
+    assert {name.split(":")[2] for name in names} <= known, "I8: keys of a kind that nobody knows"
 
 
 async def dump(client: RedisClient) -> Dumps:

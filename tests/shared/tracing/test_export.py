@@ -262,7 +262,7 @@ import asyncio, sys
 from shared.settings.sections.processes import TracingSettings
 from shared.tracing import process, span
 from shared.tracing.spans import TURN
-import gateway.app, worker.process.worker_process, gateway.process.traces
+import gateway.app, worker.arq.settings, gateway.process.traces
 import worker.turn.traces, worker.llm.policies.traced
 process.start(TracingSettings(endpoint=sys.argv[1]), process="worker")
 with span(TURN):

@@ -16,6 +16,7 @@ from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
+from worker.guards.marks import TurnMark
 
 
 class Asks:
@@ -24,16 +25,24 @@ class Asks:
     wait_s = 600.0
 
     def __init__(self) -> None:
-        self.read = False
+        self.turn = TurnMark()
         self.changed = False
+        self.mark, self.pop_unwritten = self.turn.add, self.turn.pop_unwritten
 
-    def mark_seen(self, call: ToolCallRequest) -> None:
-        self.read = self.read or call.name == "page"
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.turn.sources
+
+    async def settle(self) -> None:
+        return
+
+    def brings(self, call: ToolCallRequest) -> tuple[str, ...]:
+        return ("evil.example",) if call.name == "page" else ()
 
     def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         if call.name == "never":
             return ApprovalNeed("refuse", "nobody can be asked here")
-        return ApprovalNeed("ask") if call.name == "ask" or (self.read and safety == "unsafe") else FREE
+        return ApprovalNeed("ask") if call.name == "ask" or (self.sources and safety == "unsafe") else FREE
 
     def question(self, call: ToolCallRequest) -> ApprovalEntry:
         return ApprovalEntry(id=f"q-{call.id}", call_id=call.id, turn=1, tool=call.name, digest="d", arguments="{}")
@@ -162,6 +171,14 @@ async def test_what_a_turn_has_read_counts_from_the_next_reply_on_for_every_work
     turn.decide(question, yes=True)
     await turn.run()
     assert turn.runs == ["c0", "c1", "c2"]
+
+
+async def test_the_result_that_brings_text_names_its_source_in_the_same_step() -> None:
+    """So no worker can find the text in the ledger without its mark; later results need not repeat it."""
+    turn = Turn(calls(call("page", id="c0")), calls(call("page", id="c1")), "done")
+    await turn.run()
+    marks = {one.call_id: one.sources for one in turn.journal.entries if isinstance(one, ToolEntry)}
+    assert marks == {"c0": ("evil.example",), "c1": ()}
 
 
 async def test_without_anybody_to_ask_the_model_gets_the_reason() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from worker.agent.limits import IMAGE_TOKENS, Budget, Meter, estimate_tokens
-from worker.agent.model.model import Image, TokenUsage, ToolSpec, image_part
+from worker.agent.model.model import Image, LLMResponse, TokenUsage, ToolCallRequest, ToolSpec, image_part
 
 
 def test_an_estimate_counts_text_calls_and_tools() -> None:
@@ -87,3 +87,10 @@ async def test_a_meter_adds_up_and_keeps_the_last_warning() -> None:
     assert (meter.pop_usage(), meter.pop_usage()) == (TokenUsage(30, 3, 5, 0.75), TokenUsage())
     assert (meter.used, meter.warning) == (TokenUsage(40, 4, 10, 1.25), "80 %")
     assert purse.charged == [first, second, first]
+
+
+def test_a_hook_reads_the_sum_of_tokens_and_if_there_are_calls() -> None:
+    """By the names under which hooks of other agents know them."""
+    assert TokenUsage(100, 20, cached_tokens=50).total_tokens == 120
+    assert not LLMResponse(content="hi").has_tool_calls
+    assert LLMResponse(content=None, tool_calls=(ToolCallRequest("1", "look", {}, "{}"),)).has_tool_calls

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import LeaseLost, ToolFailed, TurnStopped
+from shared.redaction import redact
 from tests.helpers.scripted_model import call
 from tests.helpers.turn_borders import AnyArguments, RecordingTool
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import Files, NullPorts
 from worker.agent.tools.schema import object_schema
-from worker.agent.tools.text import cut
+from worker.agent.tools.text import EXCEPTION_CHARS, cut, describe_exception
 from worker.agent.tools.tool import ToolContext, ToolOutcome, ignore_report
 from worker.agent.tools.toolbox import Toolbox
 
@@ -67,19 +68,37 @@ async def test_what_a_tool_says_went_wrong_reaches_the_model() -> None:
     assert await outcome_of(fail) == ToolOutcome("Error: no file 'a.txt'; list the folder first", "failed")
 
 
-async def test_a_bug_in_a_tool_is_reported_and_its_text_stays_out_of_the_chat() -> None:
-    """An exception can quote a secret: the model learns its kind only, the log gets the rest."""
+async def test_a_bug_in_a_tool_is_reported_and_the_model_reads_its_text_without_secrets() -> None:
+    """So that it can correct itself. The log gets the exception, too."""
     seen: list[tuple[str, BaseException]] = []
 
     async def broken(*_: Any) -> str:
-        raise KeyError("sk-secret")
+        raise ValueError("no such\n  day: 31 June; asked with correct-horse-battery.")
 
+    redact("correct-horse-battery")
     box = Toolbox([RecordingTool("probe", behaviour=broken)], report=lambda where, exc: seen.append((where, exc)))
     got = await box.call(call("probe"), CONTEXT)
     assert got.outcome == "error"
-    assert "KeyError" in got.content
-    assert "sk-secret" not in got.content
-    assert [(where, type(exc)) for where, exc in seen] == [("tool probe", KeyError)]
+    text = "'probe' broke with ValueError: no such day: 31 June; asked with ***. Try other arguments"
+    assert got.content == f"Error: {text}, or go on without it."
+    assert [(where, type(exc)) for where, exc in seen] == [("tool probe", ValueError)]
+
+
+class Mute(Exception):
+    """An exception that cannot even be printed."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_the_text_of_an_exception_has_a_limit_and_no_half_secret() -> None:
+    """Also where the limit cuts through one, and where spaces are folded."""
+    redact("correct horse battery")
+    text = describe_exception(ValueError("x" * 480 + "correct horse battery" + "y" * 10**6))
+    assert len(text) == EXCEPTION_CHARS
+    assert "horse" not in text
+    assert "correct" not in describe_exception(ValueError("x" + " " * 9_990 + "correct horse battery"))
+    assert (describe_exception(KeyError()), describe_exception(Mute())) == ("KeyError", "Mute")
 
 
 async def test_a_tool_that_takes_too_long_is_stopped() -> None:

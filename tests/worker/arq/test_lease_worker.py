@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import signal
 import subprocess
 import sys
@@ -31,8 +32,8 @@ from tests.helpers.fleet import replies
 from tests.helpers.processes import ROOT, Process
 from tests.helpers.wait import eventually
 from worker.arq.lease_worker import LeaseWorker, WakingRedis
+from worker.arq.settings import ArqSettings
 from worker.lease.lease_loop import LeaseLoop, Runner
-from worker.main import WorkerSettings
 
 Context = dict[str, Any]
 
@@ -55,8 +56,8 @@ async def working(
         queue_name=keys.queue("jobs"),
         ctx=context,
         handle_signals=False,
-        job_serializer=WorkerSettings.job_serializer,
-        job_deserializer=WorkerSettings.job_deserializer,
+        job_serializer=ArqSettings.job_serializer,
+        job_deserializer=ArqSettings.job_deserializer,
         **options,
     )
     running = asyncio.create_task(worker.async_run())
@@ -215,7 +216,7 @@ async def test_a_job_that_is_leased_again_begins_when_its_lapsed_run_is_over(red
             await began.wait()
             client = worker.ctx["client"]
             await client.command("ZADD", keys.queue("jobs"), 1, job.job_id)
-            await client.run("jobs/wake", [keys.wake("jobs")])
+            await client.run("jobs/wake", queue="jobs")
             assert await result(worker, job) == "second"
             assert not worker.ctx["leases"]
     assert events == ["begins", "ends", "begins"]
@@ -319,8 +320,9 @@ def test_importing_the_settings_makes_arq_build_our_worker() -> None:
         "w = arq.worker.create_worker(m.WorkerSettings);"
         "print(type(w).__name__, w.queue_name)"
     )
-    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert finished.stdout.split() == ["LeaseWorker", "shoal:queue:jobs"]
+    command, env = [sys.executable, "-c", code], {**os.environ, "SHOAL_REDIS__URL": "redis://localhost"}
+    finished = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    assert finished.stdout.split() == ["LeaseWorker", "shoal:{0ax}:queue:jobs"]
 
 
 async def test_arqs_own_command_runs_turns_under_a_guardian_and_drains(redis_url: str, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shared.clock import Clock
-from shared.errors import ModelError, TurnLimited
+from shared.errors import ModelError, TurnLimited, TurnReleased, TurnStopped
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
@@ -25,6 +25,7 @@ from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message, say
+from tests.helpers.fleet import watching
 from tests.helpers.wait import eventually
 from worker.agent.model.model import TokenUsage
 from worker.agent.turn import AgentResult
@@ -215,13 +216,14 @@ async def test_a_refused_key_is_not_tried_again(client: RedisClient) -> None:
     async def refused(*_: object) -> AgentResult:
         nonlocal tries
         tries += 1
-        raise ModelError("auth", "401", retryable=False)
+        raise ModelError("auth", "401", retryable=False, reason="this key has expired")
 
     await say(Inbox(client))
     await run_until_idle(client, make_loop(client, refused))
     assert tries == 1
     [line] = await lines(client)
     assert "key" in line.content
+    assert (line.failed, line.refusal) == ("auth", "this key has expired")
 
 
 async def test_a_turn_that_takes_too_long_ends_in_an_apology(client: RedisClient) -> None:
@@ -400,3 +402,24 @@ async def test_how_long_people_waited_is_counted_by_how_it_ended(client: RedisCl
     for end in ("done", "failed"):
         assert after[end][0] - before[end][0] == 1
         assert 4 <= after[end][1] - before[end][1] < 60
+
+
+async def test_a_turn_that_is_stopped_before_another_attempt_wrote_keeps_what_people_read(client: RedisClient) -> None:
+    """A second attempt gets the text of the first; a stop leaves it as the reply, and history says so."""
+    attempts: list[str] = []
+
+    async def agent(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
+        attempts.append(conversation.begun)
+        if len(attempts) == 2:
+            raise TurnStopped
+        await show.add_text("Once upon a time")
+        await show.send_once()
+        raise TurnReleased("drain")
+
+    async with watching(client, SESSION):
+        await say(Inbox(client), "tell me")
+        await run_until_idle(client, make_loop(client, agent))
+    assert attempts == ["", "Once upon a time"]
+    [line] = await lines(client)
+    assert (line.kind, line.content) == ("stopped", "Once upon a time")
+    assert (await saved(client))[1].startswith("Once upon a time\n\n[stopped")

@@ -182,6 +182,11 @@ def test_a_public_address_in_an_odd_spelling_is_refused_too(host: str) -> None:
         "http://printer.local/",
         "http://metadata.google.internal/",
         "http://router.home.arpa/",
+        "http://localhost.localdomain/",
+        "http://valkey.shoal.svc/",
+        "http://valkey.shoal.svc.cluster.local/",
+        "http://10-0-0-1.shoal.pod/",
+        "http://vault.service.consul/",
     ],
 )
 def test_a_url_that_is_no_plain_web_address_is_refused(url: str) -> None:

@@ -7,22 +7,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from shared.messages.inbound import InboundMessage
+from shared.messages.inbound import STRANGER, InboundMessage
 from shared.messages.schedule import BACKGROUND
 from shared.messages.subagent import SENDER
-from shared.redaction import REDACTOR
-from shared.settings import Settings, ToolsSettings
+from shared.settings import ModelSettings, Settings, ToolsSettings, WebSettings
 from shared.settings.sections.tool_use import ApprovalSettings
 from tests.helpers.build import message
 from tests.helpers.scripted_model import call
 from worker.agent.tools.tool import Safety
-from worker.guards.approval import ApprovalPolicy, Seat, TurnConsent, build_consent, digest, render_arguments, seat_of
+from worker.guards.approval import ApprovalPolicy, Seat, TurnConsent, build_consent, digest, seat_of
+from worker.tools.registry import TOOLS
 
 ASKS, FREE, REFUSES = "ask", "free", "refuse"
 
 
 def policy(*, network: bool = False, **approval: Any) -> ApprovalPolicy:
-    return ApprovalPolicy(Settings(approval=ApprovalSettings(**approval), tools=ToolsSettings(exec_network=network)))
+    settings = Settings(approval=ApprovalSettings(**approval), tools=ToolsSettings(exec_network=network))
+    return ApprovalPolicy(settings, TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -64,35 +65,90 @@ def test_what_needs_a_yes(
     settings: dict[str, Any], name: str, safety: Safety | None, seat: Seat, untrusted: bool, kind: str
 ) -> None:
     """One table for one policy: names, classes, what was read, and who can be asked."""
-    need = policy(**settings).need(name, safety, seat, untrusted=untrusted)
+    sources = ("evil.example",) if untrusted else ()
+    need = policy(**settings).need(call(name, {"action": "add"}), safety, seat, sources=sources)
     assert need.kind == kind
     assert bool(need.why) == (kind == REFUSES)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "network", "untrusted"),
+    ("first_run", "model", "kind"), [(True, "demo", ASKS), (False, "demo", FREE), (True, "x", FREE)]
+)
+def test_the_first_run_shows_a_question(first_run: bool, model: str, kind: str) -> None:
+    """Only while `shoal up` runs the demo model: a real one asks what the settings name."""
+    settings = Settings(model=ModelSettings(name=model), web=WebSettings(first_run=first_run))
+    assert ApprovalPolicy(settings, TOOLS).need(call("edit_file", {}), "idempotent", "person").kind == kind
+
+
+MARKED = ("evil.example",)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "unsafe_subagents", "kind"),
     [
-        ("web_fetch", {"url": "https://a"}, False, True),
-        ("web_search", {"query": "a"}, False, True),
-        ("mcp_mail_list", {}, False, True),
-        ("calculate", {"expression": "1"}, False, False),
-        ("read_file", {"path": "notes.md"}, False, False),
-        ("read_file", {"path": "inbox/1-a.pdf"}, False, True),
-        ("read_file", {"path": "./inbox/1-a.pdf"}, False, True),
-        ("read_file", {"path": "results/1-c.txt"}, False, True),
-        ("grep", {"pattern": "a"}, False, True),
-        ("grep", {"pattern": "a", "path": "notes"}, False, False),
-        ("grep", {"pattern": "a", "path": "inbox"}, False, True),
-        ("exec", {"command": "ls"}, False, False),
-        ("exec", {"command": "cat inbox/*"}, False, True),
-        ("exec", {"command": "ls"}, True, True),
-        ("spawn", {"task": "look"}, False, False),
-        ("spawn", {"task": "look", "wait": True}, False, True),
+        ("cron", {"action": "add", "message": "x"}, False, ASKS),
+        ("cron", {"action": "remove", "id": "1"}, False, ASKS),
+        ("cron", {"action": "list"}, False, FREE),
+        ("spawn", {"task": "x"}, True, ASKS),
+        ("spawn", {"task": "x"}, False, FREE),
+        ("message", {"text": "x"}, False, FREE),
+        ("message", {"text": "x", "chat": ""}, False, FREE),
+        ("message", {"text": "x", "chat": "web:owner/a"}, False, FREE),
+        ("message", {"text": "x", "chat": "owner/a"}, False, FREE),
+        ("message", {"text": "x", "chat": "b"}, False, ASKS),
+        ("message", {"text": "x", "chat": 7}, False, ASKS),
+        ("write_file", {"path": "a", "content": "x"}, False, FREE),
+        ("web_fetch", {"url": "https://a"}, False, FREE),
+        ("exec", {"command": "ls"}, False, FREE),
     ],
 )
-def test_what_brings_text_of_strangers(name: str, arguments: dict[str, Any], network: bool, untrusted: bool) -> None:
-    """Pages, servers, files that people sent, results kept of them, and agents that may have read any of it."""
-    assert policy(network=network).brings_untrusted(call(name, arguments)) is untrusted
+def test_what_spreads_text_needs_a_yes_when_marked(
+    name: str, arguments: dict[str, Any], unsafe_subagents: bool, kind: str
+) -> None:
+    """Plans, other chats, and subagents that could act; what stays in the chat is free, as everything is unmarked."""
+    safety: Safety = "unsafe" if name == "exec" else "idempotent"
+    asked = call(name, arguments)
+
+    def need(*sources: str, seat: Seat = "person", **settings: Any) -> Any:
+        return policy(**settings).need(
+            asked, safety, seat, sources=sources, session="web:owner/a", unsafe_subagents=unsafe_subagents
+        )
+
+    assert need(*MARKED).kind == kind
+    assert need().kind == need(*MARKED, untrusted=False).kind == FREE
+    refused = need(*MARKED, seat="program")
+    assert refused.kind == (FREE if kind == FREE else REFUSES)
+    assert ("after reading evil.example" in refused.why) == (kind == ASKS)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "network", "sources"),
+    [
+        ("web_fetch", {"url": "https://Evil.example/a?b"}, False, ("evil.example",)),
+        ("web_fetch", {"url": "http://[::1"}, False, ("a page",)),
+        ("web_fetch", {}, False, ("a page",)),
+        ("web_search", {"query": "a"}, False, ("web search",)),
+        ("mcp_my-mail_list", {}, False, ("mcp my-mail",)),
+        ("jira_issue", {}, False, ("tool jira_issue",)),
+        ("add_up", {}, False, ()),
+        ("calculate", {"expression": "1"}, False, ()),
+        ("cron", {"action": "list"}, False, ()),
+        ("spawn", {"task": "look", "wait": True}, False, ()),
+        ("read_file", {"path": "notes.md"}, False, ()),
+        ("read_file", {"path": "./inbox/1-a.pdf"}, False, ("inbox",)),
+        ("read_file", {"path": "results/1-c.txt"}, False, ("results",)),
+        ("grep", {"pattern": "a", "path": "inbox"}, False, ("inbox",)),
+        ("exec", {"command": "ls"}, False, ()),
+        ("exec", {"command": "cat inbox/*"}, False, ("inbox",)),
+        ("exec", {"command": "ls"}, True, ("exec with network",)),
+    ],
+)
+def test_what_brings_text_of_strangers(
+    name: str, arguments: dict[str, Any], network: bool, sources: tuple[str, ...]
+) -> None:
+    """Pages, servers, packages, and folders that hold such text also where the workspace has no mark yet."""
+    settings = Settings(tools=ToolsSettings(exec_network=network))
+    assert ApprovalPolicy(settings, trusted=[*TOOLS, "add_up"]).brings(call(name, arguments)) == sources
 
 
 def with_metadata(**values: str) -> InboundMessage:
@@ -117,10 +173,11 @@ def test_a_turn_remembers_what_it_read_also_when_it_joined_it_later() -> None:
     report = msgspec.structs.replace(message(id="child:abcd1234"), sender_id=SENDER)
     assert build_consent(policy(), 1, lambda: [report]).need(unsafe, "unsafe").kind == ASKS
     fetched = build_consent(policy(), 1, lambda: [message()])
-    fetched.mark_seen(call("calculate"))
+    fetched.mark(fetched.brings(call("calculate")))
     assert fetched.need(unsafe, "unsafe").kind == FREE
-    fetched.mark_seen(call("web_fetch", {"url": "https://a"}))
+    fetched.mark(fetched.brings(call("web_fetch", {"url": "https://a"})))
     assert fetched.need(unsafe, "unsafe").kind == ASKS
+    assert fetched.question(unsafe).sources == ("a",)
     assert fetched.need(msgspec.structs.replace(unsafe, arguments=None), "unsafe").kind == FREE
 
 
@@ -153,16 +210,24 @@ def test_a_question_means_exactly_these_arguments_of_this_call() -> None:
     assert (question.tool, question.digest, question.expires_at) == ("exec", digest(first), 0)
 
 
-def test_what_is_shown_hides_nothing_and_has_no_secret_in_it() -> None:
-    """Control characters and those that turn text around are spelled out; what is cut is counted."""
-    assert (
-        render_arguments({"command": "rm\u202e -rf\u200b \x1b[2J\n"})
-        == '{\n  "command": "rm\\u202e -rf\\u200b \\u001b[2J\\n"\n}'
-    )
-    REDACTOR.add("planted-secret-123")
-    text = render_arguments({"header": "Bearer planted-secret-123", "url": "https://user:hunter2hunter2@host"})
-    assert "planted-secret-123" not in text
-    assert "hunter2" not in text
-    long = render_arguments({"text": "a" * 10_000})
-    assert len(long) < 4_100
-    assert "more characters are not shown" in long
+def test_what_is_too_long_to_be_read_is_refused_and_the_model_reads_why() -> None:
+    """Nothing is cut; it may ask in smaller steps."""
+    consent = TurnConsent(policy(tools=("exec",)), 1, "person")
+    assert consent.need(call("exec", {"command": "a" * 90_000}), "unsafe").kind == ASKS
+    need = consent.need(call("exec", {"command": "a" * 100_000}), "unsafe")
+    assert (need.kind, "100,002 characters" in need.why) == (REFUSES, True)
+    free = TurnConsent(policy(), 1, "person")
+    assert free.need(call("exec", {"command": "a" * 100_000}), "unsafe").kind == FREE
+
+
+def test_members_whom_nobody_named_can_be_asked_nothing() -> None:
+    """Alone they are refused; beside somebody who is named, only that person may answer."""
+    unsafe = call("mcp_mail_send")
+    stranger = msgspec.structs.replace(with_metadata(**{STRANGER: "1"}), sender_id="eve", sources=("group member Eve",))
+    messages = [stranger]
+    consent = build_consent(policy(), 1, lambda: messages)
+    assert consent.need(unsafe, "unsafe").kind == REFUSES
+    assert "after reading group member Eve, and nobody who wrote may give it" in consent.need(unsafe, "unsafe").why
+    messages.append(message())
+    assert consent.need(unsafe, "unsafe").kind == ASKS
+    assert consent.question(unsafe).people == ("owner",)

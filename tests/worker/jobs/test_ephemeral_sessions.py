@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ToolFailed
-from shared.media.store import MediaNotFound, MediaStore
+from shared.media.files import MediaNotFound
+from shared.media.store import MediaStore
 from shared.messages.inbound import InboundMessage
 from shared.settings import MediaSettings
 from shared.store import keys
@@ -71,7 +72,7 @@ async def test_a_session_whose_gateway_died_goes_when_its_time_has_come(client: 
     await client.command("ZADD", keys.EPHEMERAL, 1, asked.session)
     assert await made.sweep.run_once() == 1
     left = {key.decode() for key in await client.command("KEYS", "*")} - {keys.CLOCKS}
-    assert {key for key in left if not key.startswith(("shoal:seen:", "shoal:wake:"))} == set()
+    assert {key for key in left if not key.startswith(("shoal:{0ax}:seen:", "shoal:{0ax}:wake:"))} == set()
     made.workspaces.close()
 
 

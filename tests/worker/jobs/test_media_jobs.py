@@ -12,7 +12,8 @@ import pytest
 
 from shared.errors import ToolFailed, TryLater
 from shared.ids import folder_name
-from shared.media.store import MediaNotFound, MediaStore
+from shared.media.files import MediaNotFound
+from shared.media.store import MediaStore
 from shared.settings import MediaSettings
 from worker.guards.workspace import Workspaces
 from worker.jobs.sweep import expire_media, forget_media
@@ -26,6 +27,9 @@ class NoWorkspaces:
     def __init__(self, fault: Exception | None = None) -> None:
         self.fault = fault
         self.asked: list[str] = []
+
+    def sweep_usage(self) -> None:
+        """There is nothing to correct."""
 
     async def erase_session(self, folder: str, *, before_s: float) -> int:
         self.asked.append(folder)

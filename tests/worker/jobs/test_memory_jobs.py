@@ -33,7 +33,6 @@ from worker.jobs.memory import (
     CRASHES_BEFORE_SKIP,
     PATIENT_TRIES,
     SOON_S,
-    archive,
     consolidate,
     idle,
     rework,
@@ -107,14 +106,13 @@ async def test_idle_settles_a_conversation_unless_somebody_spoke_meanwhile(clien
     assert found.at_ms > 1
 
 
-async def test_idle_does_not_settle_a_session_whose_archive_waits(client: RedisClient) -> None:
-    """Should its job have been lost, only the agenda knows of it."""
+async def test_idle_brings_an_archive_that_waits_into_memory_first(client: RedisClient) -> None:
+    """Should its job have been lost: what is older comes first, and the agenda is done with it."""
     deps = dependencies(client, lambda _: saved())
     await fill(client, 3)
     await command(client, "new")
     await idle(context(deps), SESSION)
-    assert await deps.memory.idle.find(SESSION) is not None
-    await archive(context(deps), SESSION)
+    assert await deps.memory.idle.find(SESSION) is None
     assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(0, 0)
 
 
@@ -212,7 +210,7 @@ async def test_the_sweep_queues_what_is_due_and_puts_it_off(client: RedisClient)
 
 async def test_the_sweep_settles_what_needs_nothing(client: RedisClient) -> None:
     """A conversation that is short enough, one that is gone, a rework that was turned off."""
-    deps = dependencies(client, [])
+    deps = dependencies(client, [], MemorySettings(dream=""))
     await fill(client, 1)
     for member in (SESSION, "web:owner/gone"):
         await due(client, keys.IDLE, member)
@@ -340,9 +338,10 @@ def test_the_table_has_every_job_with_its_limits() -> None:
         assert function.timeout_s is not None
         assert function.timeout_s > 3600
         assert (function.max_tries or 0) > PATIENT_TRIES
-    tick, throw_aways, hourly = CRON
+    tick, throw_aways, logs, hourly = CRON
     assert (tick.name, tick.second, tick.minute, tick.unique) == ("sweep", 0, None, True)
     assert (throw_aways.name, throw_aways.second, throw_aways.minute) == ("throw-away sessions", 30, None)
+    assert (logs.name, logs.second, logs.minute) == ("long logs", 15, None)
     assert (hourly.name, hourly.second, hourly.minute, hourly.hour) == ("expire media", 0, 17, None)
 
 

@@ -40,7 +40,7 @@ async def test_a_drain_ends_the_wait_and_takes_nothing_along(client: RedisClient
     loop.drain()
     await running
     await say(Inbox(client))
-    assert await client.command("HLEN", "shoal:leases:turns") == 0
+    assert await client.command("HLEN", "shoal:{0ax}:leases:turns") == 0
 
 
 async def test_after_an_outage_it_is_looked_twice_for_leases_that_never_arrived(

@@ -16,10 +16,10 @@ from tests.helpers.build import say
 from worker.lease.lease import COPIES_DELAY_S, Lease
 
 
-async def claimed(client: RedisClient, copies: int) -> tuple[LeaseQueue, Claim]:
+async def claimed(client: RedisClient) -> tuple[LeaseQueue, Claim]:
+    """The queue has a short lease: it is also how long a missing replica is waited for."""
     await say(Inbox(client))
-    # A short lease, for it is also how long a missing replica is waited for.
-    queue = LeaseQueue(client, "turns", owner="a" * 32, lease_s=0.3, copies=copies)
+    queue = LeaseQueue(client, "turns", owner="a" * 32, lease_s=0.3)
     [claim] = await queue.acquire(1)
     return queue, claim
 
@@ -28,21 +28,24 @@ def lease_of(queue: LeaseQueue, claim: Claim) -> Lease:
     return Lease(claim, queue, claimed_at=SYSTEM_CLOCK.monotonic(), clock=SYSTEM_CLOCK, proxy=None)
 
 
-async def test_without_a_replica_nothing_that_wants_one_is_confirmed(client: RedisClient) -> None:
+async def test_without_a_replica_nothing_that_wants_one_is_confirmed(client: RedisClient, redis_url: str) -> None:
     """The turn is given back, to be tried again later. That is nobody's crash."""
-    queue, claim = await claimed(client, copies=2)
+    queue, claim = await claimed(client)
+    careful = RedisClient(redis_url, copies=2)
+    queue._client = careful
     with pytest.raises(RedisAway, match="1 of 2 servers"):
         await queue.confirm(claim)
     for step in (lease_of(queue, claim).confirm(), lease_of(queue, claim).secure(1)):
         with pytest.raises(TurnReleased) as caught:
             await step
         assert caught.value.delay_s == COPIES_DELAY_S
+    await careful.close()
     await queue.close()
 
 
 async def test_one_copy_is_there_at_once(client: RedisClient) -> None:
     """As without the setting; then a further wait costs no command."""
-    queue, claim = await claimed(client, copies=1)
+    queue, claim = await claimed(client)
     lease = lease_of(queue, claim)
     assert await queue.confirm(claim) == 0
     await lease.confirm()
@@ -54,7 +57,7 @@ async def test_one_copy_is_there_at_once(client: RedisClient) -> None:
 
 async def test_a_lease_that_is_lost_is_not_confirmed(client: RedisClient) -> None:
     """Whatever the servers have: also by a script that this server does not know yet."""
-    queue, claim = await claimed(client, copies=1)
+    queue, claim = await claimed(client)
     await client.command("HDEL", keys.leases("turns"), claim.member)
     await client.command("SCRIPT", "FLUSH")
     assert await queue.confirm(claim) is None
@@ -66,18 +69,15 @@ async def test_a_lease_that_is_lost_is_not_confirmed(client: RedisClient) -> Non
 class Copied(LeaseQueue):
     """Two servers have what this one has."""
 
-    async def confirm(self, claim: Claim) -> int | None:
-        self.copies = 1
-        try:
-            return await super().confirm(claim)
-        finally:
-            self.copies = 2
+    @property
+    def copies(self) -> int:
+        return 2
 
 
 async def test_a_step_that_a_lost_primary_had_accepted_does_not_count(client: RedisClient) -> None:
     """Its successor has the lease and a replica, and lacks the intent: the tool must not run, or it would run twice."""
     await say(Inbox(client))
-    queue = Copied(client, "turns", owner="a" * 32, lease_s=15, copies=2)
+    queue = Copied(client, "turns", owner="a" * 32, lease_s=15)
     [claim] = await queue.acquire(1)
     lease = lease_of(queue, claim)
     await Turns(client).append_step(claim, 1, IntentEntry(call_id="c1", turn=1))

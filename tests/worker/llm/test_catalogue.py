@@ -10,9 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.settings import ModelSettings, PresetSettings
+from shared.settings import ModelSettings, PresetSettings, Secret
 from worker.agent.model.model import TokenUsage
 from worker.llm.catalogue import ModelCatalogue, ModelFacts
+from worker.llm.registry import Models
 
 TABLE = {
     "sample_spec": {"max_input_tokens": "a text, as in the real table"},
@@ -82,6 +83,45 @@ async def test_settings_win(table: Path) -> None:
     assert await catalogue.facts_of("openai/gpt-x") == ModelFacts(3e-6, 1.5e-5, 3e-6, 9000, 128_000)
     assert await catalogue.facts_of("mine") == ModelFacts(5e-7, 0.0, 5e-7, 9000)
     assert (await catalogue.facts_of("groq/llama")).context_tokens == 8192
+
+
+async def test_a_bare_name_has_the_facts_of_its_provider(table: Path) -> None:
+    """Not of another one that serves a model of this name, such as Vertex."""
+    entries = {"gemini/gemini-x": {"litellm_provider": "gemini", "max_input_tokens": 9}, "gemini-x": TABLE["gemini-x"]}
+    table.write_bytes(msgspec.json.encode(entries))
+    assert (await ModelCatalogue(ModelSettings(name="gemini-x"), table=table).facts_of("gemini-x")).context_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "tokens"),
+    [
+        ("openrouter/anthropic/claude-sonnet-4.5", "", 200_000),
+        ("anthropic/claude-sonnet-4.5", "sk-or-k", 200_000),
+        ("openrouter/openai/gpt-5-chat", "", 128_000),  # the longest beginning counts
+        ("openrouter/openai/gpt-5-mini", "", 400_000),
+        ("openrouter/moonshotai/kimi-k2.5", "", 262_144),
+        ("openrouter/nobody/new-model", "", 0),
+        ("vllm/anthropic/claude-sonnet-4.5", "", 0),  # somebody else's
+    ],
+)
+async def test_the_sizes_of_openrouters_models_are_known(table: Path, name: str, key: str, tokens: int) -> None:
+    """By their beginnings, where the big table has nothing; the operator's number wins."""
+    settings = ModelSettings(name=name, api_key=Secret(key) if key else None)
+    assert (await ModelCatalogue(settings, table=table).facts_of(name)).context_tokens == tokens
+    own = msgspec.structs.replace(settings, context_tokens=5000)
+    assert (await ModelCatalogue(own, table=table).facts_of(name)).context_tokens == 5000
+
+
+async def test_a_model_of_unknown_size_runs_with_an_assumed_one() -> None:
+    """So that its prompts are compacted, too. Long replies make room for a prompt."""
+    settings = ModelSettings(name="vllm/own", fallbacks=("openrouter/openai/gpt-4o", "demo"))
+    models = Models(settings)
+    assert (await models.limits_of()).context_tokens == 32_768
+    assert (await Models(msgspec.structs.replace(settings, max_tokens=30_000)).limits_of()).context_tokens == 60_000
+    assert await models.unsized() == ["vllm/own"]
+    known = Models(msgspec.structs.replace(settings, context_tokens=9000))
+    assert ((await known.limits_of()).context_tokens, await known.unsized()) == (9000, [])
+    assert (await Models(ModelSettings()).limits_of()).context_tokens == 0  # the demo reads nothing
 
 
 def test_a_cache_makes_a_prompt_cheaper() -> None:

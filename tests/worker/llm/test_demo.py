@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import cast
+import json
+import re
+from typing import Any, cast
 
 import pytest
 
+from shared.messages.inbound import TurnOptions
 from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import TranscriptEntry, UserEntry
 from shared.store.subagents.subagents import Subagents
 from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from worker.agent.loop import run_agent
+from worker.agent.model.answer_form import system_text
 from worker.agent.model.model import ModelRequest
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.demo.demo_model import PIECE_S, DemoModel
+from worker.llm.demo.forms import fill_form
 from worker.tools.registry import build_tools
 from worker.tools.spawn import SpawnTool
 
@@ -30,7 +35,7 @@ class Chat:
     async def sleep(self, seconds: float) -> None:
         self.waits_s.append(seconds)
 
-    async def say(self, text: str) -> str:
+    async def say(self, text: str, begun: str = "", schema: str = "") -> str:
         self.progress = RecordingProgress()
         spec = AgentRunSpec(
             session="s",
@@ -39,6 +44,8 @@ class Chat:
             channel="web",
             chat_id="ada/main",
             progress=self.progress,
+            begun=begun,
+            options=TurnOptions(schema=schema),
         )
         tools = Toolbox(build_tools())
         result = await run_agent(spec, DemoModel(sleep=self.sleep), tools, MemoryJournal())
@@ -94,6 +101,9 @@ async def test_it_can_show_markdown_and_a_long_answer() -> None:
     assert "| word | count |" in code
     story = await Chat().say("tell me a long story")
     assert len(story.split()) > 300
+    goes_on = Chat()
+    assert await goes_on.say("tell me a long story", begun=story[:1000]) == story
+    assert goes_on.progress.log[:2] == [story[:1000], re.findall(r"\s*\S+", story[1000:])[0]]
 
 
 @pytest.mark.parametrize("text", ["help", "What do you think about Kant?", "", "[Runtime Context]", "???"])
@@ -148,3 +158,44 @@ async def test_it_starts_a_subagent_and_tells_what_each_report_says() -> None:
     ).content or ""
     assert "Done in the background (“sums”): 42" in answer
     assert "did not work out: too slow" in answer
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string"},
+        "kind": {"enum": ["a", "b"]},
+        "fixed": {"const": 7},
+        "many": {"type": "array", "items": {"$ref": "#/$defs/part"}, "minItems": 2},
+        "maybe": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+        "more": {"type": ["boolean", "null"]},
+    },
+    "required": ["title", "kind", "fixed", "many", "maybe", "more"],
+    "additionalProperties": False,
+    "$defs": {"part": {"type": "object", "properties": {"x": {"type": "number"}}}},
+}
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, {"type": "object"}, {}, {"$ref": "#/$defs/part", "$defs": SCHEMA["$defs"]}])
+async def test_it_answers_in_a_form(schema: dict[str, Any]) -> None:
+    """What fits is checked by the loop: programs can be tried without a key."""
+    found = json.loads(await Chat().say("hello there", schema=json.dumps(schema)))
+    assert found
+    if schema is SCHEMA:
+        assert (found["title"], found["kind"], found["many"]) == ("hello there", "a", [{"x": 1}] * 2)
+
+
+async def test_it_uses_tools_before_it_answers_in_a_form() -> None:
+    """As any model does; here it only shows that it can."""
+    chat = Chat()
+    assert json.loads(await chat.say("Calculate 37 * 91", schema='{"type":"object"}'))
+    assert any("calculate" in line for line in chat.progress.log)
+
+
+async def test_a_large_form_is_not_filled_for_long() -> None:
+    """Each level could multiply it; a list can be asked for with a billion items."""
+    part = {"type": "object", "properties": {f"f{n}": {"$ref": "#/$defs/part"} for n in range(50)}}
+    many = {"type": "array", "minItems": 10**9, "items": part}
+    filled = fill_form(system_text("", TurnOptions(schema=json.dumps({**many, "$defs": {"part": part}}))), "x")
+    assert filled is not None
+    assert len(filled) < 500_000

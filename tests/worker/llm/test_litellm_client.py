@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ModelError
+from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.wait import eventually
@@ -22,6 +22,17 @@ pytestmark = [  # of LiteLLM's own types
 ]
 
 HELLO = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
+
+
+async def test_an_installation_without_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the slim image is: one sentence that names the model."""
+
+    def absent(name: str) -> object:
+        raise ModuleNotFoundError(f"No module named {name!r}", name="litellm")
+
+    monkeypatch.setattr("worker.llm.clients.litellm_client.import_module", absent)
+    with pytest.raises(SettingsError, match=r"'gemini/x' is reached by LiteLLM, .* not installed here"):
+        await LiteLLMModel(ModelSettings(name="gemini/x")).preload()
 
 
 @pytest.mark.parametrize("streamed", [False, True])

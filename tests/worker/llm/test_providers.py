@@ -37,7 +37,10 @@ OWN = "http://10.0.0.1:9000/v1"
         ("anthropic/x", "sk-ant-k", None, "anthropic"),
         ("x", "", OWN, "custom"),
         ("qwen/x", "", OWN, None),
-        ("gpt-4o", "sk-k", None, None),
+        ("gpt-4o", "sk-k", None, "openai"),
+        ("gpt-4o", "", OWN, "custom"),  # an address says who serves it, whatever the name is
+        ("gpt-4o", "gsk_k", None, "groq"),
+        ("deepseek-chat", "sk-or-k", None, "openrouter"),
         ("gemini/x", "k", None, None),
     ],
 )
@@ -83,7 +86,7 @@ def test_what_speaks_openais_protocol_is_reached_directly(
         ("anthropic/claude", "sk-ant-k", None, "anthropic/claude"),
         ("claude", "sk-ant-k", None, "anthropic/claude"),
         ("gemini/x", "k", None, "gemini/x"),
-        ("gpt-4o", "sk-k", None, "gpt-4o"),
+        ("llama-x", "sk-k", None, "llama-x"),
         ("anthropic/claude", "k", OWN, "anthropic/claude"),
         ("openai/gpt-4o", "", None, "openai/gpt-4o"),  # no key: LiteLLM looks into the environment
     ],
@@ -120,7 +123,7 @@ def test_direct_can_be_forced_where_an_address_is_set() -> None:
     assert choose(settings("openai/x", client="direct")).client == "direct"
 
 
-@pytest.mark.parametrize("name", ["anthropic/claude", "gemini/x", "gpt-4o"])
+@pytest.mark.parametrize("name", ["anthropic/claude", "gemini/x", "claude-x", "llama-x"])
 def test_direct_cannot_be_forced_where_nothing_speaks_the_protocol(name: str) -> None:
     """The start ends with a line that says what to set."""
     with pytest.raises(SettingsError, match=r"model\.client is 'direct'.*set model\.api_base"):

@@ -328,7 +328,7 @@ async def test_a_crowd_on_two_workers_meets_a_busy_provider_with_few_requests(
 
     first = asyncio.create_task(answered(0))
     if one_first:
-        await eventually(lambda: client.command("KEYS", "shoal:limit:*"))
+        await eventually(lambda: client.command("KEYS", "shoal:{0ax}:limit:*"))
     tasks = [first, *(asyncio.create_task(answered(n)) for n in range(crowd))]
     await eventually(lambda: _lasted(server) >= busy_s, within_s=20, every_s=0.05)
     refused = server.requests()

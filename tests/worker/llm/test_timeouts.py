@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shared.errors import ModelError
+from shared.metrics import REGISTRY
 from shared.settings import ModelSettings
 from tests.helpers.wait import eventually
 from worker.llm.policies.timeouts import CallTimeouts
@@ -50,6 +51,19 @@ async def test_each_silence_has_its_end(limits: dict[str, Any], spoken: bool, sa
         with pytest.raises(ModelError, match=says) as raised:
             await limit.wait_next(silence())
         assert (raised.value.kind, raised.value.retryable, pending()) == ("timeout", True, 0)
+
+
+async def test_the_first_token_is_timed_once_for_each_call() -> None:
+    """By model, so that a slow provider is seen."""
+
+    def count() -> float:
+        return REGISTRY.get_sample_value("shoal_model_first_token_seconds_count", {"model": ModelSettings().name}) or 0
+
+    before = count()
+    with timeouts() as limit:
+        limit.on_token()
+        limit.on_token()
+    assert count() == before + 1
 
 
 async def test_only_the_whole_counts_for_a_whole_answer() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -71,6 +72,35 @@ async def test_a_call_is_a_span_of_the_conventions_for_generative_models(server:
     assert event == FIRST
     assert chat.started_ns < at_ns < chat.ended_ns
     assert "canary" not in spans_as_text(kept)
+
+
+async def test_texts_are_in_spans_only_where_the_settings_ask_for_them(server: ScriptedOpenAI) -> None:
+    """In the form of the conventions: roles and parts; the newest messages that fit, images by their kind alone."""
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,secret"}}
+    asked: list[dict[str, Any]] = [
+        {"role": "system", "content": "old " * 5000},
+        *({"role": "user", "content": "x" * 9000} for _ in range(4)),
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "a canary"},
+        {"role": "user", "content": [{"type": "text", "text": "and this?"}, picture]},
+    ]  # fmt: skip
+    server.script(Answer(text="it sings"))
+    with recording(content=True) as kept:
+        model = Models(reached(server)).get()
+        await model.chat(ModelRequest(asked), ignore_delta)
+        await model.close()
+    chat = kept.one("chat gpt-4o")
+    sent = json.loads(str(chat.attributes["gen_ai.input.messages"]))
+    assert [one["role"] for one in sent] == ["user", "user", "user", "assistant", "tool", "user"]
+    assert all(len(part.get("content", "")) <= 4096 for one in sent for part in one["parts"])
+    assert sent[3]["parts"] == [{"type": "tool_call", "id": "1", "name": "look", "arguments": "{}"}]
+    assert sent[4]["parts"] == [{"type": "tool_call_response", "id": "1", "response": "a canary"}]
+    assert sent[5]["parts"] == [{"type": "text", "content": "and this?"}, {"type": "image_url"}]
+    [answer] = json.loads(str(chat.attributes["gen_ai.output.messages"]))
+    parts = [{"type": "text", "content": "it sings"}]
+    assert answer == {"role": "assistant", "parts": parts, "finish_reason": "stop"}
+    assert "secret" not in spans_as_text(kept)
 
 
 async def test_a_call_that_is_not_streamed_has_no_first_token(server: ScriptedOpenAI) -> None:

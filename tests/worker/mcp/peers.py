@@ -28,8 +28,8 @@ LONG_S = 30.0
 
 
 def peer(notes: Path, **more: Any) -> McpServerSettings:
-    """The settings of a server that is a process."""
-    return McpServerSettings(command=(sys.executable, PEER, str(notes)), **more)
+    """The settings of a server that is a process, outside the sandbox: tests look at its pids and its notes in /tmp."""
+    return McpServerSettings(command=(sys.executable, PEER, str(notes)), **{"sandbox": False, **more})
 
 
 class Worker:

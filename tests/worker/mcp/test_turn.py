@@ -66,7 +66,7 @@ def test_a_worker_without_servers_does_not_have_the_library() -> None:
     """Neither its memory nor its start-up time."""
     script = (
         "import asyncio, sys\n"
-        "import worker.process.worker_process, worker.arq.settings\n"
+        "import worker.arq.settings\n"
         "from worker.agent.tools.toolbox import Toolbox\n"
         "from worker.mcp.servers import McpServers, Toolboxes\n"
         "async def turn():\n"
@@ -89,7 +89,7 @@ async def test_a_fleet_uses_a_server_and_a_killed_worker_leaves_none(
     gone after SIGKILL to the worker, and the next worker has a server of its own."""
     model.script(ADD, Answer(role="tool", text="it is 42"))
     command = ",".join([sys.executable, PEER, str(notes)])
-    spawn("worker", MODEL__CLIENT="direct", MCP__PEER__COMMAND=command)
+    spawn("worker", MODEL__CLIENT="direct", MCP__PEER__COMMAND=command, MCP__PEER__SANDBOX="false")
     [one] = await workers(client, 1)
 
     async def there() -> bool:
@@ -114,7 +114,8 @@ async def _answered(client: RedisClient) -> bool:
 
 async def test_a_worker_that_drains_takes_its_servers_with_it(client: RedisClient, spawn: Spawn, notes: Path) -> None:
     """And leaves with code 0."""
-    worker = spawn("worker", MODEL__CLIENT="direct", MCP__PEER__COMMAND=",".join([sys.executable, PEER, str(notes)]))
+    command = ",".join([sys.executable, PEER, str(notes)])
+    worker = spawn("worker", MODEL__CLIENT="direct", MCP__PEER__COMMAND=command, MCP__PEER__SANDBOX="false")
     await workers(client, 1)
     pid = int(await noted(notes, "started"))
     worker.terminate()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shared.errors import ModelError
+from shared.errors import ModelError, SettingsError
 from shared.messages.codec import encode
 from shared.messages.transcript import UserEntry
 from shared.metrics import CONSOLIDATIONS
@@ -19,12 +19,12 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from shared.store.sessions import erase
-from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, UnconsolidatedCounts
+from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, UnconsolidatedCounts, soul_scope
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage
-from worker.memory.consolidator import RAW_CHARS, SWAPS, Consolidator, prompt
+from worker.memory.consolidator import RAW_CHARS, SWAPS, Consolidator, check_dream, prompt
 from worker.memory.pieces import read_entries
 
 AWAY = ModelError("overloaded", "busy", retryable=True)
@@ -405,10 +405,54 @@ async def test_a_rework_does_not_bring_back_a_memory_that_was_erased_meanwhile(c
 
 
 async def test_without_a_rework_setting_none_is_ever_due(client: RedisClient) -> None:
-    """It is off by default."""
+    settings = MemorySettings(dream="", dream_entries=1)
     await fill(client, 5)
-    await consolidator(client, ScriptedModel([save()])).consolidate(SESSION, 0)
+    await consolidator(client, ScriptedModel([save()]), settings=settings).consolidate(SESSION, 0)
     assert await client.command("EXISTS", keys.REWORK) == 0
+
+
+async def test_a_memory_with_enough_entries_is_reworked_at_the_time_of_the_dream(client: RedisClient) -> None:
+    """At four in the morning of its time zone, and not the whole fleet in the same second."""
+    memory, model = MemoryStore(client), ScriptedModel(lambda _: save())
+    made = consolidator(client, model, settings=MemorySettings(dream_entries=2), timezone="Asia/Tokyo")
+    for entries in (1, 2):
+        await fill(client, 1, first=entries)
+        await made.consolidate(SESSION, 0)
+        due = await memory.rework.find(SCOPE)
+        assert (due is not None) == (entries == 2)
+    seconds, _ = await client.command("TIME")
+    [_, at] = await client.command("ZRANGE", keys.REWORK, 0, 0, "WITHSCORES")
+    # It is noon in UTC, nine in the evening there.
+    assert 7 * 3600 - 5 <= float(at) / 1000 - int(seconds) <= 7 * 3600 + 605
+
+
+@pytest.mark.parametrize("wrong", ["at night", "* * * * *", "0 0 30 2 *", "99 4 * * *"])
+def test_a_time_of_the_dream_that_is_none_is_refused_at_the_start(wrong: str) -> None:
+    with pytest.raises(SettingsError, match=r"memory\.dream"):
+        check_dream(MemorySettings(dream=wrong), "UTC")
+
+
+@pytest.mark.parametrize(("scope", "own"), [(SCOPE, soul_scope(SESSION)), ("user:web:owner", "about:web:owner")])
+async def test_a_rework_rewrites_the_agents_own_file_that_the_memory_feeds(
+    client: RedisClient, scope: str, own: str
+) -> None:
+    """With earlier texts to go back to; not one that it never wrote, and not from what strangers wrote."""
+    memory, model = MemoryStore(client), ScriptedModel([save("", "- tea"), save("", "Brief and kind.")])
+    await client.command("RPUSH", keys.memlog(scope), "[t] Wanted short answers.")
+    made = consolidator(client, model, own_files=True)
+    assert await made.rework(scope)
+    assert len(model.asked) == 1
+    await memory.write_memory(own, "Brief.", version="0")
+    model = ScriptedModel([save("", "- green tea"), save("", "Brief and kind.")])
+    assert await consolidator(client, model, own_files=True).rework(scope)
+    assert (await memory.read_memory(own)).text == "Brief and kind."
+    assert [one.text for one in await memory.earlier_texts(own)] == ["Brief."]
+    assert "<memory>\nBrief.\n</memory>" in asked(model)
+    marked = (await memory.read_memory(scope)).version
+    await memory.write_memory(scope, "- page", version=marked, sources=("web a.example",))
+    model = ScriptedModel([save("", "- pages")])
+    assert await consolidator(client, model, own_files=True).rework(scope)
+    assert (await memory.read_memory(own)).text == "Brief and kind."
 
 
 @pytest.mark.parametrize("reply", [REFUSED, "no", save("", "")])
@@ -461,7 +505,7 @@ async def test_a_rework_of_a_memory_of_several_chats_counts_for_none(client: Red
     await client.command("RPUSH", keys.memlog(scope), "[2026-06-21 12:05] Tea.")
     reply = replace(save("", "- tea"), usage=TokenUsage(200, 30))
     assert await consolidator(client, ScriptedModel([reply]), spending=Spending(client)).rework(scope)
-    assert await client.command("KEYS", "shoal:spent:*") == []
+    assert await client.command("KEYS", "shoal:{0ax}:spent:*") == []
 
 
 async def test_nothing_is_refused_for_a_budget_that_cannot_be_counted(client: RedisClient) -> None:

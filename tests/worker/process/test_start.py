@@ -1,8 +1,7 @@
-"""What a worker imports before it is ready, and what it does with what comes too early. Nothing here is timed."""
+"""What a worker imports before it is ready, and what it does with what waits for it. Nothing here is timed."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -19,7 +18,6 @@ from shared.store.jobs.jobs import Jobs
 from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import free_port
 from tests.helpers.build import say
-from tests.helpers.fleet import replies
 from tests.helpers.openai_server import ScriptedOpenAI
 from tests.helpers.processes import ROOT, Process
 from tests.helpers.wait import eventually
@@ -28,11 +26,11 @@ from tests.worker.process.test_worker_process import page
 Start = Callable[..., Process]
 
 LATER = {
-    "aiohttp", "arq", "attr", "cryptography", "jwt", "litellm", "openai", "opentelemetry", "pydantic", "pygments",
+    "aiohttp", "arq", "attr", "jwt", "litellm", "openai", "opentelemetry", "pydantic", "pygments",
     "redis", "requests", "starlette", "trafilatura",
 }  # fmt: skip
 """Libraries that take longer to import than most of a start does, and that readiness does not need. pygments stands for
-rich, which structlog asks for and does not get, see `shared.log`."""
+rich, which structlog asks for and does not get, see `shared.log`; jwt for it and cryptography, see `worker.arq`."""
 
 _IMPORTED = re.compile(r"^import time: +\d+ \| +\d+ \| +(\w+)", re.MULTILINE)
 
@@ -59,9 +57,7 @@ def imported(log: str) -> set[str]:
     return set(_IMPORTED.findall(log))
 
 
-async def test_a_worker_is_ready_without_what_only_jobs_and_calls_of_models_need(
-    client: RedisClient, start: Start
-) -> None:
+async def test_a_worker_is_ready_without_what_only_calls_of_models_need(client: RedisClient, start: Start) -> None:
     """A heavy import that comes back into its start is named here. Later they do come: the test could see them."""
     port = free_port()
     with ScriptedOpenAI() as model:
@@ -71,21 +67,9 @@ async def test_a_worker_is_ready_without_what_only_jobs_and_calls_of_models_need
         before, found, _ = worker.log.partition('"health_port"')  # in the line that says it has started
         assert found
         assert {"msgspec", "uvicorn", "worker"} <= imported(before)
-        assert imported(before) & LATER == set()
-        await eventually(lambda: {"arq", "redis", "aiohttp"} <= imported(worker.log), within_s=30)
-        assert imported(worker.log) & (LATER - {"arq", "redis", "aiohttp", "attr", "cryptography", "jwt"}) == set()
-
-
-async def test_a_worker_for_turns_alone_never_has_arq(client: RedisClient, start: Start) -> None:
-    """Neither its memory, nor a job queued at its time that this worker would not run."""
-    worker = start("worker", "turns")
-    await say(Inbox(client), "What is 6*7?")
-    [answer] = await eventually(lambda: replies(client, "web:owner/a"), within_s=30)
-    assert "42" in answer
-    await eventually(lambda: '"model ready"' in worker.log, within_s=30)
-    worker.terminate()
-    assert await asyncio.to_thread(worker.wait) == 0
-    assert imported(worker.log) & {"arq", "redis"} == set()
+        assert imported(before) & LATER == {"arq", "redis"}
+        await eventually(lambda: "aiohttp" in imported(worker.log), within_s=30)
+        assert imported(worker.log) & (LATER - {"arq", "redis", "aiohttp", "attr"}) == set()
 
 
 async def test_a_gateway_is_ready_without_what_only_some_channels_need(client: RedisClient, start: Start) -> None:
@@ -97,8 +81,8 @@ async def test_a_gateway_is_ready_without_what_only_some_channels_need(client: R
     assert imported(gateway.log) & (LATER - {"starlette"}) == set()
 
 
-async def test_a_job_that_comes_before_arq_is_there_waits_for_it(client: RedisClient, start: Start) -> None:
-    """It lies there when the worker begins, is leased at once, and runs when it can."""
+async def test_a_job_that_waits_when_a_worker_begins_is_run(client: RedisClient, start: Start) -> None:
+    """It lies there when the worker begins, and nothing wakes it."""
     jobs = Jobs(client)
     job = await jobs.enqueue("probe", "hello")
     start("worker", "jobs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 
-from worker.prompts.system import identity
+from worker.prompts.system import ABILITIES, identity
 from worker.tools.registry import TOOLS
 
 
@@ -32,6 +32,18 @@ def test_it_speaks_of_the_message_tool_only_where_there_is_one() -> None:
     assert "Answer directly." in identity()
     assert "`message` tool" not in identity(tools=["read_file"])
     assert "Use the `message` tool only to reach a specific chat" in identity(tools=["message"])
+
+
+def test_it_names_what_the_agent_can_do_and_nothing_else() -> None:
+    """By the tools that are really offered; without any the list is not there."""
+    text = identity(tools=[*TOOLS, "exec", "web_search", "web_fetch", "message", "spawn", "cron"])
+    assert all(f"\n- {about}\n" in text for about in ABILITIES.values())
+    some = identity(tools=["read_file", "cron"])
+    assert [line for line in some.splitlines() if line.removeprefix("- ") in ABILITIES.values()] == [
+        f"- {ABILITIES['read_file']}",
+        f"- {ABILITIES['cron']}",
+    ]
+    assert "You can, beside" not in identity()
 
 
 def test_it_is_the_same_every_time() -> None:

@@ -9,7 +9,7 @@ import pytest
 from shared.errors import SettingsError
 from tests.helpers.clock import HandClock
 from tests.worker.skills.shelves import write_skill
-from worker.prompts.system import SystemPrompt
+from worker.prompts.system import ABILITIES, SystemPrompt
 from worker.skills.catalogue import SkillCatalogue
 from worker.tools.registry import TOOLS
 
@@ -63,6 +63,13 @@ def test_it_is_the_same_bytes_until_something_changes(agent: Agent) -> None:
     assert Agent(agent.folder).text("tea") == first
     before = first[: first.index("# Memory")]
     assert agent.text("tea and fish").startswith(before)
+
+
+def test_a_tool_that_comes_later_is_named_from_then_on(agent: Agent) -> None:
+    """A sandbox is found after the start: before that, the agent must not promise to run commands."""
+    assert ABILITIES["exec"] not in agent.text()
+    agent.prompt.add_tool("exec")
+    assert ABILITIES["exec"] in agent.text()
 
 
 def test_an_edit_of_rules_and_skills_shows_without_a_restart(agent: Agent) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.helpers.wait import eventually
-from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, SandboxCommand
+from worker.sandbox.command import CommandLimits, Ending, Finished, Sandbox, SandboxBroken, SandboxCommand
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -186,6 +186,59 @@ async def test_shown_files_are_seen_and_cannot_be_changed(walled: Sandbox, folde
     finished = await walled.run(command(folder, line, shown={"MEMORY.md": b"fact\n"}))
     assert finished.output.count(b"fact\n") == 2
     assert not (folder / "MEMORY.md").exists()
+
+
+def _open_to_group(place: Path) -> None:
+    """As a worker makes a folder where a runner is another user."""
+    os.chown(place, -1, place.parent.stat().st_gid)
+    place.chmod(0o2770)
+
+
+async def test_files_of_skills_are_run_and_cannot_be_changed(walled: Sandbox, folder: Path) -> None:
+    """Under the name by which the agent reads them; its own skills are there beside them, and nothing stays behind."""
+    (folder / "skills" / "mine").mkdir(parents=True)
+    (folder / "skills" / "mine" / "SKILL.md").write_text("own")
+    (folder / "skills" / "taken").mkdir()
+    _open_to_group(folder / "skills")
+    skills = {"sums/run.sh": b"#!/bin/sh\necho $((17 * $1))\n", "sums/lib/x": b"\xff", "taken/run.sh": b"no"}
+    line = (
+        "sh skills/sums/run.sh 23; skills/sums/run.sh 2; cat skills/mine/SKILL.md; wc -c <skills/sums/lib/x; "
+        "ls skills/taken; echo x >skills/sums/run.sh; echo x >skills/sums/new; rm -f skills/sums/run.sh; "
+        "sh skills/sums/run.sh 3"
+    )
+    finished = await walled.run(command(folder, line, skills=skills))
+    words = finished.output.decode().split()
+    assert [word for word in words if word in ("391", "34", "own1", "51")] == ["391", "34", "own1", "51"]
+    assert "run.sh" not in words, "a skill of its own under that name stays as it is"
+    assert sorted(path.name for path in (folder / "skills").iterdir()) == ["mine", "taken"]
+
+
+@pytest.mark.parametrize("there", ["nothing", "a link out", "a file", "a link left behind"])
+async def test_the_place_of_skills_leads_nowhere(walled: Sandbox, folder: Path, there: str) -> None:
+    """What an agent put there is neither followed nor lost; without a place a command has no skills."""
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    place = folder / "skills"
+    if there == "a link out":
+        place.symlink_to(outside)
+    elif there == "a file":
+        place.write_text("mine")
+    elif there == "a link left behind":
+        place.mkdir()
+        (place / "sums").symlink_to(outside)
+        _open_to_group(place)
+    finished = await walled.run(command(folder, "cat skills/sums/x", skills={"sums/x": b"yes"}))
+    assert (finished.output == b"yes") is (there in ("nothing", "a link left behind"))
+    assert list(outside.iterdir()) == []
+    assert place.exists() is (there in ("a link out", "a file"))
+
+
+@pytest.mark.parametrize("path", ["x", "../x", "a/../../x", "/x", "a//x", "a/\0"])
+async def test_a_file_of_no_skill_is_refused(walled: Sandbox, folder: Path, path: str) -> None:
+    """Before anything is written."""
+    with pytest.raises(SandboxBroken):
+        await walled.run(command(folder, "true", skills={path: b""}))
+    assert list(folder.parent.rglob("x")) == []
 
 
 async def test_a_replaced_name_of_a_shown_file_leads_nowhere(walled: Sandbox, folder: Path) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from shared.confinement import landlock
 from tests.helpers.need import need
-from worker.sandbox import landlock
 
 ROOT = Path(__file__).parents[3]
 
 SCRIPT = """
 import json, os, signal, socket, sys
-from worker.sandbox import landlock
+from shared.confinement import landlock
 inside, outside, shown, parent = sys.argv[1:5]
 version = landlock.confine(
     read=["/usr", "/lib", "/lib64", shown, "/not/there"], write=[inside], devices=["/dev/null"]
@@ -120,7 +120,7 @@ def test_a_kernel_that_is_too_old_is_refused() -> None:
 def test_a_folder_to_change_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """A missing path in `read` is skipped; in `write` it would be a command without a workspace."""
     need("Landlock", found=landlock.abi() >= landlock.NEEDED_ABI, install="Linux 6.2 or newer with Landlock on")
-    script = "import sys\nfrom worker.sandbox import landlock\nlandlock.confine(read=(), write=[sys.argv[1]])"
+    script = "import sys\nfrom shared.confinement import landlock\nlandlock.confine(read=(), write=[sys.argv[1]])"
     words = [sys.executable, "-c", script, str(tmp_path / "missing")]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.confinement import landlock
 from tests.helpers.need import need
 from tests.helpers.processes import ROOT
-from worker.sandbox import landlock
 
 TRIES = {
     "the worker's environment": "open(f'/proc/{os.getppid()}/environ', 'rb').read()",
@@ -24,7 +24,7 @@ TRIES = {
 }
 SCRIPT = """
 import os, socket, sys
-from worker.sandbox.parser_confinement import confine_parser
+from shared.confinement.parsers import confine_parser
 assert confine_parser()
 import decimal, lxml.etree, pypdf, docx, openpyxl, pptx, trafilatura
 for line in sys.stdin:

@@ -33,7 +33,7 @@ async def test_the_doctor_says_which_tier_is_on_or_why_none_is(
     assert finder.details()["sandbox.why"] == off.reason
     given = {"kind": "worker", "host": "h", "pid": 7, "started_at": 1, "version": "0"}
     await announce(client, Presence(name="w1", details=finder.details(), **given))  # type: ignore[arg-type]
-    await announce(client, Presence(name="w2", details={"sandbox": "runner"}, **given))  # type: ignore[arg-type]
+    await announce(client, Presence(name="w2", details={"sandbox": "runner", "sandbox.limited_by": "cgroup"}, **given))  # type: ignore[arg-type]
 
     def checks_by_name() -> dict[str, dict[str, str]]:
         result = CliRunner().invoke(cli, ["doctor", "--json"], env={"SHOAL_REDIS__URL": redis_url})
@@ -42,6 +42,6 @@ async def test_the_doctor_says_which_tier_is_on_or_why_none_is(
     checks = await asyncio.to_thread(checks_by_name)
     check = checks["sandbox of exec"]
     assert check["outcome"] == "skipped"
-    for word in ("off (w1)", "runner (w2)", "allow user namespaces", "docs/sandbox.md"):
+    for word in ("off (w1)", "runner with cgroup (w2)", "allow user namespaces", "docs/sandbox.md"):
         assert word in check["found"]
     assert "allow user" not in checks["workers"]["found"]

@@ -9,7 +9,7 @@ import pytest
 from shared.settings import Settings
 from shared.settings.sections.tool_use import ToolsSettings, WorkspaceSettings
 from worker.sandbox.bubblewrap import Bubblewrap
-from worker.sandbox.command import Finished, Sandbox, SandboxBroken, SandboxCommand
+from worker.sandbox.command import Finished, Limiter, Sandbox, SandboxBroken, SandboxCommand
 from worker.sandbox.probe import SandboxFinder, SandboxOff, choose_sandbox
 
 
@@ -17,6 +17,7 @@ class Fake:
     """A tier without walls: it reads what it likes, or answers as it likes."""
 
     tier = "fake"
+    limited_by: Limiter = "census"
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -69,7 +70,7 @@ async def test_the_first_tier_that_holds_is_chosen_and_reported(bubblewrap: Sand
     finder = SandboxFinder(settings(folder), offered.append)
     assert finder.details() == {"sandbox": "off"}
     await finder.find()
-    assert finder.details() == {"sandbox": bubblewrap.tier}
+    assert finder.details() == {"sandbox": bubblewrap.tier, "sandbox.limited_by": bubblewrap.limited_by}
     assert [type(one) for one in offered] == [Bubblewrap]
     await finder.close()
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from shared.confinement import landlock
 from tests.helpers import pod
 from tests.helpers.need import need
 from tests.helpers.runner import RunnerProcess
-from worker.sandbox import landlock
 
 ROOT = Path(__file__).parents[3]
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from shared.confinement import landlock
+from tests.helpers.manifests import overlay, pods
 from tests.helpers.need import need
 from tests.helpers.processes import Process
 from tests.helpers.runner import AS_ROOT, RunnerProcess
 from tests.helpers.wait import eventually
-from worker.sandbox import landlock
 from worker.sandbox.command import Finished, SandboxBroken, SandboxCommand
 from worker.sandbox.runner import frames
 from worker.sandbox.runner.client import RunnerSandbox
@@ -142,6 +143,31 @@ async def test_health_says_whether_a_runner_answers(runner: RunnerProcess) -> No
 
     assert await health(runner.socket) == 0
     assert await health(runner.top / "nothing") == 1
+
+
+async def test_the_probe_of_the_manifests_sees_a_runner_that_lives_and_one_that_stands_still(
+    runner: RunnerProcess,
+) -> None:
+    """The heartbeat file is as old as the last pass of its loop; a shell reads it for next to nothing of CPU."""
+    await runner.ready()
+    [pod] = [pod for name, pod in pods(overlay("dev")) if name == "worker-turns"]
+    command = pod["initContainers"][0]["livenessProbe"]["exec"]["command"]
+    alive = runner.socket.with_suffix(".alive")
+    words = [word.replace("/run/shoal/runner.alive", str(alive)) for word in command]
+
+    async def probe() -> bool:
+        return await (await asyncio.create_subprocess_exec(*words)).wait() == 0
+
+    await eventually(probe)
+    before = os.times()
+    for _ in range(10):
+        assert await probe()
+    after = os.times()
+    children_s = after.children_user + after.children_system - before.children_user - before.children_system
+    assert children_s / 10 < 0.02
+    os.utime(alive, (0, 0))
+    assert not await probe()
+    await eventually(probe, SLOW_S, what="the next beat")
 
 
 @pytest.mark.parametrize(

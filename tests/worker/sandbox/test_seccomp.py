@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from shared.confinement import seccomp
 from tests.helpers import pod
 from tests.helpers.need import need
-from worker.sandbox import seccomp
 
 ROOT = Path(__file__).parents[3]
 ALLOW, KILL = 0x7FFF0000, 0x80000000
@@ -21,12 +21,14 @@ CLONE_THREAD_FLAGS, CLONE_NEWUSER = 0x3D0F00, 0x10000000
 X86, ARM = "x86_64", "aarch64"
 
 
-def verdict(machine: str, call: str | int, *args: int, arch: int | None = None, scoped: bool = True) -> int:
+def verdict(
+    machine: str, call: str | int, *args: int, arch: int | None = None, scoped: bool = True, network: bool = False
+) -> int:
     """Run the filter on one system call: a small machine for the instructions that it uses."""
     of = seccomp.ARCHES[machine]
     number = call if isinstance(call, int) else number_of(call, of.column)
     data = struct.pack("=IIQ6Q", number, of.audit if arch is None else arch, 0, *args, *([0] * (6 - len(args))))
-    code = list(struct.iter_unpack("=HBBI", seccomp.build_filter(machine, signals_scoped=scoped)))
+    code = list(struct.iter_unpack("=HBBI", seccomp.build_filter(machine, signals_scoped=scoped, network=network)))
     at = word = 0
     while True:
         op, when, otherwise, value = code[at]
@@ -46,7 +48,7 @@ def verdict(machine: str, call: str | int, *args: int, arch: int | None = None, 
 
 
 def number_of(call: str, column: int) -> int:
-    table = {**seccomp.REFUSED, **seccomp.UNSUPPORTED, **seccomp.SIGNALS, **seccomp.CONDITIONAL}
+    table = {**seccomp.REFUSED, **seccomp.NETWORK, **seccomp.UNSUPPORTED, **seccomp.SIGNALS, **seccomp.CONDITIONAL}
     number = table[call][column]
     assert number is not None
     return number
@@ -60,9 +62,10 @@ def refused(code: int = errno.EPERM) -> int:
 def test_every_listed_call_is_refused_and_common_ones_are_not(machine: str) -> None:
     """EPERM, not death: a program may try, and go on without."""
     column = seccomp.ARCHES[machine].column
-    for name, numbers in seccomp.REFUSED.items():
+    for name, numbers in {**seccomp.REFUSED, **seccomp.NETWORK}.items():
         if numbers[column] is not None:
             assert verdict(machine, name) == refused(), name
+            assert name in seccomp.NETWORK or verdict(machine, name, network=True) == refused(), name
     read, write, openat, execve = ((0, 1, 257, 59), (63, 64, 56, 221))[column]
     for number in (read, write, openat, execve):
         assert verdict(machine, number) == ALLOW
@@ -79,6 +82,8 @@ def test_every_listed_call_is_refused_and_common_ones_are_not(machine: str) -> N
         ("clone", (17,), ALLOW),
         ("setsockopt", (3, 1, 2), ALLOW),
         ("setsockopt", (3, 1, 7), refused(0)),
+        ("setsockopt", (3, 1, 8), refused(0)),
+        ("setsockopt", (3, 1, 9), ALLOW),
         ("setsockopt", (3, 6, 7), ALLOW),
         ("fcntl", (3, 1), ALLOW),
         ("fcntl", (3, 1031, 1 << 20), refused()),
@@ -109,6 +114,20 @@ def test_every_listed_call_is_refused_and_common_ones_are_not(machine: str) -> N
 def test_some_calls_depend_on_their_arguments(machine: str, call: str, args: tuple[int, ...], expected: int) -> None:
     """Threads, halves of a pair and one's own limits are fine; namespaces, other sockets and other processes not."""
     assert verdict(machine, call, *args) == expected
+
+
+@pytest.mark.parametrize("machine", [X86, ARM])
+def test_with_a_network_there_is_tcp_and_nothing_else(machine: str) -> None:
+    """Whatever a family, a type and a protocol are called, and in the 32 bits that the kernel reads."""
+    allowed = {(family, kind, protocol) for family in (2, 10) for kind in (1, 1 | 0o2004000) for protocol in (0, 6)}
+    for family in range(64):
+        for kind in (*range(16), 1 | 0o2004000):
+            for protocol in (0, 1, 6, 17, 132, 136, 262):
+                expected = ALLOW if (family, kind, protocol) in allowed else refused()
+                assert verdict(machine, "socket", family, kind, protocol, network=True) == expected
+                assert verdict(machine, "socket", family, kind, protocol) == refused()
+    assert verdict(machine, "socket", 2 | 1 << 32, 1, 0, network=True) == ALLOW
+    assert verdict(machine, "connect", 3, network=True) == ALLOW
 
 
 @pytest.mark.parametrize("machine", [X86, ARM])
@@ -149,7 +168,7 @@ def test_the_numbers_are_those_of_libseccomp() -> None:
     need("libseccomp2", found=lib is not None)
     assert lib is not None
     known = 0
-    tables = {**seccomp.REFUSED, **seccomp.UNSUPPORTED, **seccomp.SIGNALS, **seccomp.CONDITIONAL}
+    tables = {**seccomp.REFUSED, **seccomp.NETWORK, **seccomp.UNSUPPORTED, **seccomp.SIGNALS, **seccomp.CONDITIONAL}
     for name, numbers in tables.items():
         for arch in seccomp.ARCHES.values():
             number = lib.seccomp_syscall_resolve_name_arch(arch.audit, name.encode())
@@ -162,7 +181,7 @@ def test_the_numbers_are_those_of_libseccomp() -> None:
 
 SCRIPT = """
 import ctypes, errno, os, socket, subprocess, sys, threading
-from worker.sandbox import seccomp
+from shared.confinement import seccomp
 seccomp.confine(signals_scoped={scoped})
 libc = ctypes.CDLL(None, use_errno=True)
 def code(call):

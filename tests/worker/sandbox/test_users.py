@@ -19,13 +19,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from shared.confinement import landlock
 from tests.helpers import pod
 from tests.helpers.need import need
 from tests.helpers.runner import RunnerProcess
 from tests.helpers.wait import eventually
 from tests.worker.sandbox.conftest import tier
-from worker.sandbox import landlock
-from worker.sandbox.bubblewrap import NOBODY, Bubblewrap, _find_programs
+from worker.sandbox.bubblewrap import NOBODY, Bubblewrap, find_programs
 from worker.sandbox.command import Sandbox, SandboxCommand
 from worker.sandbox.layout import BubblewrapProgram, plan_uid_switch
 
@@ -140,7 +140,7 @@ def open_to_others(path: Path) -> bool:
 async def another_user_may_start_one() -> None:
     """Without a uid switch the program itself must be where everyone can reach it; `.venv` may lie in a home."""
     await tier("bubblewrap")
-    found = [one.path for one in _find_programs()]
+    found = [one.path for one in find_programs()]
     place = "install bubblewrap (Debian: apt-get install bubblewrap), or have the virtual environment outside of a home"
     need("bwrap for others", found=any(map(open_to_others, found)), install=place)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.confinement import landlock
 from shared.errors import ToolFailed
 from shared.ids import folder_name
 from tests.helpers.need import need
@@ -16,7 +17,6 @@ from worker.agent.tools.tool import ToolContext
 from worker.guards.folder import Quota
 from worker.guards.openat import Access
 from worker.guards.workspace import Workspaces
-from worker.sandbox import landlock
 from worker.sandbox.command import CommandLimits, Sandbox, SandboxCommand
 from worker.tools.exec import Exec, ExecArguments
 
@@ -31,6 +31,10 @@ class Held:
 
     token = 1
     fence = "turn"
+    folder = ""
+
+    def mark_read(self) -> None:
+        return
 
     async def until_doubtful(self) -> None:
         await asyncio.Event().wait()

@@ -106,11 +106,28 @@ def test_a_broken_skill_is_skipped_and_logged_once(place: Place) -> None:
     assert [skill.name for skill in place.look()] == ["bad", "big", "good"]
 
 
+def test_a_skill_without_a_head_is_listed_by_the_name_of_its_folder(place: Place) -> None:
+    """With one warning each, of an operator as of an agent."""
+    for skills in (place.operator, place.workspace / "skills"):
+        (skills / f"plain-{skills.parent.name}").mkdir(parents=True)
+        (skills / f"plain-{skills.parent.name}" / "SKILL.md").write_text("# Plain\n\nDo it.\n")
+    with capture_logs() as logs:
+        [skill], [own] = place.look(), place.own()
+        place.own()
+    assert (skill.name, skill.description, skill.text) == ("plain-agent", "plain-agent", "# Plain\n\nDo it.")
+    assert (own.name, own.description, own.text) == ("plain-workspace", "plain-workspace", "")
+    event = "skill without a description, listed by its folder's name"
+    assert [(line["event"], line["log_level"], line["path"]) for line in logs] == [
+        (event, "warning", "skills/plain-agent/SKILL.md"),
+        (event, "warning", "skills/plain-workspace/SKILL.md"),
+    ]
+
+
 def test_a_skill_that_breaks_later_keeps_its_last_good_text(place: Place) -> None:
     """And hides nothing in the meantime; the log says so once."""
     path = write_skill(place.operator, "a", text="good")
     first = place.look()
-    path.write_text("half of an ed")
+    path.write_text("---\nhalf of an ed")
     with capture_logs() as logs:
         assert place.look() is first
         assert place.look() is first
@@ -248,3 +265,20 @@ def test_a_program_is_looked_for_at_most_twice_a_minute(tmp_path: Path) -> None:
     assert asked == ["ffmpeg"]
     [skill] = catalogue.skills()
     assert (skill.missing, asked) == ((), ["ffmpeg"] * 2)
+
+
+def test_commands_can_read_skills_that_have_more_than_instructions(place: Place) -> None:
+    """Every file of them as it is; up to a limit in all, beyond which a skill is not there."""
+    write_skill(place.operator, "plain")
+    write_skill(place.operator, "sums")
+    (place.operator / "sums" / "bin").mkdir()
+    (place.operator / "sums" / "bin" / "run.sh").write_bytes(b"#!/bin/sh\n\xff\r\n")
+    write_skill(place.operator, "huge")
+    for number in range(20):
+        (place.operator / "huge" / f"{number}.txt").write_bytes(b"x" * 60_000)
+    place.look()
+    with capture_logs() as logs:
+        found = place.catalogue.command_files()
+    assert sorted(found) == ["sums/SKILL.md", "sums/bin/run.sh"]
+    assert found["sums/bin/run.sh"] == b"#!/bin/sh\n\xff\r\n"
+    assert [(one["event"], one["path"]) for one in logs] == [("skill too big for commands", "skills/huge/SKILL.md")]

@@ -35,6 +35,36 @@ def test_metadata_is_yaml_or_json_in_text(metadata: str) -> None:
     assert head(f"description: x\nlicense: MIT\nmetadata: {metadata}") == Head("x", True, ("ffmpeg",), ("API_KEY",))
 
 
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("description: x\nalways: true", Head("x", True)),
+        ("description: x\nalways: yes\nmetadata: {nanobot: {always: false}}", Head("x", True)),
+        ("description: x\nalways: false\nmetadata: {nanobot: {always: true}}", Head("x", True)),
+        ("description: x\nalways: false", Head("x")),
+    ],
+)
+def test_always_counts_at_the_top_of_the_head_too(text: str, parsed: Head) -> None:
+    """Either place is enough."""
+    assert head(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("# Title\n\n---\nDo it.\n", "# Title\n\n---\nDo it."),
+        ("\ufeffDo it.", "Do it."),
+        ("---\n---\nDo it.", "Do it."),
+        ("---\nname: x\n---\nDo it.", "Do it."),
+        ("---\ndescription:\n---\nDo it.", "Do it."),
+        ("---\ndescription: '  '\n---\nDo it.", "Do it."),
+    ],
+)
+def test_a_skill_without_a_head_or_a_description_is_one(text: str, body: str) -> None:
+    """It goes by the name of its folder, which the caller knows."""
+    assert parse_skill(text) == (Head(""), body)
+
+
 @pytest.mark.parametrize("metadata", ["", "null", "{}", "{nanobot: null}", "{other: 1}", "{nanobot: {requires: null}}"])
 def test_metadata_may_say_nothing(metadata: str) -> None:
     """Then the skill needs nothing and is read on demand."""
@@ -45,12 +75,10 @@ def test_metadata_may_say_nothing(metadata: str) -> None:
     ("text", "says"),
     [
         ("", "does not begin with a head"),
-        ("# Title\n", "does not begin with a head"),
+        ("\ufeff \n", "does not begin with a head"),
         ("---\ndescription: x\n", "does not begin with a head"),
-        ("---\n---\n", "does not fit"),
-        ("---\nname: x\n---\n", "does not fit.*description"),
         ("---\ndescription: 5\n---\n", "does not fit.*description"),
-        ("---\ndescription: '  '\n---\n", "no description"),
+        ("---\ndescription: x\nalways: maybe\n---\n", "does not fit.*always"),
         ("---\ndescription: a: b\n---\n", r"not YAML \(line 2\)"),
         ("---\ndescription: [\n---\n", "not YAML"),
         ("---\ndescription: x\nmetadata: {nanobot: {always: maybe}}\n---\n", "does not fit.*always"),
@@ -93,4 +121,4 @@ def test_any_text_is_a_head_or_a_reason(text: str) -> None:
         parsed = head(text)
     except BadSkill:
         return
-    assert parsed.description
+    assert parsed.description == " ".join(parsed.description.split())

@@ -16,7 +16,7 @@ from tests.worker.tools.test_message import Effects
 from worker.agent.tools.tool import ToolContext
 from worker.guards.chats import ChatPolicy
 from worker.guards.workspace import Workspaces
-from worker.sandbox.command import CommandLimits, Finished, SandboxCommand
+from worker.sandbox.command import CommandLimits, Finished, Limiter, SandboxCommand
 from worker.tools.exec import Exec, ExecArguments
 from worker.tools.message import MessageArguments, MessageTool
 
@@ -27,6 +27,7 @@ class Sandbox:
     """Runs nothing; keeps what it was given, and what the record said then."""
 
     tier = "none"
+    limited_by: Limiter = "census"
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -36,9 +37,13 @@ class Held:
 
     token = 7
     fence = "turn"
+    folder = ""
 
     def __init__(self) -> None:
         self.doubtful = asyncio.Event()
+
+    def mark_read(self) -> None:
+        return
 
     async def until_doubtful(self) -> None:
         await self.doubtful.wait()
@@ -106,6 +111,46 @@ async def test_the_quota_holds_against_commands(bubblewrap: Sandbox, folder: Pat
         used = await Workspaces(folder.parent, Quota(8 * MIB, 100)).workspace_of("web:ada/main").measure()
         assert not used.over(Quota(8 * MIB, 100))
         assert "old" in await tool.run(ExecArguments("cat old"), context())
+
+
+@pytest.mark.parametrize("writable", [True, False])
+async def test_commands_run_in_a_folder_of_the_operators(bubblewrap: Sandbox, folder: Path, writable: bool) -> None:
+    """Nothing gets another owner or is put there, a large one has no quota, and only the chat's own is written."""
+    site = folder.parent.parent / "site"
+    site.mkdir()
+    (site / "old").write_text("old")
+    (site / "old").chmod(0o640)
+    owner = 4242 if os.geteuid() == 0 else os.geteuid()
+    for one in (site, site / "old"):
+        os.chown(one, owner, -1)
+    spaces = Workspaces(folder.parent, Quota(MIB, 20), folders={"site": (site, writable)})
+    tool, held = Exec(bubblewrap, spaces, limits=CommandLimits(wall_s=60), skill_files=lambda: {"a/b": b"x"}), Held()
+    held.folder = "site"
+    line = "ls -A; cat old; (echo new >old; dd if=/dev/zero of=big bs=1M count=4) 2>&1 | tail -n 1"
+    result = await tool.run(ExecArguments(line), context(held))
+    assert result.startswith("exit code 0\nold\nold")
+    assert ("Read-only file system" in result) is not writable
+    assert sorted(one.name for one in site.iterdir()) == (["big", "old"] if writable else ["old"])
+    assert (site / "old").read_text() == ("new\n" if writable else "old")
+    assert {one.stat().st_uid for one in (site, *site.iterdir())} == {owner}
+    if writable:
+        await spaces.workspace_of("web:ada/main", "site").write_file("pages/new", b"new")
+        await tool.run(ExecArguments("echo more >>pages/new; echo >pages/next"), context(held))
+        assert (site / "pages" / "new").read_text() == "newmore\n"
+
+
+async def test_commands_in_many_chats_stay_within_the_limit_of_their_person(bubblewrap: Sandbox, folder: Path) -> None:
+    """What one wrote beyond it is gone; who has no room may still delete, and gets it back by that."""
+    tool = built(bubblewrap, folder, Quota(8 * MIB, 100, person_bytes=10 * MIB))
+    chats = [msgspec.structs.replace(context(), session=f"web:ada/{n}") for n in range(3)]
+    fill = ExecArguments("dd if=/dev/zero of=$RANDOM bs=1M count=4 2>&1; true")
+    for chat in chats[:2]:
+        assert "exit code 0" in await tool.run(fill, chat)
+    with pytest.raises(ToolFailed, match="workspaces of this person are over their limit together"):
+        await tool.run(fill, chats[2])
+    assert "exit code 0" in await tool.run(ExecArguments("rm -f [0-9]*"), chats[0])
+    assert "exit code 0" in await tool.run(fill, chats[2])
+    assert sum(path.stat().st_size for path in folder.parent.glob("*/[0-9]*")) <= 10 * MIB
 
 
 async def test_a_turn_in_doubt_ends_its_command(bubblewrap: Sandbox, folder: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from shared.errors import BadInput, ToolFailed, TurnReleased
 from shared.messages.effects import Effect, SpawnEffect
-from shared.messages.subagent import LABEL_CHARS
+from shared.messages.subagent import LABEL_LIMIT, TASK_LABEL_CHARS
 from shared.store.subagents.subagents import AwaitedSubagent
 from tests.helpers.clock import HandClock
 from worker.agent.tools.tool import ToolContext
@@ -73,8 +73,18 @@ async def test_a_task_without_a_label_is_called_by_its_beginning() -> None:
     """30 characters and an ellipsis."""
     effects = Effects()
     await SpawnTool(Waits(None)).run(SpawnArguments(task="x" * 31), context(effects))
-    await SpawnTool(Waits(None)).run(SpawnArguments(task="x" * LABEL_CHARS), context(effects))
+    await SpawnTool(Waits(None)).run(SpawnArguments(task="x" * TASK_LABEL_CHARS), context(effects))
     assert [effect.task.label for effect in effects.done] == ["x" * 30 + "...", "x" * 30]
+
+
+async def test_a_given_label_stays_whole() -> None:
+    """Up to 100 characters, in one line."""
+    effects = Effects()
+    label = "a label that is clearly longer than the beginning of a task " + "x" * 40
+    for given in (label, "two\n lines"):
+        await SpawnTool(Waits(None)).run(SpawnArguments(task="dig", label=given), context(effects))
+    assert len(label) == LABEL_LIMIT
+    assert [effect.task.label for effect in effects.done] == [label, "two lines"]
 
 
 async def test_too_many_are_refused_with_the_number() -> None:

@@ -49,6 +49,18 @@ async def test_a_page_is_read_with_its_title_and_final_address_and_marked() -> N
     assert lines[-1] == lines[1].replace("[web ", "[end ")
 
 
+async def test_the_host_where_a_redirect_ended_marks_the_turn() -> None:
+    """The policy knows only the one that was asked for."""
+    marks: list[str] = []
+    context = ToolContext(session="s", turn=1, call_id="c", mark_read=marks.extend)
+    async with web_server() as web:
+        web.pages["/old"] = redirect("/new")
+        web.pages["/new"] = reply("text", "text/plain")
+        fetch = tools(web)["web_fetch"]
+        await fetch.run(msgspec.convert({"url": web.url("/old")}, fetch.parameters), context)
+    assert marks == ["127.0.0.1"]
+
+
 async def test_a_long_text_comes_in_parts() -> None:
     """Every part fits into a tool's result, and all of them together are the whole."""
     whole = "".join(f"{number} größer\n" for number in range(3000)).strip()

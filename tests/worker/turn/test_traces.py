@@ -149,7 +149,7 @@ async def test_what_is_begun_in_a_turn_carries_its_trace(client: RedisClient) ->
     context: Any = SimpleNamespace(session=SESSION, turn=1, call_id="c", clock=Clock(), effects=Effects())
     with continued(CAME.traceparent):
         await tool.run(arguments, context)
-        question: Any = SimpleNamespace(arguments="{}", id="q", tool="exec", turn=1, digest="d")
+        question: Any = SimpleNamespace(arguments="{}", id="q", tool="exec", turn=1, digest="d", sources=())
         assert question_line(question, wait_s=60).traceparent == CAME.traceparent
     assert done[0].task.traceparent == CAME.traceparent
 
@@ -388,6 +388,20 @@ async def test_tools_are_sibling_spans_without_their_arguments() -> None:
     assert "canary" not in all_attributes(kept)
 
 
+async def test_arguments_and_results_of_tools_are_in_spans_only_where_the_settings_ask_for_them() -> None:
+    """Cut, for spans wait in memory."""
+
+    async def look(*_: object) -> str:
+        return "result " * 2000
+
+    with recording(content=True) as kept:
+        await Turn([calls(call("look", {"at": "sky"}, "c1")), "done"], RecordingTool("look", behaviour=look)).run()
+    attributes = kept.one("execute_tool look").attributes
+    assert json.loads(str(attributes["gen_ai.tool.call.arguments"])) == {"at": "sky"}
+    result = str(attributes["gen_ai.tool.call.result"])
+    assert (result[:14], len(result)) == ("result result ", 4096)
+
+
 async def test_what_a_tool_begins_is_below_its_span() -> None:
     """A subagent, for one."""
     seen: list[str | None] = []
@@ -442,7 +456,7 @@ async def test_a_tick_that_somebody_else_ran_leaves_no_span(client: RedisClient)
     await planned(client, traceparent=None)
 
     class Second(Schedules):
-        async def fire(self, *given: Any, **more: Any) -> int:
+        async def fire(self, *given: Any, **more: Any) -> Any:
             await super().fire(*given, **more)
             return await super().fire(*given, **more)
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from shared.errors import ModelError
 from shared.messages.codec import encode
-from shared.messages.inbound import InboundMessage
+from shared.messages.inbound import TIMEZONE, InboundMessage, TurnOptions
 from shared.messages.schedule import HEARTBEAT
 from shared.messages.transcript import AssistantEntry, JoinEntry, ToolEntry, TranscriptEntry, UserEntry
 from shared.metrics import MODEL_REQUESTS
@@ -132,6 +132,37 @@ async def test_a_call_has_the_tokens_temperature_and_model_of_the_settings(ask: 
     assert asked == [("usual", 77, 0.2), ("small", 33, 0.4), ("usual", 77, 0.2)]
 
 
+async def test_a_preset_without_tools_has_a_short_prompt(ask: Ask, server: ScriptedOpenAI, client: RedisClient) -> None:
+    """For the titles and tags that front ends ask for: a fraction of the tokens, and nothing of the memory."""
+    await MemoryStore(client).write_memory(SCOPE, "likes tea", version="0")
+    presets = {"title": PresetSettings(name="openai/small", tools=False)}
+    for preset in ("", "title"):
+        await ask(model={"presets": presets}, preset=preset)
+    usual, title = [one.body for one in server.requests()]
+    assert "likes tea" in usual["messages"][0]["content"]
+    assert (len(usual["tools"]) > 5, "tools" in title, "tool_choice" in title) == (True, False, False)
+    system = title["messages"][0]["content"]
+    assert len(system) < 300
+    assert "likes tea" not in system
+    assert title["messages"][1]["content"].startswith("question")
+
+
+async def test_what_a_program_asks_for_reaches_the_model(ask: Ask, server: ScriptedOpenAI) -> None:
+    """Its limit only below that of the settings, and such a reply is not continued; its system text, its schema."""
+    wishes = TurnOptions(max_tokens=50, temperature=0.0, schema='{"type":"object"}', system="be brief")
+    asked = replace(message("question"), options=wishes)
+    cut = Answer(text='{"a', times=0, finish_reason="length")
+    result = await ask(cut, incoming=asked, model={"max_tokens": 77, "temperature": 0.2})
+    assert (result.content, result.outcome) == ('{"a', "length")
+    [request] = server.requests()
+    assert (request.body["max_tokens"], request.body["temperature"]) == (50, 0.0)
+    system = request.body["messages"][0]["content"]
+    assert "be brief" in system
+    assert '{"type":"object"}' in system
+    await ask(cut, incoming=replace(asked, options=TurnOptions(max_tokens=500)), model={"max_tokens": 77})
+    assert server.requests()[-1].body["max_tokens"] == 77
+
+
 async def test_the_rounds_of_a_turn_are_those_of_the_settings(ask: Ask, server: ScriptedOpenAI) -> None:
     """`agent.max_rounds`, and the number is in what the person reads."""
     result = await ask(replace(LOOK, role=""), agent={"max_rounds": 3})
@@ -201,6 +232,16 @@ async def test_the_turn_knows_time_chat_and_in_groups_who_speaks(ask: Ask, serve
     assert second.endswith("\nSender: Ada\nSender ID: owner")
 
 
+async def test_the_persons_own_zone_is_before_that_of_the_settings(ask: Ask, server: ScriptedOpenAI) -> None:
+    """As their browser has it. A name that this machine does not know ends no turn."""
+    for zone in ("Europe/Paris", "Mars/Olympus"):
+        incoming = replace(message("question"), metadata={TIMEZONE: zone})
+        await ask(incoming=incoming, agent={"timezone": "Asia/Tokyo"})
+    own, unknown = [one.body["messages"][-1]["content"] for one in server.requests()]
+    assert "(Europe/Paris)" in own
+    assert "(Asia/Tokyo)" in unknown
+
+
 async def test_the_system_text_has_what_the_operator_wrote_and_what_is_remembered(
     ask: Ask, server: ScriptedOpenAI, client: RedisClient, tmp_path: Path
 ) -> None:
@@ -217,6 +258,23 @@ async def test_the_system_text_has_what_the_operator_wrote_and_what_is_remembere
     assert [system.find(part) for part in parts] == sorted(system.find(part) for part in parts)
     assert all(part in system for part in parts)
     assert "<name>knots</name>" in system
+
+
+async def test_programs_of_skills_are_looked_for_where_commands_run(
+    client: RedisClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One on the worker's own PATH alone is of no use: no command finds it."""
+    program = tmp_path / "bin" / "only-here"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    write_skill(tmp_path / "skills", "tools", metadata="{nanobot: {requires: {bins: [sh, only-here]}}}")
+    workspace = WorkspaceSettings(root=tmp_path / "workspaces")
+    agent = TurnAgent(Settings(agent=AgentSettings(dir=tmp_path), workspace=workspace), client, MemoryStore(client))
+    [skill] = [one for one in agent.skills.skills() if one.name == "tools"]
+    assert skill.missing == ("CLI: only-here",)
+    await agent.close()
 
 
 async def test_a_picture_goes_to_the_model_and_its_mark_into_history(ask: Ask, server: ScriptedOpenAI) -> None:
@@ -314,9 +372,11 @@ async def test_a_model_without_a_price_is_logged_where_dollars_are_counted(
     with capture_logs() as logs:
         await answerer.preload()
     await answerer.close()
-    warnings = [one for one in logs if one["log_level"] == "warning"]
+    warnings = [one for one in logs if one["event"] == "model without a price"]
     assert [one["model"] for one in warnings] == expected
     assert all("model.prices" in one.values() for one in warnings)
+    unsized = [one["model"] for one in logs if one["event"] == "model without a context size"]
+    assert unsized == ["openai/no-such", "openai/none-such", "openai/priced"]
 
 
 @pytest.mark.parametrize("joined", [(), (message("and the time?"),)], ids=["alone", "with a person"])

@@ -15,9 +15,12 @@ from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.memory import MemoryStore
 from shared.store.turns.queue import Claim, TurnWork
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import message
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
-from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
+from tests.helpers.s3_server import BUCKET, CREDENTIALS, moto_server
+from tests.helpers.turn_borders import EndlessLease, MemoryJournal, RecordingProgress
+from worker.lease.lease import Lease
 from worker.turn.conversation import read_conversation
 from worker.turn.journal import TurnJournal
 from worker.turn.turn_agent import TurnAgent
@@ -31,8 +34,37 @@ def server() -> Iterator[ScriptedOpenAI]:
         yield server
 
 
+class HeldLease(EndlessLease):
+    """A lease of this claim."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim, self.draining = claim, False
+
+    async def allow(self) -> None:
+        pass
+
+    async def secure(self, steps: int = 0) -> None:
+        pass
+
+    async def confirm(self, steps: int = 0) -> None:
+        pass
+
+
+class Ledgers:
+    """Takes every step."""
+
+    async def append_step(self, *args: Any, **options: Any) -> None:
+        pass
+
+
 async def turn_on_a_new_worker(
-    client: RedisClient, server: ScriptedOpenAI, folder: Path, chat: str, *answers: Answer, warm: bool = False
+    client: RedisClient,
+    server: ScriptedOpenAI,
+    folder: Path,
+    chat: str,
+    *answers: Answer,
+    warm: bool = False,
+    endpoint: str = "",
 ) -> list[dict[str, Any]]:
     """The messages of the last request of a turn that a worker of its own ran; a warm one knows what disk it has."""
     server.reset()
@@ -42,7 +74,9 @@ async def turn_on_a_new_worker(
             name="openai/usual", api_base=server.base_url, api_key=Secret("sk-x"), client="direct", retry_waits_s=()
         ),
         agent=AgentSettings(dir=folder / "agent", timezone="UTC"),
-        workspace=WorkspaceSettings(root=folder / "workspaces"),
+        workspace=WorkspaceSettings(
+            root=folder / "workspaces", store=f"s3://{BUCKET}/turns" if endpoint else "", store_endpoint=endpoint
+        ),
     )
     question = msgspec.structs.replace(message("question"), chat_id=chat)
     scope = f"chat:{question.session}"
@@ -67,6 +101,8 @@ async def turn_on_a_new_worker(
             await answerer.workspaces.detect_local_disk()
         claim = Claim(f"turn:{question.session}", "worker", "1", 0, False, work)
         journal = cast(TurnJournal, MemoryJournal())
+        if endpoint:
+            journal = TurnJournal(cast(Lease, HeldLease(claim)), cast(Turns, Ledgers()), [])
         await answerer(read_conversation(claim), journal, RecordingProgress())
     finally:
         await answerer.close()
@@ -106,3 +142,19 @@ async def test_a_workspace_that_is_away_does_not_end_a_turn(
     results = await turn_on_a_new_worker(client, server, tmp_path, "owner/a", look, Answer(text="done"))
     assert results[-1]["content"].startswith("Error: ")
     assert str(tmp_path) not in str(results)
+
+
+async def test_with_a_store_files_follow_the_session_to_another_machine(
+    client: RedisClient, server: ScriptedOpenAI, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No disk is shared."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    arguments = {"path": "notes.md", "content": "canary"}
+    write = Answer(role="user", times=0, calls=[Call("write_file", msgspec.json.encode(arguments).decode())])
+    look = Answer(role="user", times=0, calls=[Call("read_file", '{"path": "notes.md"}')])
+    done = Answer(text="done")
+    with moto_server() as endpoint:
+        await turn_on_a_new_worker(client, server, tmp_path / "one", "owner/a", write, done, endpoint=endpoint)
+        read = await turn_on_a_new_worker(client, server, tmp_path / "two", "owner/a", look, done, endpoint=endpoint)
+    assert "canary" in read[-1]["content"]

@@ -18,7 +18,13 @@ from worker.agent.tools.text import is_json_object, valid_text
 from worker.agent.turn import AgentRunSpec
 
 RESTARTS: Final = 2
-CONTINUE: Final = "Your reply was cut off. Go on exactly where it stopped, without repeating anything."
+CUT_OFF: Final = "Your reply was cut off."
+CONTINUE: Final = f"{CUT_OFF} Go on exactly where it stopped, without repeating anything."
+# The word shows where the seam is, and whether the cut went through it.
+GO_ON: Final = (
+    f"{CUT_OFF} Go on where it stopped: begin with its last word, then write what comes next, or call "
+    "the tools that come next, and repeat nothing else. If it was complete, write that word alone."
+)
 
 Messages = list[dict[str, Any]]
 
@@ -44,7 +50,9 @@ class Asker:
         self._journal = journal
         self._meter = meter
         # A reply shown to nobody is asked for in one piece: a stream costs more for the same text.
-        self._streams = spec.progress is not NULL_PORTS or spec.hook.wants_streaming
+        # Of one that must fit a schema nothing is shown before it does.
+        shown = spec.progress is not NULL_PORTS or spec.hook.wants_streaming
+        self._streams = shown and not spec.options.schema
         self._stream = ReplyStream(spec.progress, spec.hook)
         self.before = ""  # answers that were followed by further messages: they stay visible
 
@@ -52,15 +60,17 @@ class Asker:
     def shown(self) -> str:
         return self._stream.shown.rstrip() or self.before
 
-    async def ask(self, messages: Messages) -> ModelReply:
-        """Return one reply; an empty one is asked for once more. Raises ModelError and TurnEnded."""
-        reply = await self._ask_whole(messages)
+    async def ask(self, messages: Messages, begun: str = "") -> ModelReply:
+        """Return one reply; an empty one is asked for once more. It goes on with `begun`, which an
+        earlier worker has shown. Raises ModelError and TurnEnded."""
+        reply = await self._ask_whole(messages, begun)
         return reply if reply.text or reply.calls else await self._ask_whole(messages)
 
-    async def _ask_whole(self, messages: Messages) -> ModelReply:
+    async def _ask_whole(self, messages: Messages, begun: str = "") -> ModelReply:
         """Return one reply, continued while it is cut by its length."""
-        stream = ReplyStream(self._spec.progress, self._spec.hook, self.before)
-        prompt = messages
+        stops = self._spec.options.stop
+        stream = ReplyStream(self._spec.progress, self._spec.hook, self.before, begun, stops)
+        prompt = _continued(messages, begun, GO_ON) if begun else messages
         for _ in range(1 + self._spec.continuations):
             response = await self._call(prompt, stream)
             await self._meter.add(response.usage)
@@ -68,8 +78,7 @@ class Asker:
             stream.keep(part)
             if response.finish_reason != "length" or response.tool_calls or not part:
                 break
-            so_far = {"role": "assistant", "content": stream.kept}
-            prompt = [*messages, so_far, {"role": "user", "content": CONTINUE}]
+            prompt = _continued(messages, stream.kept, CONTINUE)
         if self._streams:
             await stream.end()
         return ModelReply(
@@ -104,6 +113,10 @@ class Asker:
                     raise
                 await stream.rewind()
         raise AssertionError("the last try returns or raises")
+
+
+def _continued(messages: Messages, so_far: str, how: str) -> Messages:
+    return [*messages, {"role": "assistant", "content": so_far}, {"role": "user", "content": how}]
 
 
 def _whole_calls(response: LLMResponse) -> tuple[ToolCallRequest, ...]:

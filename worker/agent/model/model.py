@@ -29,6 +29,10 @@ class TokenUsage(msgspec.Struct, frozen=True):
     cached_tokens: int = 0
     cost_usd: float = 0.0
 
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
     def __add__(self, other: TokenUsage) -> TokenUsage:
         return TokenUsage(
             self.prompt_tokens + other.prompt_tokens,
@@ -48,6 +52,10 @@ class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage = TokenUsage()
     reasoning_content: str | None = None
     model: str = ""
+
+    @property
+    def has_tool_calls(self) -> bool:
+        return bool(self.tool_calls)
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -102,17 +110,3 @@ def image_part(image: Image) -> dict[str, Any]:
 def image_mark(image: Image) -> str:
     """Return the text that history keeps instead of the bytes: `[image: image/png, 12 kB]`."""
     return f"[image: {image.media_type}, {max(1, round(len(image.data) / 1000)):,} kB]"
-
-
-class ModelWrapper:
-    """The parts that all wrappers of a Model share: another model's name and connections."""
-
-    def __init__(self, model: Model) -> None:
-        self.name = model.name
-        self._model = model
-
-    async def preload(self) -> None:
-        await self._model.preload()
-
-    async def close(self) -> None:
-        await self._model.close()

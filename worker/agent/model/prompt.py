@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.history import pair_calls_with_results
+from worker.agent.model.answer_form import system_text
 from worker.agent.model.model import Image, image_part
 from worker.agent.ports import FollowupMessage
 from worker.agent.tools.text import is_json_object, shorten
@@ -26,7 +27,8 @@ _OUTGOING: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
 def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
     """Return the messages of a turn's first call; the turn appends its own later."""
     entries = pair_calls_with_results(window(spec.history, spec.memory_window))
-    system = [clean({"role": "system", "content": spec.system})] if spec.system else []
+    text = system_text(spec.system, spec.options)
+    system = [clean({"role": "system", "content": text})] if text else []
     asked = f"{spec.entry.content or EMPTY}\n\n{runtime_context(spec, now_ms)}"
     return [*system, *map(to_message, entries), clean(_user_message(asked, spec.images))]
 

@@ -6,6 +6,8 @@ from collections.abc import Awaitable
 from typing import Final
 
 from worker.agent.hook import AgentHook
+from worker.agent.model.answer_form import StopFilter
+from worker.agent.model.seam import Seam
 from worker.agent.ports import TurnProgress
 from worker.agent.tools.text import valid_text
 
@@ -76,16 +78,24 @@ def _first(text: str, tags: tuple[str, ...]) -> tuple[int, str]:
 
 class ReplyStream:
     """The reply that is being shown. `kept` is the text of earlier calls that ended well; `unkept`
-    is that of the running call, and can be taken back. `before` stays visible before it."""
+    is that of the running call, and can be taken back. `before` stays visible before it. `begun` is
+    its beginning that an earlier worker has shown: the first call goes on with it. Nothing after one of
+    `stops` is shown."""
 
-    def __init__(self, progress: TurnProgress, hook: AgentHook, before: str = "") -> None:
+    def __init__(
+        self, progress: TurnProgress, hook: AgentHook, before: str = "", begun: str = "", stops: tuple[str, ...] = ()
+    ) -> None:
         self._progress = progress
         self._before = before
+        self._begun = begun
+        self._seam = Seam(begun) if begun else None
         self._hook = hook
         self._hooked = hook.wants_streaming
         self._think = ThinkFilter()
+        self._stops = stops
+        self._stop = StopFilter(stops)
         self._shown: list[str] = []
-        self._kept: list[str] = []
+        self._kept = [begun]
         self._unkept: list[str] = []
 
     @property
@@ -102,16 +112,27 @@ class ReplyStream:
         return "".join(self._kept)
 
     async def begin(self) -> None:
+        """Show `before` and what is kept."""
         if self._before:
             self._shown.append(f"{self._before}\n\n")
             await self._progress.add_text(self._shown[-1])
+        await self._publish(self._think.feed(self.kept))
 
     def delta(self, text: str) -> Awaitable[None]:
         """Show more of the reply. No coroutine: each delta would pay for a frame."""
         self._unkept.append(text)
-        return self._publish(self._think.feed(valid_text(text)))
+        visible = self._think.feed(valid_text(text))
+        return self._publish(visible) if self._seam is None else self._publish_joined(self._seam, visible)
 
     def keep(self, part: str) -> None:
+        """Keep the text of a call. That of the first one after `begun` is joined to it, in one piece:
+        it need not have been streamed."""
+        if self._seam is not None:
+            think, seam = ThinkFilter(), Seam(self._begun)
+            think.feed(self._begun)
+            part, self._seam = seam.feed(think.feed(part) + think.flush()), None
+            if seam.restarted:
+                self._kept.clear()
         self._kept.append(part)
         self._unkept.clear()
 
@@ -120,20 +141,36 @@ class ReplyStream:
         await self.clear()
         await self._hook.on_stream_end()
         self._unkept.clear()
+        self._seam = self._seam and Seam(self._begun)
         await self.begin()
-        await self._publish(self._think.feed(self.kept))
 
     async def clear(self) -> None:
-        self._think = ThinkFilter()  # its state belongs to the text that is removed
+        # Their state belongs to the text that is removed.
+        self._think, self._stop = ThinkFilter(), StopFilter(self._stops)
         if self._shown:
             self._shown.clear()
             await self._progress.reset_text()
 
     async def end(self) -> None:
         await self._publish(self._think.flush())
+        self._stops = ()  # what was held back because a stop might have begun there
+        await self._publish(self._stop.flush())
         await self._hook.on_stream_end()
 
+    async def _publish_joined(self, seam: Seam, visible: str) -> None:
+        begun_again = seam.restarted
+        visible = seam.feed(visible)
+        if seam.restarted and not begun_again:
+            # The model did not go on. On screens the longer text stays until this one has passed it.
+            self._shown.clear()
+            self._stop = StopFilter(self._stops)
+            await self._progress.reset_text()
+            await self._hook.on_stream_end()
+        await self._publish(visible)
+
     async def _publish(self, visible: str) -> None:
+        if self._stops:
+            visible = self._stop.feed(visible)
         if visible:
             self._shown.append(visible)
             await self._progress.add_text(visible)

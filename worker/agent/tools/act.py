@@ -22,6 +22,9 @@ from worker.agent.tools.tool import ToolContext, ToolOutcome
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 
+TRACED_CHARS: Final = 4096
+"""Of arguments and of a result, where the settings ask for texts in traces."""
+
 
 class CallEffects:
     """The effects of one call inside Shoal. `done` are those of an earlier attempt."""
@@ -37,6 +40,9 @@ class CallEffects:
             self._done.pop(0)
             return False
         at, turn = self._spec.clock.now_ms(), self._spec.turn
+        if effect.to != self._spec.session:
+            await self._spec.consent.settle()
+            effect = effect.marked(self._spec.consent.sources)
         entry = EffectEntry(call_id=self._call_id, turn=turn, kind=effect.kind, to=effect.to, at=at)
         await self._journal.append(entry, effect)
         return True
@@ -89,7 +95,7 @@ class Actor:
                 done[call.id] = await self._run(call)
                 await self._journal.append(done[call.id])
         for call in calls:
-            consent.mark_seen(call)
+            consent.mark(done[call.id].sources)
         return tuple(done[call.id] for call in calls)
 
     async def _run_together(self, calls: Sequence[ToolCallRequest]) -> Sequence[ToolEntry]:
@@ -112,10 +118,15 @@ class Actor:
                 tool_span.set("gen_ai.tool.name", name)
                 tool_span.set("gen_ai.tool.type", "function")
                 tool_span.set("gen_ai.tool.call.id", call.id)
+            if tool_span.texts:
+                tool_span.set("gen_ai.tool.call.arguments", call.raw[:TRACED_CHARS])
             outcome = await self._outcome(call)
+            if tool_span.texts:
+                tool_span.set("gen_ai.tool.call.result", outcome.content[:TRACED_CHARS])
             tool_span.set("shoal.outcome", outcome.outcome)
             if not outcome.ok:
                 tool_span.fail(outcome.outcome)
+        await self._spec.consent.settle()
         self.runs[call.id] = ToolRun(outcome.outcome, self._spec.clock.monotonic() - began)
         return ToolEntry(
             call_id=call.id,
@@ -125,6 +136,7 @@ class Actor:
             ok=outcome.ok,
             images=outcome.images,
             at=self._spec.clock.now_ms(),
+            sources=self._spec.consent.pop_unwritten(),
         )
 
     async def _outcome(self, call: ToolCallRequest) -> ToolOutcome:
@@ -151,6 +163,9 @@ class Actor:
             if safety == "unsafe":
                 # Only now may the tool run: a successor on another server must find the intent.
                 await self._journal.secure()
+        if safety is not None:
+            # Before it runs: a long result is stored in the workspace, which the mark must reach first.
+            spec.consent.mark(spec.consent.brings(call))
         done = self._stored.effects.get(call.id, ())
         context = ToolContext(
             session=spec.session,
@@ -164,6 +179,7 @@ class Actor:
             schedules=spec.schedules,
             outside=spec.outside,
             effects=CallEffects(spec, self._journal, call.id, done),
+            mark_read=spec.consent.mark,
         )
         return await self._tools.call(call, context)
 

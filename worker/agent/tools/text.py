@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from shared.errors import LeaseLost, ToolFailed, TurnEnded
+from shared.redaction import redacted
 from worker.agent.tools.tool import Report, ToolContext
 
+EXCEPTION_CHARS: Final = 500
 SMALLER: Final = "ask for a smaller part"
 _FENCE_END: Final = re.compile(r"\n\[end [0-9a-f]{12}\]\Z")
 
@@ -32,6 +34,18 @@ def is_json_object(text: str) -> bool:
 def shorten(text: str, chars: int) -> str:
     """Return at most `chars` characters; a shortened text ends in an ellipsis."""
     return text if len(text) <= chars else text[: chars - 1] + "…"
+
+
+def describe_exception(exc: BaseException) -> str:
+    """Return the class of an exception and its text, with secrets masked, as one line of at most
+    500 characters."""
+    try:
+        text = str(exc).strip()[: 20 * EXCEPTION_CHARS]  # masking takes time on the event loop
+    except Exception:
+        text = ""
+    # Masked before it is cut or folded: half a secret, or one with other spaces, is not recognised.
+    text = " ".join(redacted(text)[:EXCEPTION_CHARS].split()).rstrip(".")
+    return shorten(f"{type(exc).__name__}: {text}" if text else type(exc).__name__, EXCEPTION_CHARS)
 
 
 def cut(text: str, limit_bytes: int, *, rest: str = SMALLER) -> str:

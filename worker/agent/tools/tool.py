@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -26,7 +26,8 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn that a call belongs to, and what its tool may use. `timezone` is an IANA name."""
+    """The turn that a call belongs to, and what its tool may use. `timezone` is an IANA name. A tool
+    calls `mark_read` with short labels of strangers whose text it returns, such as a host name."""
 
     session: str
     turn: int
@@ -39,6 +40,7 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
     effects: Effects = NULL_PORTS
     schedules: ChatSchedules = NULL_PORTS
     outside: Outside = NULL_PORTS
+    mark_read: Callable[[Iterable[str]], None] = NULL_PORTS.mark
 
 
 class Tool(Protocol):

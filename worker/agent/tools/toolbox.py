@@ -13,7 +13,7 @@ from worker.agent.composite_hook import is_cancelled
 from worker.agent.model.model import ToolCallRequest, ToolSpec
 from worker.agent.ports import Safety
 from worker.agent.tools.schema import convert_arguments, names_of, schema_of
-from worker.agent.tools.text import cut, fit_result, shorten, valid_text
+from worker.agent.tools.text import cut, describe_exception, fit_result, shorten, valid_text
 from worker.agent.tools.tool import (
     Outcome,
     Report,
@@ -106,7 +106,7 @@ class Toolbox:
                 why = f"{tool.name!r} was stopped after {tool.timeout_s:g} s"
                 return self._error("timeout", f"{why}. Ask for less, or go on without it.")
             self._report(f"tool {tool.name}", exc)
-            why = f"{tool.name!r} broke with {type(exc).__name__}"
+            why = f"{tool.name!r} broke with {describe_exception(exc)}"
             return self._error("error", f"{why}. Try other arguments, or go on without it.")
         return ToolOutcome(
             await fit_result(valid_text(result.text), context, self._result_limit_bytes, self._report), images=images

@@ -11,10 +11,11 @@ import aiohttp
 import msgspec
 
 from shared.errors import ModelError
+from shared.network.http_client import open_session
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
+from worker.llm.clients.faults import kind_of_refusal, model_error, read_reason, retry_after_s
 from worker.llm.clients.replies import read_event_stream, read_whole_answer
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
@@ -34,12 +35,8 @@ class Connections:
     def session(self) -> aiohttp.ClientSession:
         loop = asyncio.get_running_loop()
         if self._session is None or self._session.closed or self._loop is not loop:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # CallTimeouts limits
-                trust_env=False,
-            )
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=None)  # CallTimeouts limits
+            self._session = open_session(limit=0, keepalive_s=IDLE_S, timeout=timeout)
             self._loop = loop
         return self._session
 
@@ -72,7 +69,7 @@ ERROR_LIMIT_BYTES: Final = 64 * 1024
 
 class DirectModel:
     """One model of one endpoint. Makes one call; RetryingModel repeats it. Checks certificates;
-    ignores proxies in the environment, follows no redirect and keeps no cookies."""
+    goes through the proxy of `[network]`, follows no redirect and keeps no cookies."""
 
     def __init__(self, settings: ModelSettings, *, route: Route | None = None) -> None:
         route = route or choose(msgspec.structs.replace(settings, client="direct"))
@@ -137,9 +134,9 @@ class DirectModel:
         body = b""
         with contextlib.suppress(aiohttp.ClientError, OSError, ValueError):
             body = await wait(read_body(response, ERROR_LIMIT_BYTES))
-        kind = kind_of_refusal(response.status, body.decode("utf-8", "replace"))
-        wait_s = retry_after_s(response.headers)
-        return model_error(self.name, kind, response.status, retry_after_s=wait_s)
+        text, status = body.decode("utf-8", "replace"), response.status
+        wait_s, reason = retry_after_s(response.headers), read_reason(text)
+        return model_error(self.name, kind_of_refusal(status, text), status, retry_after_s=wait_s, reason=reason)
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:

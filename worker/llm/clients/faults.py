@@ -1,4 +1,5 @@
-"""Classification of provider faults. No text of a provider is passed on: it may quote ours."""
+"""Classification of provider faults. Text of a provider may quote ours: it is passed on only as the
+reason of a refusal, without secrets, which the owner reads and no log has."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+import msgspec
+
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import ModelError
+from shared.redaction import redacted
 
 RETRYABLE: Final = frozenset({"rate_limit", "overloaded", "timeout", "connection", "bad_reply"})
 _ADVICE: Final = {
@@ -18,6 +22,7 @@ _ADVICE: Final = {
 }
 _BY_STATUS: Final = {401: "auth", 403: "auth", 408: "timeout", 429: "rate_limit"}
 _LONGEST_WAIT_S: Final = 86_400
+REASON_CHARS: Final = 500
 _TOO_LONG: Final = (
     "context_length_exceeded",
     "maximum context length",
@@ -31,11 +36,28 @@ _TOO_LONG: Final = (
 )
 
 
-def model_error(model: str, kind: str, what: object, *, retry_after_s: float | None = None) -> ModelError:
-    """Return the error for one failed call. `what` is a status or the name of an exception."""
+def model_error(
+    model: str, kind: str, what: object, *, retry_after_s: float | None = None, reason: str = ""
+) -> ModelError:
+    """Return the error for one failed call. `what` is a status or the name of an exception, `reason`
+    the provider's own words."""
     advice = _ADVICE.get(kind)
     text = f"the model {model!r} failed: {kind}, {what}{f'; {advice}' if advice else ''}"
-    return ModelError(kind, text, retryable=kind in RETRYABLE, retry_after_s=retry_after_s)
+    retryable = kind in RETRYABLE
+    return ModelError(kind, text, retryable=retryable, retry_after_s=retry_after_s, reason=redacted(reason))
+
+
+def read_reason(body: str) -> str:
+    """Return the words in the body of a refusal: those of its error, or of a short plain text."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        found = "" if "<" in body else body
+    for name in ("error", "message", "detail"):
+        if isinstance(found, dict):
+            found = found.get(name, found)
+    words = found if isinstance(found, str) else ""
+    return " ".join("".join(char if char.isprintable() else " " for char in words).split())[:REASON_CHARS]
 
 
 def kind_of_status(status: int) -> str:

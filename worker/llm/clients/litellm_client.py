@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from shared.errors import ModelError
+from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
-from worker.llm.clients.faults import model_error, retry_after_s
+from worker.llm.clients.faults import model_error, read_reason, retry_after_s
 from worker.llm.clients.replies import ReplyAssembler, parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
@@ -174,7 +174,8 @@ class LiteLLMModel:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Turn the library's exceptions into ModelErrors without their text: it may quote ours."""
+        """Turn the library's exceptions into ModelErrors. Its texts may quote ours: the provider's own
+        words are the reason, and nothing else is kept."""
         try:
             yield
         except ModelError:
@@ -184,7 +185,8 @@ class LiteLLMModel:
             status = getattr(exc, "status_code", None)
             what = f"{type(exc).__name__}{f' {status}' if status else ''}"
             headers = getattr(exc, "litellm_response_headers", None) or {}
-            raise model_error(self.name, kind, what, retry_after_s=retry_after_s(headers)) from None
+            wait_s, words = retry_after_s(headers), str(getattr(exc, "message", "")).partition("Exception - ")[2]
+            raise model_error(self.name, kind, what, retry_after_s=wait_s, reason=read_reason(words)) from None
 
 
 def _library(model: str) -> Any:
@@ -192,7 +194,11 @@ def _library(model: str) -> Any:
     switches LiteLLM's own handler off for all models: there is one switch."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    library = import_module("worker.llm.clients.litellm_library")
+    try:
+        library = import_module("worker.llm.clients.litellm_library")
+    except ModuleNotFoundError as exc:  # as in the slim image
+        advice = "it is not installed here (use the image without -slim)"
+        raise SettingsError(f"model {model!r} is reached by LiteLLM, and {advice}: {exc.name}") from None
     library.set_up()
     if model.partition("/")[0] in SDK_ONLY:
         os.environ[_HANDLER] = "False"

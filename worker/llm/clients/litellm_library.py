@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import ssl
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +21,14 @@ import litellm.proxy._types
 from litellm.exceptions import APIConnectionError, ContextWindowExceededError, MidStreamFallbackError, Timeout
 from litellm.litellm_core_utils.litellm_logging import Logging
 from litellm.litellm_core_utils.prompt_templates.factory import THOUGHT_SIGNATURE_SEPARATOR
+from litellm.llms.custom_httpx import http_handler
+from litellm.llms.custom_httpx.aiohttp_transport import LiteLLMAiohttpTransport
 from litellm.llms.groq.chat.transformation import GroqChatCompletionStreamingHandler
 from litellm.llms.mistral.chat.transformation import MistralChatResponseIterator
 from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStreamingHandler
 from litellm.llms.openrouter.chat.transformation import OpenRouterChatCompletionStreamingHandler
 
+from shared.network.outgoing import current
 from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.llm.clients.faults import kind_of_status
 
@@ -86,16 +90,41 @@ _AS_OPENAI: Final = (
 )
 """Readers of streams whose events are OpenAI's, in every form that ReplyAssembler knows."""
 
+_library_context: Final = http_handler._create_ssl_context
 _untyped: Final[Any] = litellm  # much of what it offers has no types
 
 
 def set_up() -> None:
-    """Keep LiteLLM from printing, and from logging people's messages."""
+    """Keep LiteLLM from printing, and from logging people's messages; let it go out as `[network]`
+    says."""
     litellm.suppress_debug_info = True
     litellm.drop_params = True
     litellm.turn_off_message_logging = True
     logging.getLogger("LiteLLM").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "Item '.*' on TypedDict class", UserWarning)  # about its own types
+    # It reads both from the environment alone, knows neither networks nor ports of NO_PROXY, and
+    # replaces the authorities where we add to them. Its clients that are not aiohttp's find the same
+    # proxy in the variables, which `shared.network` sets.
+    LiteLLMAiohttpTransport._proxy_from_env = _proxy_for  # type: ignore[method-assign,assignment]
+    http_handler._create_ssl_context = _create_context
+    # Some it has made while it was imported, for clients that it keeps.
+    for context in http_handler._ssl_context_cache.values():
+        _trust_ca_file(context)
+
+
+def _proxy_for(_transport: LiteLLMAiohttpTransport, url: Any) -> str | None:
+    return current().proxy_for(str(url))
+
+
+def _create_context(*args: Any, **named: Any) -> ssl.SSLContext:
+    context = _library_context(*args, **named)
+    _trust_ca_file(context)
+    return context
+
+
+def _trust_ca_file(context: ssl.SSLContext) -> None:
+    if (file := current().ca_file) is not None:
+        context.load_verify_locations(cafile=file)
 
 
 async def send(request: Mapping[str, Any]) -> Any:

@@ -9,11 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
+from shared.clock import SYSTEM_CLOCK, Clock
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
+from worker.agent.model.ask import CUT_OFF
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import RUNTIME_MARK
 from worker.llm.demo import memory
 from worker.llm.demo import text as demo_text
+from worker.llm.demo.forms import fill_form
+from worker.llm.demo.reminders import due_reminder
 from worker.llm.demo.replies import ABOUT_TO, confirm_fact, describe_report, describe_result, recall_fact
 from worker.llm.demo.wishes import wanted_tools
 
@@ -31,8 +35,9 @@ class DemoModel:
 
     name = "demo"
 
-    def __init__(self, *, sleep: Sleep = asyncio.sleep, piece_s: float = PIECE_S) -> None:
+    def __init__(self, *, sleep: Sleep = asyncio.sleep, piece_s: float = PIECE_S, clock: Clock = SYSTEM_CLOCK) -> None:
         self._sleep = sleep
+        self._clock = clock
         self._piece_s = piece_s
 
     async def preload(self) -> None:
@@ -42,7 +47,9 @@ class DemoModel:
         """Do nothing: it has no connections."""
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
-        text, calls = _reply(request.messages, {tool.name: tool for tool in request.tools})
+        messages, so_far = _split_cut_off(request.messages)
+        text, calls = _reply(messages, {tool.name: tool for tool in request.tools}, self._clock.now_ms())
+        text = text.removeprefix(so_far)
         pieces = re.findall(r"\s*\S+", text)
         cut = len(pieces) > request.max_tokens
         text = "".join(pieces[: request.max_tokens])
@@ -59,7 +66,14 @@ class DemoModel:
         )
 
 
-def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, Calls]:
+def _split_cut_off(messages: Messages) -> tuple[Messages, str]:
+    """Return the messages that are to be answered, and what has been written of the answer."""
+    if len(messages) > 2 and _message_text(messages[-1]).startswith(CUT_OFF):
+        return messages[:-2], str(messages[-2]["content"])
+    return messages, ""
+
+
+def _reply(messages: Messages, offered: Mapping[str, ToolSpec], now_ms: int) -> tuple[str, Calls]:
     texts = [_message_text(message) for message in messages if message["role"] == "user"]
     if set(offered) == {memory.TOOL}:  # a consolidation job asks, not a person
         entry_wanted = "history_entry" in offered[memory.TOOL].parameters.get("properties", {})
@@ -73,15 +87,19 @@ def _reply(messages: Messages, offered: Mapping[str, ToolSpec]) -> tuple[str, Ca
     results = [(str(one.get("name", "")), str(one.get("content") or "")) for one in _last(messages, "tool")]
     if results:
         return "\n\n".join(describe_result(*result) for result in results), ()
+    if reminder := due_reminder(now):
+        return reminder, ()
     before = sum(len(message.get("tool_calls") or ()) for message in messages)
     calls = tuple(
         _call(f"demo_{before + at}", name, arguments)
-        for at, (name, arguments) in enumerate(wanted_tools(now))
+        for at, (name, arguments) in enumerate(wanted_tools(now, now_ms))
         if name in offered
     )
     if calls:
         return ABOUT_TO, calls
-    system = (_message_text(message) for message in messages if message["role"] == "system")
+    system = [_message_text(message) for message in messages if message["role"] == "system"]
+    if form := fill_form("".join(system), now):
+        return form, ()
     notes = [note for text in system for note in memory.parse_notes(text)]
     facts = [fact for text in texts[:-1] for fact in memory.facts(text)]
     return _answer_text(now, [*notes, *facts]), ()

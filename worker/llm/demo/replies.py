@@ -10,6 +10,12 @@ _REPORT: Final = re.compile(
     r"\[Subagent '(?P<label>.*)' (?P<how>.+)\]\n.*?\nResult:\n(?P<result>.*?)(?:\n\nSummarise |\Z)", re.DOTALL
 )
 
+_PLANNED: Final = re.compile(r"^Schedule \w+ is made: (?:once, at (?P<once>.*)|.*; first (?P<first>.*))\.$")
+
+
+def _describe_plan(planned: re.Match[str]) -> str:
+    return f"I will remind you {f'at {once}' if (once := planned['once']) else 'first at ' + planned['first']}."
+
 
 def describe_report(text: str) -> str | None:
     """Return the reports of subagents in a text, in words. None for other texts."""
@@ -37,6 +43,13 @@ def recall_fact(what: str, value: str | None) -> str:
     return f"Your {what} is **{value}**."
 
 
+def fenced(text: str) -> str:
+    """Return a text as a block of code, whatever marks of code it has."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
 def describe_result(name: str, text: str) -> str:
     """Return the answer of a tool, in words."""
     if text.startswith("Error: "):
@@ -50,5 +63,16 @@ def describe_result(name: str, text: str) -> str:
             return f"{text} Until then you can go on talking to me."
         case "roll_dice":
             return f"The dice say **{text}**."
+        case "cron":
+            return (
+                f"{_PLANNED.sub(_describe_plan, text)} You need not stay: I write here. `/cron` lists what is planned."
+            )
+        case "write_file":
+            more = "Now try **Change the list**: under `shoal up` it waits for your yes."
+            return f"{text} It is in the workspace of this chat. {more}"
+        case "read_file" | "grep":
+            return f"I found this:\n\n{fenced(text)}"
+        case "edit_file":
+            return f"{text} **Show the list** reads it."
         case _:
             return f"The tool `{name}` answered: {text}"

@@ -7,26 +7,30 @@ from typing import Final
 
 from worker.agent.tools.text import shorten
 
-_SETUP: Final = """To talk to a real model, set two variables and start again:
-
-```sh
-export SHOAL_MODEL__NAME="anthropic/claude-sonnet-4-5"   # or openai/..., gemini/..., ollama/...
-export SHOAL_MODEL__API_KEY="your key"
-```
-
-or write the same into `shoal.toml`:
+_SETUP: Final = """For a real model press *Use a real model* on the page, run `shoal init`, or write `shoal.toml`:
 
 ```toml
 [model]
-name = "anthropic/claude-sonnet-4-5"
+name = "anthropic/claude-sonnet-4-5"   # or openai/..., openrouter/..., ollama/...
 api_key = "${ANTHROPIC_API_KEY}"
-```"""
+```
 
-_TRICKS: Final = """- **What time is it in Tokyo?** or **Calculate 37 * 91** or **Roll two dice**: I use real tools
+`SHOAL_MODEL__NAME` and `SHOAL_MODEL__API_KEY` do the same for one start."""
+
+FILE: Final = "packing-list.md"
+OLD_LINE: Final = "- a book"
+NEW_LINE: Final = "- a long book"
+FILE_TEXT: Final = f"# Packing list\n\n- a towel\n{OLD_LINE}\n- sun cream\n"
+"""The file that the demo writes, and the line that it changes."""
+
+_TRICKS: Final = """- **Tell me a long story**: watch it, stop it, or kill the worker that tells it
+- **Remind me in one minute to stretch**: I write again by myself; `/cron` lists what is planned
+- **Write a packing list**, then **Change the list**: a file of this chat, and a change that waits for your yes
+- **Search your files for working days**: I look through the texts that come with me
+- **What time is it in Tokyo?**, **Calculate 37 * 91**, **Roll two dice**: real tools
 - **My name is Ada**, and later **What is my name?**: I remember within this chat
-- **Write some code**: Markdown with a code block and a table
-- **Tell me a long story**: something to watch, or to stop
-- **Ask a subagent to calculate 37 * 91**: it works in the background, and I tell you what it found; `/jobs` lists it"""
+- **Write some code**: a code block and a table
+- **Ask a subagent to calculate 37 * 91**: it works in the background; `/jobs` lists it"""
 
 _CODE: Final = """Here is a small Python function that counts words:
 

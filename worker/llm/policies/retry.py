@@ -9,7 +9,8 @@ from typing import Final
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import ModelClosed, ModelError
 from shared.log import logger
-from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.llm.policies.wrapper import ModelWrapper
 
 LONGEST_WAIT_S: Final = 10.0  # a waiting turn holds a slot; for a longer wait it is released
 

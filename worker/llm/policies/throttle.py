@@ -13,7 +13,8 @@ from shared.log import logger
 from shared.metrics import MODEL_THROTTLED
 from shared.settings import ModelSettings
 from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, LimitRules, ProviderLimits
-from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.llm.policies.wrapper import ModelWrapper
 from worker.llm.routes import Route
 
 _WHY: Final = {

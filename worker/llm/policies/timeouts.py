@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from shared.errors import ModelError
+from shared.metrics import MODEL_FIRST_TOKEN_SECONDS
 from shared.settings import ModelSettings
 
 T = TypeVar("T")
@@ -21,7 +22,8 @@ class CallTimeouts:
 
     def __init__(self, settings: ModelSettings) -> None:
         self._loop = asyncio.get_running_loop()
-        now = self._loop.time()
+        self._model = settings.name
+        self._began = now = self._loop.time()
         self._first_s = settings.first_token_s
         self._between_s = settings.between_tokens_s
         self._total_s = settings.total_s
@@ -43,8 +45,11 @@ class CallTimeouts:
             self._timer = None
 
     def on_token(self) -> None:
-        self._next_by = self._loop.time() + self._between_s
-        self._speaking = True
+        now = self._loop.time()
+        self._next_by = now + self._between_s
+        if not self._speaking:
+            self._speaking = True
+            MODEL_FIRST_TOKEN_SECONDS.labels(self._model).observe(now - self._began)
 
     async def wait_next(self, answer: Awaitable[T]) -> T:
         return await self._until(min(self._next_by, self._all_by), answer)

@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 from shared.settings import ModelSettings
 from shared.tracing import Span, current_traceparent, is_on, span
 from shared.tracing.spans import CHAT, FIRST
-from worker.agent.model.model import LLMResponse, Model, ModelRequest, ModelWrapper, OnDelta
+from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
+from worker.llm.policies.traced_content import set_reply_texts, set_request_texts
+from worker.llm.policies.wrapper import ModelWrapper
 
 PROVIDERS: Final = {"mistral": "mistral_ai", "moonshot": "moonshot_ai", "xai": "x_ai"}
 """Providers whose name in OpenTelemetry's conventions is another one."""
@@ -38,9 +40,13 @@ class TracedModel(ModelWrapper):
                     chat_span.set("server.address", self._host)
                 if on_delta is not None:
                     on_delta = _with_first_token_event(chat_span, on_delta)
+            if chat_span.texts:
+                set_request_texts(chat_span, request)
             reply = await self._model.chat(request, on_delta)
             if chat_span.on:
                 _set_response_attributes(chat_span, reply)
+            if chat_span.texts:
+                set_reply_texts(chat_span, reply)
             return reply
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from worker.sandbox.command import Finished, SandboxBroken, SandboxCommand
+from worker.sandbox.command import Finished, Limiter, SandboxBroken, SandboxCommand
 from worker.sandbox.runner import frames
 
 CONNECT_S: Final = 5.0
@@ -31,12 +31,14 @@ class RunnerSandbox:
     def __init__(self, socket: str | Path) -> None:
         self._socket = str(socket)
         self._open: set[asyncio.StreamWriter] = set()
+        self.limited_by: Limiter = "census"
 
     async def run(self, command: SandboxCommand) -> Finished:
         """See Sandbox. The runner kills the command when the connection ends, even by our death."""
         if command.network:
-            why = "the runner has no network to give; set no hosts for exec, or use bubblewrap"
-            raise SandboxBroken(why)
+            # Landlock limits the ports of a command, and not the addresses behind them.
+            why = "a runner cannot keep a command's network to the public web"
+            raise SandboxBroken(f"{why}; set tools.exec_network = false, or use bubblewrap")
         output = bytearray()
         limit_s = command.limits.wall_s + OVERHEAD_S
         async with self._send_request(frames.RunRequest(command), limit_s) as replies:
@@ -51,10 +53,12 @@ class RunnerSandbox:
         raise SandboxBroken(_CONNECTION_LOST)
 
     async def ping(self) -> frames.PongReply:
-        """Check that the runner is up and accepts this user. Raises SandboxBroken."""
+        """Check that the runner is up and accepts this user, and learn how it limits commands.
+        Raises SandboxBroken."""
         async with self._send_request(frames.PingRequest(), CONNECT_S) as replies:
             async for reply in replies:
                 if isinstance(reply, frames.PongReply):
+                    self.limited_by = reply.limited_by
                     return reply
                 break
         raise SandboxBroken("the runner gave no answer")

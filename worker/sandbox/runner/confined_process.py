@@ -15,10 +15,11 @@ import signal
 import sys
 from typing import Final, NoReturn
 
-from worker.sandbox import landlock, seccomp
+from shared.confinement import landlock, seccomp
+from shared.confinement.processes import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
+from worker.sandbox.cgroup import CommandGroup
 from worker.sandbox.command import SandboxCommand
 from worker.sandbox.layout import ADDRESS_SPACE, CPU_GRACE_S, NICE, OPEN_FILES, command_environment, shell_argv
-from worker.sandbox.processes import AMBIENT, AMBIENT_CLEAR_ALL, DEATH_SIGNAL, prctl
 from worker.sandbox.runner.place import DEVICE_PATHS, READ_PATHS, CommandPlace
 
 # Files of a command are open to its user and to the workspace's group, the worker's.
@@ -28,11 +29,19 @@ _NOT_RUN: Final = 126
 
 
 def exec_command(
-    command: SandboxCommand, place: CommandPlace, stdin: int, output: int, faults: int, parent: int
+    command: SandboxCommand,
+    place: CommandPlace,
+    group: CommandGroup | None,
+    stdin: int,
+    output: int,
+    faults: int,
+    parent: int,
 ) -> NoReturn:
     """Turn this process into the command. If that fails, write why to `faults`, and end."""
     try:
         _prepare_process(stdin, output, parent)
+        if group is not None:
+            group.add(0)
         os.umask(UMASK)
         os.fchdir(place.workspace)
         writable: list[int | str] = [place.workspace, str(place.tmp)]

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from worker.sandbox.command import Finished, SandboxCommand
+from worker.sandbox.command import Finished, Limiter, SandboxCommand
 
 VERSION: Final = 1
 REQUEST_LIMIT_BYTES: Final = 8 * 1024 * 1024
@@ -37,10 +37,11 @@ class RunRequest(msgspec.Struct, frozen=True, tag="run", forbid_unknown_fields=T
 
 
 class PongReply(msgspec.Struct, frozen=True, tag="pong"):
-    """The runner's version of Landlock, and the number of commands it runs."""
+    """The runner's version of Landlock, the number of commands it runs, and how it limits them."""
 
     landlock: int
     running: int
+    limited_by: Limiter = "census"
 
 
 class OutputPiece(msgspec.Struct, frozen=True, tag="output"):

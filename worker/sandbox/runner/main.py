@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from shared import log
+from shared.confinement import landlock, seccomp
 from shared.errors import SettingsError
 from shared.process.stderr import unbuffer_stderr
 from shared.settings import load_few
-from worker.sandbox import landlock, seccomp
 from worker.sandbox.command import SandboxBroken
 from worker.sandbox.runner.place import DEVICE_PATHS, READ_PATHS
 from worker.sandbox.runner.runner import Runner

@@ -7,6 +7,8 @@ from typing import Final
 
 import msgspec
 
+from worker.sandbox.cgroup import CommandGroups
+
 _PROGRAMS: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives")
 _ETC: Final = (
     *("passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types", "magic"),
@@ -20,12 +22,14 @@ DEVICE_PATHS: Final = ("/dev/null", "/dev/zero", "/dev/full")
 class CommandPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The surroundings of a command: the handle and the path of its workspace, and a folder for its
     temporary files (`tmp`) and for files that it may only read (`shown`). `uid_processes` limits all
-    processes of this user, as a last resort: the supervisor counts those of the command."""
+    processes of this user, as a last resort: the supervisor counts those of the command. `groups`
+    is where a control group can be made for it, if anywhere."""
 
     workspace: int
     path: str
     folder: Path
     uid_processes: int
+    groups: CommandGroups | None = None
 
     @property
     def tmp(self) -> Path:

@@ -20,12 +20,13 @@ from typing import Final
 
 import msgspec
 
+from shared.confinement import landlock
+from shared.confinement.processes import DUMPABLE, SUBREAPER, children, descendants, prctl, wake_on_signals
 from shared.log import logger
 from shared.settings.sections.processes import RunnerSettings
 from worker.guards.openat import remove_tree
-from worker.sandbox import landlock
-from worker.sandbox.command import SandboxCommand
-from worker.sandbox.processes import DUMPABLE, SUBREAPER, children, descendants, prctl, wake_on_signals
+from worker.sandbox.cgroup import CommandGroups
+from worker.sandbox.command import Limiter, SandboxCommand
 from worker.sandbox.runner import frames
 from worker.sandbox.runner.acceptor import Acceptor, WorkerConnection
 from worker.sandbox.runner.place import CommandPlace
@@ -33,6 +34,7 @@ from worker.sandbox.runner.supervisor import FOLDER_MODE, CommandSupervisor
 
 STOP_S: Final = 3.0  # time that a supervisor has after SIGTERM before it is killed itself
 QUEUE_S: Final = 20.0  # time that a command waits for others to end
+HEARTBEAT_S: Final = 5.0  # probes of containers call a runner dead after a minute without one
 TOKENS_KEPT: Final = 10_000
 _TICK_S: Final = 0.25
 _BRIEFLY_S: Final = 0.01
@@ -58,7 +60,14 @@ class Runner:
         self._root = root.absolute()
         self._at_once = settings.commands
         self._scratch = _create_scratch(settings.scratch, settings.socket)
+        self._groups = CommandGroups.find()
+        self._limited_by: Limiter = "cgroup" if self._groups else "census"
         self._acceptor = Acceptor(settings.socket, worker_uid=settings.worker_uid)
+        self._heartbeat = settings.socket.with_suffix(".alive")
+        self._beat_at = 0.0
+        # A killed runner may have left one that looks fresh, or that belongs to another user.
+        with contextlib.suppress(OSError):
+            self._heartbeat.unlink()
         self._running: dict[int, _RunningCommand] = {}
         self._waiting: list[tuple[WorkerConnection, SandboxCommand, float]] = []
         self._tokens: dict[str, int] = {}
@@ -75,7 +84,7 @@ class Runner:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         self._acceptor.selector.register(self._wake, selectors.EVENT_READ)
-        log.info("runner started", landlock=landlock.abi(), commands=self._at_once)
+        log.info("runner started", landlock=landlock.abi(), commands=self._at_once, limited_by=self._limited_by)
         try:
             while not self._stopping:
                 self._run_once()
@@ -83,14 +92,17 @@ class Runner:
             self._acceptor.close()
             self._end_commands()
             with contextlib.suppress(OSError):
+                self._heartbeat.unlink()
+            with contextlib.suppress(OSError):
                 remove_tree(self._scratch)
         log.info("runner stopped")
 
     def _run_once(self) -> None:
+        self._beat()
         for connection, request in self._acceptor.wait_for_requests(_TICK_S):
             match request:
                 case frames.PingRequest():
-                    pong = frames.PongReply(landlock.abi(), len(self._running))
+                    pong = frames.PongReply(landlock.abi(), len(self._running), self._limited_by)
                     self._acceptor.send_reply(connection, pong)
                 case frames.RunRequest(command):
                     self._waiting.append((connection, command, time.monotonic() + QUEUE_S))
@@ -99,6 +111,14 @@ class Runner:
         self._reap()
         self._kill_overdue()
         self._start_waiting()
+
+    def _beat(self) -> None:
+        """Touch the heartbeat file, whose age is the time since the last pass of this loop. A probe
+        reads it with a shell; one that starts Python to ask over the socket needs 0.1 to 0.8 s of CPU."""
+        if (now := time.monotonic()) >= self._beat_at:
+            self._beat_at = now + HEARTBEAT_S
+            with contextlib.suppress(OSError):  # a probe will notice; commands go on
+                self._heartbeat.touch()
 
     def _start_waiting(self) -> None:
         """Start waiting commands while slots are free, after those of an older token have ended."""
@@ -171,6 +191,7 @@ class Runner:
             path=str(path),
             folder=self._scratch / f"command-{secrets.token_hex(8)}",
             uid_processes=max(_UID_PROCESSES, 2 * self._at_once * (command.limits.processes + 2)),
+            groups=self._groups,
         )
 
     def _terminate(self, pid: int) -> None:

@@ -15,13 +15,15 @@ import time
 from itertools import islice
 from typing import Final, NoReturn
 
+from shared.confinement import processes
 from worker.guards.openat import remove_tree
-from worker.sandbox import processes
+from worker.sandbox.cgroup import CommandGroup
 from worker.sandbox.command import Ending, Finished, SandboxCommand
 from worker.sandbox.layout import TMP_BYTES, hide_files, show_files
 from worker.sandbox.runner import frames, workspace_quota
 from worker.sandbox.runner.confined_process import exec_command
 from worker.sandbox.runner.place import CommandPlace
+from worker.sandbox.skill_links import FOLDER, link_skills, skill_names, unlink_skills, write_skills
 from worker.sandbox.usage import INODE_BYTES, pause_s, usage_below
 
 MEASURE_S: Final = 0.5  # interval at which the workspace is measured
@@ -57,6 +59,8 @@ class CommandSupervisor:
         self._worked_s = 0.0
         self._stopped = False
         self._wake = -1
+        self._group: CommandGroup | None = None
+        self._skill_names: set[str] = set()
 
     def run(self) -> NoReturn:
         code = 0
@@ -91,7 +95,10 @@ class CommandSupervisor:
             last = frames.RequestRefused(f"the command cannot be started: {exc.strerror or exc}")
         finally:
             hide_files(workspace, shown)
+            unlink_skills(workspace, self._skill_names)
             workspace_quota.reopen_workspace(workspace)
+            if self._group:
+                self._group.remove()
             with contextlib.suppress(OSError):
                 remove_tree(self._place.folder)
         self._to_send += frames.encode(last)
@@ -103,7 +110,11 @@ class CommandSupervisor:
         place = self._place
         for folder in (place.folder, place.tmp, place.shown):
             folder.mkdir(FOLDER_MODE)
+        self._group = place.groups.create(self._limits) if place.groups else None
         show_files(place.workspace, self._command.shown, place.shown)
+        self._skill_names = skill_names(self._command.skills)
+        write_skills(self._command.skills, place.shown / FOLDER)
+        link_skills(place.workspace, self._skill_names, str(place.shown / FOLDER))
         # Opened before the command can close the folder to us.
         tmp = os.open(place.tmp, os.O_RDONLY | os.O_DIRECTORY)
         began = time.monotonic()
@@ -140,7 +151,7 @@ class CommandSupervisor:
             if self._pid == 0:
                 signal.set_wakeup_fd(-1)
                 source = stdin.fileno()
-                exec_command(self._command, self._place, source, output_writer, fault_writer, me)
+                exec_command(self._command, self._place, self._group, source, output_writer, fault_writer, me)
         # Closed here, or the reads below would never see the end of these pipes.
         os.close(output_writer)
         os.close(fault_writer)
@@ -236,6 +247,8 @@ class CommandSupervisor:
         over_cpu = code in (-signal.SIGXCPU, _SHELL_SIGNALLED + signal.SIGXCPU)
         # The hard limit sends SIGKILL.
         over_cpu |= code == -signal.SIGKILL and self._worked_s >= self._limits.cpu_s
+        if not why and self._group and self._group.exceeded_memory():
+            why = "memory"
         ended: Ending = why or ("cpu" if over_cpu else "exit" if code >= 0 else "signal")
         return Finished(
             ended=ended,

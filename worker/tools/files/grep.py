@@ -17,7 +17,6 @@ from worker.tools.files.glob import folder_prefix
 SHOWN_CHARS: Final = 1000  # length of the extract that is shown of one entry, around the match
 SEARCH_S: Final = 12.0  # time limit of a search; the answer says how many files are left
 COUNTED: Final = 1000  # after this number of matches no further file is searched
-_BEFORE_CHARS: Final = 300
 _LOG: Final = "HISTORY.md"
 
 
@@ -53,7 +52,7 @@ class Grep:
     timeout_s = 20.0
 
     async def run(self, arguments: GrepArguments, context: ToolContext) -> str:
-        terms = _terms(arguments.words)
+        terms = search_terms(arguments.words)
         if not terms:
             advice = "give at least one, such as 'dentist' or '2026-11'"
             raise ToolFailed(f"there are no words to look for; {advice}")
@@ -103,7 +102,7 @@ async def _search_files(
     return hits, len(names)
 
 
-def _terms(words: str) -> list[str]:
+def search_terms(words: str) -> list[str]:
     """Split words and quoted phrases: `a "b c"` are the terms `a` and `b c`."""
     pieces = words.split('"')
     plain = [word for piece in pieces[::2] for word in piece.split()]
@@ -119,11 +118,11 @@ def _hits_in(path: str, text: str, terms: Sequence[str]) -> Iterator[str]:
     if path == _LOG:
         for entry in reversed(re.split(r"\n\n+", text)):
             if _has(entry, terms):
-                yield f"{path}: {_around(entry, terms[0])}"
+                yield f"{path}: {text_around(entry, terms[0])}"
     else:
         for number, line in enumerate(text.split("\n"), 1):
             if _has(line, terms):
-                yield f"{path}:{number}: {_around(line.strip(), terms[0])}"
+                yield f"{path}:{number}: {text_around(line.strip(), terms[0])}"
 
 
 def _has(text: str, terms: Sequence[str]) -> bool:
@@ -131,9 +130,10 @@ def _has(text: str, terms: Sequence[str]) -> bool:
     return all(term in folded for term in terms)
 
 
-def _around(text: str, term: str) -> str:
-    if len(text) <= SHOWN_CHARS:
+def text_around(text: str, term: str, chars: int = SHOWN_CHARS) -> str:
+    """Return at most `chars` characters of a text, around the first place where `term` stands."""
+    if len(text) <= chars:
         return text
-    start = max(0, min(text.casefold().find(term) - _BEFORE_CHARS, len(text) - SHOWN_CHARS))
-    end = start + SHOWN_CHARS
+    start = max(0, min(text.casefold().find(term) - chars * 3 // 10, len(text) - chars))
+    end = start + chars
     return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

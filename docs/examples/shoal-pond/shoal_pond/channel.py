@@ -34,6 +34,8 @@ from shoal.plugin import (
     SettingsError,
     Throttled,
     cancel_all,
+    for_channel,
+    open_session,
     read_channel,
 )
 from shoal_pond.settings import PondSettings
@@ -68,7 +70,8 @@ class Pond:
         self._http: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        self._http = self._http or aiohttp.ClientSession(
+        self._http = self._http or open_session(
+            for_channel(self._settings.proxy),
             base_url=self._settings.api,
             headers={"Authorization": f"Bearer {self._settings.token.reveal()}"},
             timeout=aiohttp.ClientTimeout(total=self._settings.timeout_s, sock_connect=self._settings.timeout_s / 2),

@@ -26,6 +26,8 @@ from shared.messages.codec import encode
 from shared.messages.inbound import PRESET, InboundMessage
 from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, decode_answer
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
+from shared.settings import ApiSettings
+from shared.settings.sections.gateways import OWNER
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
@@ -76,6 +78,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     media: MediaStore
     closing: asyncio.Event
     allowed_origins: tuple[str, ...] = ()
+    api: ApiSettings = ApiSettings()
     limits: ApiLimits = ApiLimits()
     clock: Clock = SYSTEM_CLOCK
 
@@ -129,11 +132,20 @@ class Completion:
             await services.requests.release(begun)
             raise errors.session_busy()
         (MESSAGES_DUPLICATE if duplicate else MESSAGES_ACCEPTED).labels(API).inc()
+        await self._note_metadata()
         self._counted, reader.number = duplicate, turn
         if duplicate or turn == 0:
             # A duplicate, or a command, may have its answer in the log already.
             reader.stale = True
             await services.follower.follow(begun.session, reader)
+
+    async def _note_metadata(self) -> None:
+        # The message is accepted: it is answered whatever becomes of notes about its session.
+        if self.request.metadata and self.request.name is not None:
+            try:
+                await self._services.requests.describe(self.begun, self.request.metadata)
+            except (BadInput, RedisAway, Refused) as exc:
+                log.warning("metadata not kept", why=type(exc).__name__, session=log_id(self.begun.session))
 
     async def _ingest(self, begun: ApiRequest, reader: TurnReader, traceparent: str | None) -> Accepted:
         services, request, principal = self._services, self.request, self._login.principal
@@ -149,12 +161,16 @@ class Completion:
             media=await store_files(services.media, begun.session, files, limit),
             metadata={PRESET: request.preset} if request.preset else {},
             history=request.prompt.history,
+            sources=request.prompt.sources,
+            options=request.options,
             traceparent=traceparent,
         )
         # Before the message exists, so that none of its events is missed.
         await services.follower.follow(begun.session, reader)
         try:
-            return await services.sink.ingest(message, retry_for_s=services.limits.retry_s)
+            # Named sessions are listed, and so counted. An ephemeral one ends with its answer.
+            owner = None if request.name is None else principal
+            return await services.sink.ingest(message, principal=owner, retry_for_s=services.limits.retry_s)
         except (BadInput, Refused) as exc:
             MESSAGES_REFUSED.labels(API, exc.code).inc()
             raise
@@ -162,7 +178,9 @@ class Completion:
     def asides(self, reader: TurnReader) -> list[str]:
         """Return the texts of the turn outside its reply, to be shown while it runs."""
         # In an ephemeral session requests to run a tool are declined, so they are not shown.
-        named = self.request.name is not None
+        named, options = self.request.name is not None, self.request.options
+        if options is not None and options.schema:
+            return []
         return [
             text_sent(line) if line.approval is None else line.content
             for line in reader.lines
@@ -224,9 +242,12 @@ class Completion:
             self.answer = decode_answer(stored) if stored else DROPPED
 
     async def _store_answer(self, reader: TurnReader, end: OutboundMessage) -> None:
-        sent_texts = [text_sent(line) for line in reader.lines if _is_sent(line)]
+        # A text in a form that a program asked for is the whole answer.
+        formed = self.request.options is not None and self.request.options.schema
+        sent_texts = [] if formed else [text_sent(line) for line in reader.lines if _is_sent(line)]
         try:
-            answer = stored_answer(end, sent_texts, self.begun.ticket)
+            owner = self._login.principal == OWNER
+            answer = stored_answer(end, sent_texts, self.begun.ticket, owner=owner)
         except ApiError:
             await self._services.requests.release(self.begun)
             raise
@@ -263,14 +284,19 @@ def _file_name(reference: str) -> str:
         return "file"
 
 
-def stored_answer(line: OutboundMessage, sent_texts: Sequence[str], ticket: str) -> StoredAnswer:
-    """Return the answer to message `ticket` that its turn's last line gives, after `sent_texts`.
-    Raises ApiError (429) for a message that was not read because its chat is busy."""
+def stored_answer(
+    line: OutboundMessage, sent_texts: Sequence[str], ticket: str, *, owner: bool = False
+) -> StoredAnswer:
+    """Return the answer to message `ticket` that its turn's last line gives, after `sent_texts`. Only
+    the `owner` reads what the provider said: it may name the account behind the model. Raises
+    ApiError (429) for a message that was not read because its chat is busy."""
     match line.kind:
         case "notice":
             raise errors.session_busy()
         case "apology":
-            return StoredAnswer(failed=RequestFailed(status=500, code="turn_failed", message=line.content))
+            status, code = errors.FAILED_TURNS.get(line.failed, (500, "turn_failed"))
+            message = f"{line.content} The provider: {line.refusal}" if owner and line.refusal else line.content
+            return StoredAnswer(failed=RequestFailed(status=status, code=code, message=message))
         case "command" if line.in_reply_to[0] != ticket:
             return DROPPED
         case "withdrawn":

@@ -1,9 +1,10 @@
-"""Parameters of a request: used, without effect, or refused. docs/api.md has the table."""
+"""Parameters of a request: used, without effect, ignored, or refused. docs/api.md has the table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import msgspec
 
@@ -15,18 +16,22 @@ USED: Final[Mapping[str, Any]] = {
     "stream": bool | None,
     "stream_options": dict[str, Any] | None,
     "user": str | None,
+    "metadata": dict[str, str] | None,
+    **dict.fromkeys(("max_tokens", "max_completion_tokens"), int | None),
+    "temperature": float | None,
+    "stop": str | list[str] | None,
+    "response_format": dict[str, Any] | None,
 }
 
 WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("temperature", "top_p"), float | None),
-    **dict.fromkeys(("frequency_penalty", "presence_penalty"), float | None),
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "seed"), int | None),
+    **dict.fromkeys(("top_p", "frequency_penalty", "presence_penalty"), float | None),
+    "seed": int | None,
     **dict.fromkeys(("store", "parallel_tool_calls"), bool | None),
     **dict.fromkeys(("service_tier", "reasoning_effort", "verbosity"), str | None),
     **dict.fromkeys(("safety_identifier", "prompt_cache_key", "prompt_cache_retention"), str | None),
-    **dict.fromkeys(("metadata", "prompt_cache_options", "prediction"), dict[str, Any] | None),
+    **dict.fromkeys(("prompt_cache_options", "prediction"), dict[str, Any] | None),
 }
-"""Accepted and ignored: the settings of the model and its agent decide."""
+"""Accepted, ignored and named: the settings of the model and its agent decide."""
 
 FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
@@ -34,10 +39,8 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
-    "stop": ([], ""),
     "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
@@ -46,30 +49,56 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 """Refused, since a client that sets them relies on the effect; only null and these values pass."""
 
+OFFERED: Final = ("tools", "functions")
+"""Functions that the client offers. Front ends and agent libraries send them with every request, so
+they are ignored unless `api.strict`. A `tool_choice` that demands a call is refused in any case."""
+
+NAMED_LIMIT: Final = 32
+
 _INSTEAD: Final = {
     "tools": "; the agent has tools of its own",
     "functions": "; the agent has tools of its own",
     "web_search_options": "; the agent searches the web by itself, if it may",
     "n": "; a chat has one answer",
-    "stop": "; cut the text yourself",
 }
 
 
-def check_parameters(body: Mapping[str, Any]) -> None:
-    """Check all parameters. Raises ApiError for the first that cannot be taken."""
+def check_parameters(body: Mapping[str, Any], *, strict: bool = False) -> tuple[str, ...]:
+    """Check all parameters; return the names of those that are ignored: if `strict`, only those that
+    never have an effect. Raises ApiError for the first that cannot be taken."""
+    ignored: list[str] = []
     for name, value in body.items():
-        if name in FIXED:
+        if name in OFFERED and value and not strict:
+            _check_type(name, value, list[dict[str, Any]])
+            ignored.append(name)
+        elif name in FIXED:
             _check_fixed(name, value)
         elif (kind := USED.get(name, WITHOUT_EFFECT.get(name))) is not None:
-            try:
-                msgspec.convert(value, kind)
-            except msgspec.ValidationError as exc:
-                raise bad_parameter(name, f"{name!r} has a wrong type: {exc}", code="invalid_type") from None
-        else:
+            _check_type(name, value, kind)
+            if name in WITHOUT_EFFECT and value is not None:
+                ignored.append(name)
+        elif strict:
             raise bad_parameter(name, f"there is no parameter {name[:100]!r}", code="unknown_parameter")
+        elif value is not None:
+            ignored.append(name)
     for name in ("model", "messages"):
         if name not in body:
             raise bad_parameter(name, f"{name!r} is missing", code="missing_required_parameter")
+    return tuple(ignored)
+
+
+def ignored_header(names: tuple[str, ...]) -> str:
+    """Return the names as one header value. Clients chose them: quoted and cut, so that they can
+    neither begin another header nor outgrow what HTTP libraries read."""
+    listed = [quote(name[:64], safe="")[:64] for name in names[:NAMED_LIMIT]]
+    return ", ".join([*listed, "..."] if len(names) > NAMED_LIMIT else listed)
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as exc:
+        raise bad_parameter(name, f"{name!r} has a wrong type: {exc}", code="invalid_type") from None
 
 
 def _check_fixed(name: str, value: Any) -> None:

@@ -13,12 +13,18 @@ from typing import Any, Final
 import msgspec
 
 from gateway.channels.web.api.errors import ApiError, bad_parameter
+from gateway.channels.web.api.options import read_options
 from gateway.channels.web.api.parameters import check_parameters
 from shared.errors import BadInput
 from shared.ids import MARK
 from shared.log import logger
-from shared.media.store import MediaStore, MediaTooBig
+from shared.media.disk import DISK_FULL, DiskFull
+from shared.media.files import MediaTooBig
+from shared.media.store import MediaStore
+from shared.messages.inbound import TurnOptions
 from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.settings import ApiSettings
+from shared.store.sessions.details import pack_metadata
 
 MODEL: Final = "shoal"  # the model name that leaves the choice to the chat, or to the settings
 SESSION_HEADER: Final = "X-Shoal-Session"
@@ -29,7 +35,9 @@ HISTORY_LIMIT_BYTES: Final = 512 * 1024
 
 _DATA_URL: Final = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.ASCII)
 _SYSTEM: Final = ("system", "developer")
-_UNSUPPORTED: Final = ("tool_calls", "function_call", "refusal", "audio")
+_RESULTS: Final = ("tool", "function")
+_UNSUPPORTED: Final = ("refusal", "audio")
+CLIENT_TOOLS: Final = "tools of the client"  # the source that results of them mark a turn with
 FILES_RETRY_S: Final = 5.0
 
 log = logger("api")
@@ -44,11 +52,14 @@ class SentFile(msgspec.Struct, frozen=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """The message to answer, its files, and the texts before it; system texts are of the user."""
+    """The message to answer, its files, and the texts before it. System texts are of the user, or
+    are in `system`. `sources` mark what others may have written."""
 
     text: str
     files: tuple[SentFile, ...] = ()
     history: tuple[UserEntry | AssistantEntry, ...] = ()
+    system: str = ""
+    sources: tuple[str, ...] = ()
 
 
 class _ParsedMessage(msgspec.Struct, frozen=True):
@@ -67,7 +78,8 @@ class _ParsedMessage(msgspec.Struct, frozen=True):
 
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an answer. `preset` is that of the model, `""` for the default; `name` is the
-    session's, None for an ephemeral one. The same `hash` must get the same answer."""
+    session's, None for an ephemeral one, and `metadata` is noted about it. The same `hash` must get
+    the same answer. `ignored` names the parameters that were left out of account."""
 
     model: str
     preset: str
@@ -76,12 +88,17 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     with_usage: bool
     prompt: Prompt
     hash: str
+    metadata: dict[str, str] = {}
+    options: TurnOptions | None = None
+    ignored: tuple[str, ...] = ()
 
 
-def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) -> CompletionRequest:
+def parse_request(
+    body: bytes, header: str | None, models: Mapping[str, str], api: ApiSettings | None = None
+) -> CompletionRequest:
     """Parse a body; `header` is X-Shoal-Session, `models` maps to presets. Raises ApiError."""
-    body_fields = _parse_object(body)
-    check_parameters(body_fields)
+    body_fields, api = _parse_object(body), api or ApiSettings()
+    ignored = check_parameters(body_fields, strict=api.strict)
     model = body_fields["model"]
     if model not in models:
         raise no_model(model)
@@ -91,6 +108,12 @@ def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) ->
     options = body_fields.get("stream_options") or {}
     if options and not stream:
         raise bad_parameter("stream_options", "'stream_options' needs 'stream': true")
+    metadata = body_fields.get("metadata") or {}
+    try:
+        pack_metadata(metadata)
+    except BadInput as exc:
+        raise bad_parameter("metadata", exc.message, code="bad_metadata") from None
+    prompt = read_messages(body_fields["messages"], with_history=name is None, system=api.system_texts)
     # The session's name counts the same in the header and in `user`.
     kept = {key: value for key, value in body_fields.items() if key not in (*_FORM_FIELDS, "user")}
     return CompletionRequest(
@@ -99,8 +122,11 @@ def parse_request(body: bytes, header: str | None, models: Mapping[str, str]) ->
         name=name,
         stream=stream,
         with_usage=bool(options.get("include_usage")),
-        prompt=read_messages(body_fields["messages"], with_history=name is None),
+        prompt=prompt,
         hash=hashlib.sha256(msgspec.json.encode([name, kept], order="deterministic")).hexdigest(),
+        metadata=metadata,
+        options=read_options(body_fields, prompt.system),
+        ignored=ignored,
     )
 
 
@@ -135,15 +161,16 @@ def _session_name(name: str | None, where: str) -> str | None:
     return name
 
 
-def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Prompt:
-    """Parse the messages: the user's last one is answered, others are history. Raises ApiError."""
+def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool, system: bool = False) -> Prompt:
+    """Parse the messages: the user's last one is answered, others are history, but with `system` not
+    the system texts. Results of the client's tools are texts of the user. Raises ApiError."""
     if len(raw) > MESSAGES_LIMIT:
         message = f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken"
         raise bad_parameter("messages", message)
     parsed = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(raw)]
     # System texts may follow the message that is answered.
     asked = max((at for at, one in enumerate(parsed) if one.role not in _SYSTEM), default=-1)
-    if asked < 0 or parsed[asked].role != "user":
+    if asked < 0 or parsed[asked].role not in ("user", *_RESULTS):
         where = f"messages[{asked}].role" if asked >= 0 else "messages"
         raise bad_parameter(where, "the last message must be of the role 'user': it is the one that is answered")
     last = parsed[asked]
@@ -151,31 +178,40 @@ def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool) -> Pr
     if not last.text.strip() and not files:
         raise bad_parameter(f"messages[{asked}].content", "the message has no text")
     before = [*parsed[:asked], *parsed[asked + 1 :]] if with_history else []
-    if sum(len(one.text.encode()) for one in before) > HISTORY_LIMIT_BYTES:
+    instructions = [one.text for one in parsed if system and one.role in _SYSTEM]
+    if instructions:
+        before = [one for one in before if one.role not in _SYSTEM]
+    if sum(len(text.encode()) for text in [*instructions, *(one.text for one in before)]) > HISTORY_LIMIT_BYTES:
         limit_kb = HISTORY_LIMIT_BYTES // 1024
         message = f"the messages before the last one have more than {limit_kb} kB; leave old ones out, or use a session"
         raise ApiError(413, message, code="too_big", param="messages")
-    return Prompt(text=last.text, files=files, history=tuple(one.entry() for one in before))
+    return Prompt(
+        text=last.text,
+        files=files,
+        history=tuple(one.entry() for one in before),
+        system="\n\n".join(instructions),
+        sources=(CLIENT_TOOLS,) if any(one.role in _RESULTS for one in (*before, last)) else (),
+    )
 
 
 def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
     role, content = message.get("role"), message.get("content")
-    if role not in ("user", "assistant", *_SYSTEM):
-        reason = "results of tools cannot be taken" if role in ("tool", "function") else "there is no such role"
-        raise bad_parameter(f"{where}.role", f"{where}.role is {str(role)[:40]!r}: {reason}")
+    if role not in ("user", "assistant", *_SYSTEM, *_RESULTS):
+        raise bad_parameter(f"{where}.role", f"{where}.role is {str(role)[:40]!r}: there is no such role")
     for name in _UNSUPPORTED:
         if message.get(name):
             reason = f"{where}.{name} cannot be taken; send the text of the message alone"
             raise bad_parameter(f"{where}.{name}", reason)
     if content is None and role == "assistant":
-        return _ParsedMessage(role, "")
+        content = []
     if isinstance(content, str):
-        return _ParsedMessage(role, content)
+        content = [{"type": "text", "text": content}]
     if not isinstance(content, list):
         raise bad_parameter(
             f"{where}.content", f"{where}.content must be a text or a list of parts", code="invalid_type"
         )
-    texts: list[str] = []
+    # Calls of the client's own tools, and their results, become texts of the conversation.
+    texts = [_describe_result(message)] if role in _RESULTS else []
     parts: list[tuple[str, Mapping[str, Any]]] = []
     for at, part in enumerate(content):
         here = f"{where}.content[{at}]"
@@ -188,7 +224,29 @@ def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
             raise bad_parameter(
                 here, f"{here} must be a text, or of the user an image_url or a file, not {str(kind)[:40]!r}"
             )
+    texts += _describe_calls(message, where) if role == "assistant" else []
     return _ParsedMessage(role, "\n".join(texts), tuple(parts))
+
+
+def _describe_calls(message: Mapping[str, Any], where: str) -> list[str]:
+    """Return the calls of an assistant's message as text."""
+    calls, old = message.get("tool_calls") or [], message.get("function_call")
+    if not isinstance(calls, list):
+        raise bad_parameter(f"{where}.tool_calls", f"{where}.tool_calls must be a list", code="invalid_type")
+    functions = [call.get("function") if isinstance(call, dict) else None for call in calls]
+    lines = []
+    for function in [*functions, *([old] if old else [])]:
+        name, arguments = (
+            (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None,) * 2
+        )
+        lines.append(f"[called {str(name)[:64]} with {arguments if isinstance(arguments, str) else '{}'}]")
+    return lines
+
+
+def _describe_result(message: Mapping[str, Any]) -> str:
+    """Return the line before the result of a client's tool."""
+    name = message.get("name") or message.get("tool_call_id") or "a tool"
+    return f"[result of {str(name)[:64]}]"
 
 
 def _placeholder(part: Mapping[str, Any]) -> str:
@@ -230,6 +288,8 @@ async def _store_file(store: MediaStore, session: str, file: SentFile) -> str:
         raise ApiError(413, exc.message, code=exc.code, param=file.param) from None
     except BadInput as exc:
         raise bad_parameter(file.param, exc.message, code=exc.code) from None
+    except DiskFull:
+        raise ApiError(507, f"file refused: {DISK_FULL}", code="disk_full", param=file.param) from None
     except OSError as exc:
         log.error("media store unavailable", error=type(exc).__name__)
         message = "files cannot be kept just now; please try again"

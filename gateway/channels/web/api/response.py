@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.channels.web.api.completion import Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, encode_error, error_response, turn_error
+from gateway.channels.web.api.parameters import ignored_header
 from shared.clock import Clock
 from shared.log import logger
 from shared.messages.outbound import StoredAnswer, TokensUsed
@@ -164,6 +165,8 @@ class CompletionResponse(Response):
         name, created = f"chatcmpl-{begun.ticket}", begun.at_ms // 1000
         self._encoder = CompletionEncoder(name, created, asked.model, asked.with_usage)
         self._extra_headers = {"X-Request-Id": begun.ticket}
+        if asked.ignored:
+            self._extra_headers["Shoal-Ignored"] = ignored_header(asked.ignored)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self._clock.monotonic()

@@ -17,7 +17,8 @@ from gateway.channels.web.api.completion import ApiServices, Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
 from gateway.channels.web.api.request import MODEL, SESSION_HEADER, no_model, parse_request
 from gateway.channels.web.api.response import CompletionResponse, encode_model, encode_models
-from gateway.channels.web.http.auth import Login, PrincipalRates, origin_allowed
+from gateway.channels.web.http.auth import Login, origin_allowed
+from gateway.channels.web.http.rates import PrincipalRates
 from gateway.channels.web.http.responses import content_length, read_rest
 from shared.log import logger
 from shared.tasks import event_within
@@ -42,7 +43,8 @@ class ApiRouter:
 
     def __init__(self, services: ApiServices, presets: Iterable[str] = ()) -> None:
         self._services = services
-        self._models = {**{name: name for name in presets}, MODEL: ""}
+        # Front ends preselect the first model of the list.
+        self._models = {MODEL: ""} | {name: name for name in presets if name != MODEL}
         self._limits = limits = services.limits
         self._big = asyncio.Semaphore(BIG_AT_ONCE)  # bodies that are not known to be small
         self._open = Counter[str]()
@@ -66,13 +68,16 @@ class ApiRouter:
 
     def _guarded(self, handle: Handle) -> Callable[[Request], Awaitable[Response]]:
         async def guarded(request: Request) -> Response:
+            login = None
             try:
-                return await handle(request, self._login(request))
+                login = self._login(request)
+                return await handle(request, login)
             except Exception as exc:
                 error = as_api_error(exc)
                 if error is None:
                     raise
-                log.info("request refused", status=error.status, code=error.code)
+                if login is not None:  # wrong tokens are counted, see LoginBrake
+                    log.info("request refused", status=error.status, code=error.code)
                 return error_response(error)
 
         return guarded
@@ -81,7 +86,7 @@ class ApiRouter:
         if not origin_allowed(request.headers, self._services.allowed_origins):
             message = "pages of this origin may not ask here; web.allowed_origins names those that may"
             raise ApiError(403, message, code="origin_not_allowed")
-        login = self._services.principals.bearer(request.headers.get("authorization"))
+        login = self._services.principals.bearer(request)
         if login is None:
             raise ApiError(401, "a valid token is needed: Authorization: Bearer …", code="invalid_api_key")
         return login
@@ -98,10 +103,8 @@ class ApiRouter:
             raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
         key = _idempotency_key(request)
         body, header = await self._read_body(request), request.headers.get(SESSION_HEADER)
-        if len(body) <= SMALL_BYTES:
-            asked = parse_request(body, header, self._models)
-        else:
-            asked = await asyncio.to_thread(parse_request, body, header, self._models)
+        parse = partial(parse_request, body, header, self._models, self._services.api)
+        asked = parse() if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse)
         self._open_request(login.principal)
         completion = Completion(self._services, login, asked, key)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -17,16 +17,28 @@ from starlette.websockets import WebSocket
 
 from gateway.channels.web.api.errors import draining_response, http_error_response
 from gateway.channels.web.http.auth import origin_allowed
+from gateway.channels.web.http.export import ExportRouter
+from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.responses import INDEX, StaticFile, file_response, problem
+from gateway.channels.web.http.responses import problem
+from gateway.channels.web.http.static_files import INDEX, StaticFiles
+from shared.clock import SYSTEM_CLOCK
+from shared.metrics import API_SECONDS
 
 HEADERS: Final = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-        "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src blob:; "
+        "connect-src 'self'; font-src 'self'; manifest-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(self), payment=(), usb=()",
+    # Links of strangers in replies: a browser would look up their hosts before anybody clicks.
+    "X-DNS-Prefetch-Control": "off",
 }
 
 API_PREFIX: Final = "/v1/"
@@ -35,23 +47,26 @@ Serve = Callable[[WebSocket], Awaitable[None]]
 
 
 def make_app(
-    pages: Mapping[str, StaticFile],
+    files: StaticFiles,
     serve: Serve,
     media: MediaRouter,
     *,
+    export: ExportRouter | None = None,
+    panels: Sequence[BaseRoute] = (),
+    first_run: FirstRun | None = None,
     api: Sequence[BaseRoute] = (),
     allowed_origins: tuple[str, ...],
     draining: Callable[[], bool],
 ) -> ASGIApp:
-    """Return the app: `GET /`, `/static/*`, files below `/media`, the API below `/v1` and the
-    socket `/ws`. Errors are problem JSON (RFC 9457), below `/v1` errors in OpenAI's form; every
-    response has security headers."""
+    """Return the app: `GET /`, `/c/*`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
+    of a chat, `POST /first-run`, the API below `/v1` and the socket `/ws`. Errors are problem JSON
+    (RFC 9457), below `/v1` errors in OpenAI's form; every response has security headers."""
 
     async def page(request: Request) -> Response:
-        found = pages.get(request.path_params.get("name", INDEX))
+        found = files.response(request.path_params.get("name", INDEX), request)
         if found is None:
             raise HTTPException(404)
-        return file_response(found, request)
+        return found
 
     async def socket(websocket: WebSocket) -> None:
         if not origin_allowed(websocket.headers, allowed_origins):
@@ -65,9 +80,13 @@ def make_app(
     routed = Starlette(
         routes=[
             Route("/", page),
+            Route("/c/{chat}", page),
             Route("/static/{name:path}", page),
+            *([Route("/export/{chat}", export.export, methods=["GET"])] if export else []),
+            *panels,
             Route("/media/{chat}", media.upload, methods=["POST"]),
             Route("/media/{chat}/{file}", media.download, methods=["GET"]),
+            *([Route("/first-run", first_run.choose, methods=["POST"])] if first_run else []),
             *api,
             WebSocketRoute("/ws", socket),
         ],
@@ -75,19 +94,28 @@ def make_app(
     )
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        began, status = SYSTEM_CLOCK.monotonic(), 500  # what the server answers when the app fails
+
         async def strict(message: Message) -> None:
+            nonlocal status
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                status = message["status"]
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)  # an uploaded file has a stricter policy
             await send(message)
 
         inner: ASGIApp = routed
+        of_api = scope["type"] == "http" and scope["path"].startswith(API_PREFIX)
         # Clients go to another gateway. The route of the socket refuses handshakes itself, after it
         # has checked the origin.
         if scope["type"] == "http" and draining():
-            inner = draining_response() if scope["path"].startswith(API_PREFIX) else _draining_response()
-        await inner(scope, receive, strict)
+            inner = draining_response() if of_api else _draining_response()
+        try:
+            await inner(scope, receive, strict)
+        finally:
+            if of_api:
+                API_SECONDS.labels(str(status)).observe(SYSTEM_CLOCK.monotonic() - began)
 
     return app
 

@@ -1,4 +1,4 @@
-"""Authentication: secrets by principal, the origins that browsers may come from, and rates."""
+"""Authentication: secrets by principal, and the origins that browsers may come from."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 
-from shared.clock import Clock
+from gateway.channels.web.http.rates import LoginBrake
 from shared.errors import SettingsError
+from shared.log import logger
 from shared.settings import Settings
+from shared.settings.sections.gateways import TOKEN_CHARS
 
 OWNER: Final = "owner"
 GENERATED_FILE: Final = "web.token"
-KNOWN_PRINCIPALS: Final = 1000
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+
+log = logger("web")
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -36,6 +40,8 @@ class Principals:
     def __init__(self, secrets: Mapping[str, str], files: Mapping[str, Path] | None = None) -> None:
         self._files = dict(files or {})
         self._digests = {name: _digest(secret) for name, secret in secrets.items() if secret}
+        self._short = [name for name, secret in secrets.items() if len(secret) < TOKEN_CHARS]
+        self.brake = LoginBrake()
         self._stamps: dict[str, tuple[int, int, int] | None] = {}
         self._changes = 0
         self.refresh()
@@ -68,15 +74,36 @@ class Principals:
                 found = principal
         return None if found is None else Login(found, shown)
 
-    def bearer(self, header: str | None) -> Login | None:
-        """Return the login for the value of an `Authorization` header."""
-        scheme, _, token = (header or "").partition(" ")
-        return self.login(token.strip()) if scheme.lower() == "bearer" else None
+    def admit(self, token: str, host: str) -> Login | None:
+        """Return the login of a client at this address. Raises Refused when too many wrong tokens
+        came from there."""
+        login = self.login(token)
+        self.brake.check(token, host, right=login is not None)
+        return login
+
+    def bearer(self, request: HTTPConnection) -> Login | None:
+        """Return the login of the `Authorization` header; the connection is then a known person's.
+        Raises Refused."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        login = self.admit(token.strip(), host_of(request))
+        if login is not None and (place := request.scope.get("state", {}).get("place")) is not None:
+            place.become_known()
+        return login
 
     def is_current(self, login: Login) -> bool:
         """Return whether the secret of a login is still that of its principal."""
         self.refresh()
         return hmac.compare_digest(self._digests.get(login.principal, b""), login.digest)
+
+    def report(self) -> None:
+        """Log, once each, whose secret is so short that it can be guessed, and refused logins."""
+        for principal in self._short:
+            advice = "it can be guessed, and the next release will refuse it: `openssl rand -hex 16` makes another"
+            log.warning("token too short", principal=principal, needed=TOKEN_CHARS, advice=advice)
+        self._short.clear()
+        self.brake.report()
 
     def refresh(self) -> int:
         """Read the files that changed, and return a number that grows with each change."""
@@ -92,6 +119,8 @@ class Principals:
                 self._digests.pop(principal, None)
                 if secret := _read_secret(file):
                     self._digests[principal] = _digest(secret)
+                    if len(secret) < TOKEN_CHARS:
+                        self._short.append(principal)
         return self._changes
 
 
@@ -116,6 +145,11 @@ def origin_allowed(headers: Headers, allowed: Iterable[str]) -> bool:
     return parts.netloc.removesuffix(default) == host.lower().removesuffix(default)
 
 
+def host_of(request: HTTPConnection) -> str:
+    """Return the address that a request or a socket comes from."""
+    return request.client.host if request.client else ""
+
+
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
 
@@ -125,40 +159,3 @@ def _read_secret(file: Path) -> str:
         return file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, UnicodeDecodeError):
         return ""
-
-
-class TokenBucket:
-    """A rate limit of one process: `burst` at once, then `per_s` a second."""
-
-    def __init__(self, burst: int, per_s: float, now: float) -> None:
-        self._burst = burst
-        self._per_s = per_s
-        self._left = float(burst)
-        self._at = now
-
-    def try_acquire(self, now: float) -> float:
-        """Take a token at `now` (monotonic s). Return 0.0, or the seconds until the next token."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
-        self._at = now
-        if self._left < 1:
-            return (1 - self._left) / self._per_s
-        self._left -= 1
-        return 0.0
-
-
-class PrincipalRates:
-    """The rate limit of each principal at this process."""
-
-    def __init__(self, *, burst: int, per_s: float, clock: Clock) -> None:
-        self._burst = burst
-        self._per_s = per_s
-        self._clock = clock
-        self._buckets: dict[str, TokenBucket] = {}
-
-    def try_acquire(self, principal: str) -> float:
-        """Take a token. Return 0.0 for success, else the seconds until the next token."""
-        now = self._clock.monotonic()
-        if len(self._buckets) >= KNOWN_PRINCIPALS:
-            self._buckets.clear()
-        new = TokenBucket(self._burst, self._per_s, now)
-        return self._buckets.setdefault(principal, new).try_acquire(now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 from collections import defaultdict
@@ -18,15 +19,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.channels.web.http.auth import Login, PrincipalRates, Principals, origin_allowed
+from gateway.channels.web.http.auth import Login, Principals, origin_allowed
+from gateway.channels.web.http.rates import PrincipalRates
 from gateway.channels.web.http.responses import content_length, problem, read_rest
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import BadInput
+from shared.errors import BadInput, Refused
 from shared.ids import session_id
 from shared.log import logger
+from shared.media.disk import DISK_FULL, DiskFull
+from shared.media.files import MediaNotFound, MediaTooBig
 from shared.media.kinds import KINDS
 from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
-from shared.media.store import MediaNotFound, MediaStore, MediaTooBig
+from shared.media.store import MediaStore
 from shared.messages.web import MediaFrame
 
 CHANNEL: Final = "web"
@@ -124,6 +128,10 @@ class MediaRouter:
             return problem(408, "the file did not come in time", CLOSE)
         except ClientDisconnect:
             return problem(400)
+        except DiskFull:
+            log.error("disk almost full", doing="refusing files", fix="the runbook's ShoalDiskFull")
+            await _read_on(request)
+            return problem(507, f"file refused: {DISK_FULL}", CLOSE)
         except OSError as exc:
             log.error("media store unavailable", error=type(exc).__name__)
             return problem(503, "files cannot be kept just now", {"Retry-After": "5"})
@@ -141,8 +149,12 @@ class MediaRouter:
         if found is None or not _CHAT.fullmatch(chat):
             return problem(404)
         ref = MediaRef(*found, 0, clean_name(request.query_params.get("name", "")))
+        return await self.send(_session(login.principal, chat), ref)
+
+    async def send(self, session: str, ref: MediaRef) -> Response:
+        """Return the file of a session."""
         try:
-            file = await asyncio.to_thread(self._store.open, _session(login.principal, chat), ref)
+            file = await asyncio.to_thread(self._store.open, session, ref)
         except MediaNotFound:
             return problem(404, "this file is not there any more")
         except OSError as exc:
@@ -155,17 +167,17 @@ class MediaRouter:
         return _FileResponse(file, {**HEADERS, "Content-Disposition": disposition}, media_type)
 
     async def check_references(self, session: str, media: Sequence[str], limit: int) -> tuple[str, ...]:
-        """Check the references of a message against the store, and return them. Raises BadInput
+        """Claim the files of a message in the store, and return their references. Raises BadInput
         (`bad_media`) for a file of another session, and for too many files."""
         if len(media) > limit:
             reason = f"the message has {len(media)} files; at most {limit} are taken"
             raise BadInput("bad_media", reason)
         refs = [read_reference(one) for one in dict.fromkeys(media)]
-        return tuple([str(await self._check_reference(session, ref)) for ref in refs])
+        return tuple([str(await self._claim(session, ref)) for ref in refs])
 
-    async def _check_reference(self, session: str, ref: MediaRef) -> MediaRef:
+    async def _claim(self, session: str, ref: MediaRef) -> MediaRef:
         try:
-            size_bytes = await asyncio.to_thread(self._store.size, session, ref)
+            size_bytes = await asyncio.to_thread(self._store.claim, session, ref)
         except MediaNotFound:
             reason = f"the file {ref.name!r} is not there any more; attach it again"
         except OSError:
@@ -184,14 +196,15 @@ class MediaRouter:
                     await asyncio.to_thread(upload.write, bytes(waiting))
                     waiting.clear()
             await asyncio.to_thread(upload.write, bytes(waiting))
-            return await asyncio.to_thread(upload.finish, name)
+            return await asyncio.to_thread(partial(upload.finish, named=False), name)
 
     def _login(self, request: Request) -> Login | Response:
         if not origin_allowed(request.headers, self._allowed_origins):
             return problem(403, "pages of this origin may not do that; web.allowed_origins names those that may")
-        login = self._principals.bearer(request.headers.get("authorization"))
-        if login is None:
-            log.info("login refused")
+        try:
+            login = self._principals.bearer(request)
+        except Refused as refused:
+            return problem(429, refused.message, {"Retry-After": f"{math.ceil(refused.retry_after_s)}"})
         return login or problem(401, "a valid token is needed", {"WWW-Authenticate": "Bearer"})
 
 
@@ -216,5 +229,6 @@ def _session(principal: str, chat: str) -> str:
 
 
 async def _read_on(request: Request) -> None:
-    with contextlib.suppress(ClientDisconnect):
+    # RuntimeError: the body was read to its end before the file was refused.
+    with contextlib.suppress(ClientDisconnect, RuntimeError):
         await read_rest(request.stream(), LINGER_BYTES, LINGER_S)

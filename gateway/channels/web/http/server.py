@@ -32,7 +32,7 @@ class WebServer(Server):
     def __init__(self, app: ASGIApp, *, on_started: Callable[[], None]) -> None:
         super().__init__(
             app,
-            http="httptools",
+            name="web",
             ws=PageConnection,
             ws_max_size=FRAME_LIMIT_BYTES,
             ws_ping_interval=PING_S,

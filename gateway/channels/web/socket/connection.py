@@ -9,6 +9,8 @@ from typing import Any, Final, Protocol, cast
 from starlette.types import Scope
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from shared.process.places import ConnectionPlace
+
 EXTENSION: Final = "shoal.connection"
 
 _TEXT: Final = 0x81  # a whole text message in one frame (RFC 6455, 5.2)
@@ -34,6 +36,9 @@ class PageConnection(WebSocketsSansIOProtocol):
 
     full = False
     """True while more waits to be sent than the transport's limit (64 kB)."""
+
+    place: ConnectionPlace | None = None
+    """Set by the HTTP connection that this one was before."""
 
     _listener: ConnectionListener | None = None
 
@@ -90,6 +95,8 @@ class PageConnection(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         self._notify_closed()
         self._listener = None
+        if self.place is not None:
+            self.place.release()
 
     def pause_writing(self) -> None:
         super().pause_writing()

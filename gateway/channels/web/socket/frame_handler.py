@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 
-from gateway.channels.web.http.auth import Principals
+from gateway.channels.web.http.auth import OWNER, Principals
+from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
+from gateway.channels.web.socket.chat_keeper import FEATURES, ChatKeeper
 from gateway.channels.web.socket.frames import ServerFrame, encode_frame
 from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader, Subscriber
 from gateway.ingress.ingest import Ingress
@@ -19,10 +21,12 @@ from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.messages import web
-from shared.messages.inbound import InboundMessage
+from shared.messages.inbound import TIMEZONE, InboundMessage
 from shared.messages.outbound import UserLine
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from shared.store.delivery.outbox import NumberedLine, Outbox
+from shared.store.sessions.chat_search import ChatSearch
+from shared.store.sessions.chats import Chats
 from shared.store.turns.approvals import REFUSALS
 
 NAME: Final = "web"  # the channel's name, with which the names of its sessions begin
@@ -49,22 +53,36 @@ class PageServices(msgspec.Struct, frozen=True, kw_only=True):
     sink: Ingress
     principals: Principals
     outbox: Outbox
+    chats: Chats
+    search: ChatSearch
     follower: ChatFollower
     encoder: NewsEncoder
     media: MediaRouter
     limits: FrameLimits
+    features: tuple[str, ...] = FEATURES
+    presets: tuple[str, ...] = ()
+    first_run: FirstRun | None = None
+    kill_worker: Callable[[str], Awaitable[None]] | None = None
+    """Kills the worker that has the turn of a session; None where that is not offered."""
+
     clock: Clock = SYSTEM_CLOCK
+
+    def killer_for(self, principal: str) -> Callable[[str], Awaitable[None]] | None:
+        """Return what kills the worker of a session, for those who may."""
+        return self.kill_worker if principal == OWNER else None
 
 
 class FrameHandler:
     """Handles the frames of one logged-in client. The principal is part of every chat's name, so a
     client cannot name a chat of another principal."""
 
-    def __init__(self, subscriber: Subscriber, principal: str, services: PageServices) -> None:
+    def __init__(self, subscriber: Subscriber, principal: str, services: PageServices, *, timezone: str = "") -> None:
         self._subscriber = subscriber
         self._principal = principal
+        self._metadata = {TIMEZONE: timezone} if timezone else {}
         self._services = services
         self._sink, self._outbox, self._follower = services.sink, services.outbox, services.follower
+        self._keeper = ChatKeeper(services.chats, services.search, NAME, principal)
         self._limits, self._clock = services.limits, services.clock
         self._readers: dict[str, PageReader] = {}
         self._closed = False
@@ -78,8 +96,10 @@ class FrameHandler:
                 await self._sink.stop(self._session(chat), turn)
             case web.ResumeFrame():
                 self._subscribe(frame, announce=True)
-            case web.ListChatsFrame():
-                await self._send_chats()
+            case web.ListChatsFrame() | web.LabelFrame() | web.DeleteFrame() | web.UndeleteFrame():
+                self._send(await self._keeper.handle(frame))
+            case web.SearchFrame(text=text):
+                self._send(await self._keeper.search(text))
             case web.ReadHistoryFrame(chat=chat, before=before):
                 await self._send_history(chat, before)
             case web.AckFrame(chat=chat, seq=seq):
@@ -93,6 +113,10 @@ class FrameHandler:
                 outcome = await self._sink.approve(session, call, yes=yes, sender=who, digest=digest)
                 if outcome != "done":  # else every socket of the chat gets the line about it
                     raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
+            case web.KillFrame(chat=chat):
+                if (kill := self._services.killer_for(self._principal)) is None:
+                    raise BadInput("not_offered", "only the owner can kill workers, while `shoal up` runs the demo")
+                await kill(self._session(chat))
             case web.HelloFrame():
                 raise BadInput("bad_frame", "hello is said once, as the first frame")
 
@@ -115,6 +139,7 @@ class FrameHandler:
             content=frame.text,
             timestamp=now_ms,
             media=media,
+            metadata=self._metadata,
             traceparent=frame.traceparent,
         )
         accepted = await self._sink.ingest(
@@ -148,16 +173,10 @@ class FrameHandler:
                     raise BadInput("too_late", "this message is answered already")
         raise BadInput("not_found", f"no message {id!r} waits in this chat")
 
-    async def _send_chats(self) -> None:
-        prefix = self._chat_id("")
-        found = await self._outbox.chats(NAME, self._principal, partial(session_id, NAME))
-        rows = [web.ChatRow(one.chat_id.removeprefix(prefix), one.title, one.at, one.running) for one in found]
-        self._send(web.ChatListFrame(rows))
-
     async def _send_history(self, chat: str, before: int | None) -> None:
         found: list[NumberedLine] = []
+        session = self._session(chat)
         if before is None or before > 1:
-            session = self._session(chat)
             found = await self._outbox.read_before(session, seq=before, limit=HISTORY_LINES + 1)
         kept: list[web.LineFrame] = []
         chars = 0
@@ -166,7 +185,7 @@ class FrameHandler:
             chars += len(line.text if isinstance(line, UserLine) else line.content)
             if len(kept) == HISTORY_LINES or (kept and chars > HISTORY_CHARS):
                 break
-            kept.append(await self._services.encoder.lines.render_soon(chat, numbered))
+            kept.append(await self._services.encoder.lines.render_soon(session, chat, numbered))
         self._send(web.HistoryFrame(chat, kept[::-1], more=len(kept) < len(found)))
 
     def _subscribe(self, resume: web.ResumeFrame, *, announce: bool) -> None:

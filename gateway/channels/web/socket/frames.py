@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.channels.web.http.media import media_frames
-from gateway.channels.web.markdown import MarkdownRenderer
+from gateway.channels.web.renderer import MarkdownRenderer
 from shared.errors import BadInput
 from shared.messages import web
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
@@ -20,8 +21,9 @@ from shared.store.delivery.outbox import NumberedLine
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # an id of a message, the name of a chat
 LiveFrame = web.TurnFrame | web.DeltaFrame | web.ProgressFrame | web.JoinedFrame
-AnswerFrame = web.WelcomeFrame | web.AcceptedFrame | web.ChatListFrame | web.HistoryFrame[web.LineFrame]
-ServerFrame = AnswerFrame | web.LineFrame | LiveFrame | web.ResumedFrame | web.ErrorFrame
+AnswerFrame = web.WelcomeFrame | web.AcceptedFrame | web.HistoryFrame[web.LineFrame]
+ListFrame = web.ChatListFrame | web.DeletedFrame | web.FoundFrame
+ServerFrame = AnswerFrame | ListFrame | web.LineFrame | LiveFrame | web.ResumedFrame | web.ErrorFrame
 
 
 class _FrameIds(msgspec.Struct):
@@ -84,10 +86,11 @@ class LineRenderer:
             return None
         return _line_frame(chat, numbered, self._markdown.html(line.content))
 
-    async def render_soon(self, chat: str, numbered: NumberedLine) -> web.LineFrame:
-        """Return the frame; a long text is rendered in a thread."""
-        line = numbered.line
-        html = "" if isinstance(line, UserLine) else await self._markdown.html_soon(line.content)
+    async def render_soon(self, session: str, chat: str, numbered: NumberedLine) -> web.LineFrame:
+        """Return the frame; a long text is rendered in another process, when the person whose
+        session it is has their turn."""
+        line, (person, _, _) = numbered.line, session.rpartition("/")
+        html = "" if isinstance(line, UserLine) else await self._markdown.html_soon(line.content, person)
         return _line_frame(chat, numbered, html)
 
 
@@ -97,7 +100,7 @@ def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
         case TurnEvent(turn, state, attempt):
             return web.TurnFrame(chat, turn, state, attempt)
         case DeltaEvent(turn, attempt, seq, text, full):
-            return web.DeltaFrame(chat, turn, attempt, seq, text, full)
+            return web.DeltaFrame(chat, turn, attempt, seq, text, full, event.takeovers)
         case ProgressEvent(turn, text):
             return web.ProgressFrame(chat, turn, text)
         case JoinedEvent(turn, messages):
@@ -107,14 +110,21 @@ def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
 def _line_frame(chat: str, numbered: NumberedLine, html: str = "") -> web.LineFrame:
     seq, line, mark, media = numbered.seq, numbered.line, numbered.mark, media_frames(chat, numbered.line.media)
     if isinstance(line, UserLine):
-        return web.MessageFrame(chat, seq, line.id, line.text, line.at, media, mark)
+        return web.MessageFrame(chat, seq, line.id, line.text, line.at, media, mark, line.replaces)
     turn, text, at, asked, ids = line.turn, line.content, line.at, line.approval, line.in_reply_to
     if asked is not None:
-        given, digest, until = asked.arguments, asked.digest, asked.expires_at
+        given, digest, until, by, read = asked.arguments, asked.digest, asked.expires_at, asked.by, asked.sources
         return web.ApprovalFrame(
-            chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, asked.by, mark
+            chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, by, mark, read
         )
     first = ids[0] if ids else ""  # it began the turn; later messages joined it
     origin: web.Origin = "subagent" if first.startswith(ID_PREFIX) else "schedule" if is_tick(first) else ""
-    by_tool, labels = line.sent_by_tool, line.buttons
-    return web.ReplyFrame(chat, seq, turn, text, html, ids, line.kind, at, media, labels, by_tool, origin, mark)
+    by_tool, labels, read = line.sent_by_tool, line.buttons, line.sources
+    died, cut = line.takeovers, line.unfinished
+    frame = web.ReplyFrame(
+        chat, seq, turn, text, html, ids, line.kind, at, media, labels, by_tool, origin, mark, read, died, cut
+    )
+    if (work := line.work) is None:
+        return frame
+    used = line.usage
+    return replace(frame, work=work, tokens=used.prompt + used.completion if used else 0)

@@ -101,7 +101,7 @@ class PageReader:
         self._before = frozenset(self._unanswered)
 
     async def read_line(self, numbered: NumberedLine) -> None:
-        frame = await self._encoder.lines.render_soon(self._chat, numbered)
+        frame = await self._encoder.lines.render_soon(self._session, self._chat, numbered)
         self._add_line(numbered.line)
         if numbered.seq > self.seq:
             self.seq, self.mark = numbered.seq, numbered.mark
@@ -122,6 +122,10 @@ class PageReader:
             resumed = ResumedFrame(self._chat, self.seq, position.running, self._reset, self.mark)
             self._subscriber.send(encode_frame(resumed))
             self._announce = self._reset = False
+            # What stood on the screen before the page was opened again: the running attempt may
+            # have begun again, and then has written less.
+            for delta in position.shown:
+                self.on_event(delta)
 
     def on_away(self) -> None:
         if self._announce and not self._apologised:

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.channels.web.http.auth import Login, TokenBucket
+from gateway.channels.web.http.auth import Login, host_of
+from gateway.channels.web.http.rates import TokenBucket
 from gateway.channels.web.socket.connection import SendQueue, connection_of
 from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, PageServices
 from gateway.channels.web.socket.frames import decode_frame, decode_ids, encode_frame
@@ -17,6 +18,7 @@ from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger
 from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, SendFrame, WelcomeFrame
 from shared.metrics import MESSAGES_REFUSED
+from shared.store.schedules.times import usable_timezone
 from shared.tasks import cancel_all
 from shared.version import VERSION
 
@@ -34,6 +36,7 @@ FLOOD: Final = 1000
 RETRY_S: Final = 2.0
 AWAY: Final = "the store is away; please try again in a moment"
 FAULT: Final = "an internal error; please tell whoever runs this service"
+CROWDED_OUT: Final = "this gateway has as many connections as it can; please try again in a moment"
 CROWDED: Final = "too much waits on this connection; please slow down"
 
 log = logger("web")
@@ -156,20 +159,42 @@ class PageSocket:
             # One try without a token: an unknown client must not keep this process busy.
             self._refuse_hello(exc)
             return
-        login = self._principals.login(frame.token) if isinstance(frame, HelloFrame) else None
+        try:
+            token = frame.token if isinstance(frame, HelloFrame) else ""
+            login = self._principals.admit(token, host_of(self._socket))
+        except Refused as exc:
+            self._refuse_hello(exc)
+            return
         if login is None:
-            log.info("login refused")
             self._reject_login("the first frame must be hello, with a token that is valid here")
+            return
+        if (place := self._connection.place) is not None and not place.become_known():
+            self._send_error(Refused("overloaded", CROWDED_OUT, RETRY_S))
+            self._too_slow()
             return
         self._login = login
         self._hello_timer.cancel()
         services = self._services
-        self._handler = FrameHandler(self, login.principal, services)
+        zone = usable_timezone(frame.timezone) if isinstance(frame, HelloFrame) else ""
+        self._handler = FrameHandler(self, login.principal, services, timezone=zone)
         files, file_bytes = services.limits.files, services.media.file_bytes
         commands = services.sink.commands
-        self.send(encode_frame(WelcomeFrame(login.principal, VERSION, commands, files, file_bytes)))
+        first_run = services.first_run is not None and services.first_run.offered_to(login.principal)
+        kill = services.killer_for(login.principal) is not None
+        welcome = WelcomeFrame(
+            login.principal,
+            VERSION,
+            commands,
+            files,
+            file_bytes,
+            first_run,
+            kill,
+            services.features,
+            services.presets,
+        )
+        self.send(encode_frame(welcome))
 
-    def _refuse_hello(self, error: BadInput) -> None:
+    def _refuse_hello(self, error: BadInput | Refused) -> None:
         self._send_error(error)
         self.end(NOT_ALLOWED, "no hello")
 

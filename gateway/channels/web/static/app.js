@@ -1,30 +1,87 @@
 /** Joins the parts of the chat page. */
 
+import { About } from "./about/about.js";
+import { addressOf, chatOfAddress } from "./ui/addresses.js";
 import { Attachments } from "./ui/attachments.js";
-import { ChatList, Drawer } from "./chat/chats.js";
+import { ChatList, Drawer } from "./list/chats.js";
 import { Composer } from "./ui/composer.js";
+import { FirstRunCard } from "./ui/first-run.js";
 import { Connection } from "./chat/connection.js";
 import { Conversations } from "./chat/conversations.js";
 import { oncePerFrame, setText, toast } from "./ui/dom.js";
+import { Microphone } from "./chat/microphone.js";
+import { KillWorker } from "./ui/kill-worker.js";
+import { saveChat } from "./list/save.js";
 import { Scroll } from "./ui/scroll.js";
+import { modelCommand, ModelPicker } from "./list/model-picker.js";
+import { Notifier } from "./list/notify.js";
+import { offerUndo } from "./ui/undo.js";
 import { drop, forgetPerson, read, write } from "./ui/storage.js";
+import { Search } from "./list/search.js";
+import { readSteps } from "./chat/work-log.js";
 import { Transcript } from "./chat/transcript.js";
+import { Steering } from "./chat/steer.js";
 
 /** A connection that comes back within this time is not worth a word. */
 const BANNER_AFTER_MS = 1_000;
 const ANNOUNCED_CHARACTERS = 2_000;
+const DEMO_PROMPTS = ["Tell me a long story", "Remind me in one minute to stretch", "What can you do?"];
 const TOKEN = /^#token=(.+)$/;
 
 const one = (selector) => document.querySelector(selector);
 
-/** The token from the address, which then loses it, or else the stored one. */
-function findToken() {
+/** The token of a link, which the address then loses. */
+function tokenOfLink() {
   const [, given] = location.hash.match(TOKEN) ?? [];
-  if (given) {
-    write("token", decodeURIComponent(given));
-    history.replaceState(history.state, "", location.pathname);
+  if (!given) return null;
+  history.replaceState(history.state, "", location.pathname);
+  try {
+    return decodeURIComponent(given);
+  } catch {
+    return given;
   }
-  return read("token");
+}
+
+/**
+ * Asks before a link makes somebody else of the person: it may be anybody's link, and all that is written after it would
+ * be read by them. The gateway says whose the token is; a new token of the same person is taken without a question.
+ */
+function askForSwitch(stored, given) {
+  const known = read("principal");
+  const ask = one("#switch");
+  const probe = new Connection(given, {
+    welcomed({ principal }) {
+      probe.close();
+      if (known === null || principal === known) return signIn(given);
+      for (const node of ask.querySelectorAll(".linked")) node.textContent = principal;
+      for (const node of ask.querySelectorAll(".known")) node.textContent = known;
+      one("#switch-go").onclick = () => startOver(given);
+      one("#switch-stay").onclick = stay;
+      ask.hidden = false;
+      one("#switch-stay").focus();
+    },
+    refused() {
+      stay();
+      toast("The token of that link is not accepted. You are signed in as before.");
+    },
+    // Too many tokens were tried from here: nobody can say now whose this one is.
+    frame({ type, message }) {
+      if (type !== "error") return;
+      probe.close();
+      stay();
+      toast(message);
+    },
+    lost() {},
+  });
+  function stay() {
+    ask.hidden = true;
+    startChats(stored);
+  }
+}
+
+function signIn(token) {
+  write("token", token);
+  startChats(token);
 }
 
 function askForToken(message = "") {
@@ -37,7 +94,7 @@ function askForToken(message = "") {
 function startOver(token) {
   forgetPerson();
   if (token) write("token", token);
-  history.replaceState(null, "", location.pathname);
+  history.replaceState(null, "", "/");
   location.reload();
 }
 
@@ -45,6 +102,7 @@ function startChats(token) {
   const repaint = oncePerFrame(() => {
     transcript.paint();
     composer.paint();
+    killWorker.paint(conversations.current.working);
     list.paint();
     paintHead();
   });
@@ -55,13 +113,22 @@ function startChats(token) {
       repaint();
     },
     spoken(chat, reply) {
+      notifier.tell(chat.title || "Shoal", reply.text, () => go(chat));
       if (chat !== conversations.current) return;
       scroll.tellNews();
       one("#announcer").textContent = `Shoal: ${reply.text.slice(0, ANNOUNCED_CHARACTERS)}`;
     },
-    welcomed({ commands = [], files, file_bytes: bytes }) {
+    welcomed({ commands = [], files, file_bytes: bytes, first_run: offered, kill = false, features = [], presets = [] }) {
+      picker.offer(presets);
+      offerModels(offered);
+      offerDemo(kill);
       composer.offer(commands);
+      steering.offer(commands);
+      list.offer(features);
+      search.offer(features);
+      about.offer(features);
       attachments.limit(files, bytes);
+      microphone.offer(features);
       clearTimeout(bannerTimer);
       bannerTimer = null;
       one("#banner").hidden = true;
@@ -70,6 +137,14 @@ function startChats(token) {
     lost() {
       bannerTimer ??= setTimeout(showBanner, BANNER_AFTER_MS);
     },
+    deleted(chat, seconds) {
+      if (chat === conversations.current) open(conversations.blank());
+      const over = () => conversations.forget(chat);
+      if (!seconds) return over();
+      const undo = () => conversations.restore(chat);
+      offerUndo(`“${chat.title || "New chat"}” is deleted.`, seconds, { undo, over });
+    },
+    found: (frame) => search.show(frame),
     stranger: () => startOver(token),
     refused(message) {
       drop("token");
@@ -78,31 +153,59 @@ function startChats(token) {
     trouble: toast,
   });
   let bannerTimer = setTimeout(showBanner, BANNER_AFTER_MS);
+  let firstRun = null;
 
   const scroll = new Scroll(one("#scroller"), one("#transcript"), one("#jump"), () => conversations.loadOlder());
   const onCard = (action) => (...given) => {
     conversations[action](conversations.current, ...given);
     composer.focus();
   };
+  const steering = new Steering({
+    say: (text) => send(text),
+    edit: (text) => composer.edit(text),
+  });
   const transcript = new Transcript(one("#transcript"), scroll, {
     say(text) {
       send(text);
       composer.focus();
     },
+    steps: (turn) => readSteps(conversations.current, turn),
     retry: onCard("retry"),
     discard: onCard("discard"),
     approve: onCard("approve"),
     withdraw: onCard("withdraw"),
-  });
+    again(reply) {
+      const texts = conversations.current.answeredBy(reply).map((entry) => entry.text).filter(Boolean);
+      if (texts.length) send(texts.join("\n\n"));
+      composer.focus();
+    },
+  }, steering);
   const attachments = new Attachments(one("#dock"), one("main"), repaint);
   const composer = new Composer(one("#dock"), {
     send,
     attachments,
     stop: (turn) => conversations.stop(turn),
+    takeLast: () => conversations.takeLast(),
     reveal: (entry) => transcript.reveal(entry),
   });
+  const microphone = new Microphone(one("#microphone"), (file) => attachments.add([file]));
+  const notifier = new Notifier(one("#notify"));
+  const killWorker = new KillWorker(one("#dock"), () => conversations.killWorker());
+  const picker = new ModelPicker(one("#model"), (name) => {
+    conversations.current.preset = name;
+    send(modelCommand(name));
+    composer.focus();
+  });
   const drawer = new Drawer();
-  const list = new ChatList(one("#chats"), conversations, (chat) => go(chat));
+  const list = new ChatList(one("#chats"), conversations, {
+    pick: (chat) => go(chat),
+    rename: (chat, title) => conversations.rename(chat, title),
+    pin: (chat, pinned) => conversations.pin(chat, pinned),
+    save: saveChat,
+    remove: (chat) => conversations.remove(chat),
+  });
+  const about = new About();
+  const search = new Search((text) => conversations.search(text), (id) => go(conversations.chat(id)));
 
   /** Not before there is news of the connection: until then the token may be a wrong one. */
   function reveal() {
@@ -110,6 +213,18 @@ function startChats(token) {
     one("#app").hidden = false;
     scroll.toEnd();
     composer.focus();
+  }
+
+  function offerModels(offered) {
+    if (!offered) firstRun?.node.remove();
+    else if (!firstRun && !FirstRunCard.dismissed()) one("#empty").append((firstRun = new FirstRunCard()).node);
+  }
+
+  /** What the demo model does best; another model gets other prompts. */
+  function offerDemo(offered) {
+    killWorker.offer(offered);
+    if (offered) for (const [index, button] of one("#prompts").querySelectorAll("button").entries()) setText(button, DEMO_PROMPTS[index]);
+    repaint();
   }
 
   function showBanner() {
@@ -125,14 +240,21 @@ function startChats(token) {
     const title = chat.title || "New chat";
     const news = conversations.list().filter((other) => conversations.unread(other)).length;
     setText(one("#title"), title);
+    picker.paint(chat);
+    about.paint(chat);
     document.title = `${news ? `(${news}) ` : ""}${title} · Shoal`;
     one("#empty").hidden = !chat.empty || !chat.loaded;
+    // An address may name a chat that was deleted.
+    const known = conversations.isBlank(chat) || chat.deleted;
+    setText(one("#empty h2"), known ? "What can I do for you?" : "There is nothing in this chat");
     one("#older").hidden = !chat.more;
+    one("#gone").hidden = !chat.cut;
   }
 
   function send(text, media = []) {
     scroll.toEnd();
     conversations.send(text, media);
+    history.replaceState({ chat: conversations.current.id }, "", addressOf(conversations.current));
   }
 
   /** Puts a chat on the screen. */
@@ -145,11 +267,21 @@ function startChats(token) {
     repaint();
   }
 
+  function address(chat) {
+    return conversations.isBlank(chat) ? "/" : addressOf(chat);
+  }
+
+  /** Puts another chat in the place of one that is gone. */
+  function open(chat) {
+    history.replaceState({ chat: chat.id }, "", address(chat));
+    show(chat);
+  }
+
   /** The same for a person's wish, which the browser's "back" can undo. */
   function go(chat) {
     drawer.close();
     if (chat !== conversations.current) {
-      history.pushState({ chat: chat.id }, "");
+      history.pushState({ chat: chat.id }, "", address(chat));
       show(chat);
     }
     composer.focus();
@@ -162,9 +294,8 @@ function startChats(token) {
   addEventListener("popstate", ({ state }) => state?.chat && show(conversations.chat(state.chat)));
 
   conversations.start((events) => new Connection(token, events));
-  const last = history.state?.chat ?? read("chat");
-  show(last ? conversations.chat(last) : conversations.blank());
-  history.replaceState({ chat: conversations.current.id }, "");
+  const last = chatOfAddress() ?? history.state?.chat ?? read("chat");
+  open(last ? conversations.chat(last) : conversations.blank());
 }
 
 /** iOS lays the keyboard over the page instead of making it shorter. */
@@ -183,14 +314,14 @@ one("#login").addEventListener("submit", (event) => {
   location.reload();
 });
 addEventListener("hashchange", () => {
-  if (!TOKEN.test(location.hash)) return;
-  findToken();
-  location.reload();
+  if (TOKEN.test(location.hash)) location.reload();
 });
 // Signed in or out in another tab.
 addEventListener("storage", ({ key }) => key === "shoal.token" && location.reload());
 makeRoomForKeyboard();
 
-const token = findToken();
-if (token) startChats(token);
+const given = tokenOfLink();
+const stored = read("token");
+if (given && stored && given !== stored) askForSwitch(stored, given);
+else if (given ?? stored) signIn(given ?? stored);
 else askForToken();

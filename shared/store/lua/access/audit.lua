@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- with trail
 -- Leave a line in the audit record.
--- ARGV   1 lines kept  2 ms kept  3... names and values
+-- lines, keep_ms  how much of the record is kept
+-- fields          MessagePack list of names and values
 -- returns 1
-audit_line(now_ms(), ARGV[1], ARGV[2], {unpack(ARGV, 3)})
+local lines, keep_ms, fields = unpack(ARGV)
+audit_line(now_ms(), lines, keep_ms, cmsgpack.unpack(fields))
 return 1

@@ -1,47 +1,50 @@
 #!lua flags=allow-oom
--- with delivery
+-- durable
 -- Gives the first line up: it becomes a dead letter. If the chat is closed, so do all lines that
 -- waited when the post was tried, and its schedules are paused. Renews the lease.
--- KEYS   1 outqueue  2 outleases  3 state  4 outbox  5 outwaits
--- ARGV   1 session  2 lease  3 lease ms  4 line  5 reason  6 why, in words for operators  7 '1' = the chat is closed
---        8 lines at most  9 ms after which schedules that still rest are over  10 keep the state ms
--- returns how many lines, 0 it was ended before, -1 the lease is lost
-local name, state, box = ARGV[1], KEYS[3], KEYS[4]
-if not holds_lease(KEYS[2], name, ARGV[2]) then return -1 end
+-- line        number of the first line
+-- why         the reason in words, for operators
+-- closed      '1' = the chat is closed
+-- most_lines  lines at most
+-- rest_ms     time after which schedules that still rest are over
+-- returns how many lines, 0 it was ended before, 'lost'
+local outqueue, outleases, state, outbox, outwaits = unpack(KEYS)
+local name, lease, lease_ms, line, reason, why, closed, most_lines, rest_ms, keep_ms = unpack(ARGV)
+if not holds_lease(outleases, name, lease) then return 'lost' end
 -- The post that was refused is the next one that the platform does not have.
-local done = posts_done(state, ARGV[4])
-local at = post_position(state, box, ARGV[4], done)
+local done = posts_done(state, line)
+local at = post_position(state, outbox, line, done)
 -- The server lost writes: another gateway begins with what it has now.
 if at > 0 then
-  release_chat(KEYS[1], KEYS[2], name, 0)
-  return -1
+  release_chat(outqueue, outleases, name, 0)
+  return 'lost'
 end
 -- Every report is a renewal, too.
-keep_lease(KEYS[1], name, ARGV[3])
+keep_lease(outqueue, name, lease_ms)
 if at < 0 then return 0 end
-local mark, newest = sending_mark(state, ARGV[4], done)
+local mark, newest = sending_mark(state, line, done)
 -- A closed chat gives up every line that waited when the post was tried; newer ones may be a person
 -- who opened the chat again.
-local through = ARGV[4]
-if ARGV[7] == '1' and mark == ARGV[2] then
+local through = line
+if closed == '1' and mark == lease then
   through = newest
 end
 -- A mark of another lease: that post may have arrived.
 local unsure = tonumber(redis.call('HGET', state, 'unsure') or 0)
-if mark and mark ~= ARGV[2] then
+if mark and mark ~= lease then
   unsure = unsure + 1
 end
-local ids, entries = {}, redis.call('XRANGE', box, '-', through .. '-0', 'COUNT', ARGV[8])
+local ids, entries = {}, redis.call('XRANGE', outbox, '-', through .. '-0', 'COUNT', most_lines)
 -- First the letters, then the lines: nothing is lost between them, because a script is atomic.
-dead_letter_lines(name, entries, ARGV[5], ARGV[6], integer(unsure))
+dead_letter_lines(name, entries, reason, why, integer(unsure))
 for i, entry in ipairs(entries) do
   ids[i] = entry[1]
 end
-remove_lines(name, state, box, KEYS[5], ids)
+remove_lines(name, state, outbox, outwaits, ids)
 -- Nothing may be sent there any more, so scheduled work is pointless, too.
-if ARGV[7] == '1' then
+if closed == '1' then
   redis.call('HSET', state, 'closed', integer(now_ms()))
-  redis.call('PEXPIRE', state, ARGV[10])
-  pause_schedules(name, ARGV[9])
+  redis.call('PEXPIRE', state, keep_ms)
+  pause_schedules(name, rest_ms)
 end
 return #ids

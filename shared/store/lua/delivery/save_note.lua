@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
 -- Stores the notes of the platform's code about a chat.
--- KEYS   1 state
--- ARGV   1 notes  2 keep the state ms
 -- returns 1
+local state = unpack(KEYS)
+local notes, keep_ms = unpack(ARGV)
 -- Empty notes delete the field, so that the state of a chat may expire.
-if ARGV[1] == '' then
-  redis.call('HDEL', KEYS[1], 'notes')
+if notes == '' then
+  redis.call('HDEL', state, 'notes')
 else
-  redis.call('HSET', KEYS[1], 'notes', ARGV[1])
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  redis.call('HSET', state, 'notes', notes)
+  redis.call('PEXPIRE', state, keep_ms)
 end
 return 1

@@ -1,45 +1,46 @@
 #!lua flags=allow-oom
--- with delivery
+-- durable
 -- Records that the platform has a post. With the last one its line is delivered and leaves the
 -- outbox. Renews the lease.
--- KEYS   1 outqueue  2 outleases  3 state  4 outbox  5 outwaits  6 what was said
--- ARGV   1 session  2 lease  3 lease ms  4 line  5 post of it  6 '1' = the last one  7 the platform's id of it ('' = there
---        was nothing to show)  8 keep the state ms  9 keep what was said ms
--- returns 1 noted, now or before, -1 the lease is lost
-local name, state, box = ARGV[1], KEYS[3], KEYS[4]
-if not holds_lease(KEYS[2], name, ARGV[2]) then return -1 end
-local at = post_position(state, box, ARGV[4], ARGV[5])
+-- line, post  number of the first line, and of the post of it
+-- is_last     '1' = the last post of the line
+-- id          the platform's id of the post ('' = there was nothing to show)
+-- returns 'noted' (now or before), 'lost'
+local outqueue, outleases, state, outbox, outwaits, delivered_text = unpack(KEYS)
+local name, lease, lease_ms, line, post, is_last, id, keep_ms, keep_text_ms = unpack(ARGV)
+if not holds_lease(outleases, name, lease) then return 'lost' end
+local at = post_position(state, outbox, line, post)
 -- The server lost writes: another gateway begins with what it has now.
 if at > 0 then
-  release_chat(KEYS[1], KEYS[2], name, 0)
-  return -1
+  release_chat(outqueue, outleases, name, 0)
+  return 'lost'
 end
-keep_lease(KEYS[1], name, ARGV[3])
+keep_lease(outqueue, name, lease_ms)
 -- Reported before.
-if at < 0 then return 1 end
+if at < 0 then return 'noted' end
 -- The platform took it, so the chat is open.
-if ARGV[7] ~= '' then
+if id ~= '' then
   reopen_chat(name)
   -- The streamed message has become a post of the reply: nothing streams into it any more.
-  if string.match(redis.call('HGET', state, 'bubble') or '', '^%d+ (.*)$') == ARGV[7] then
+  if string.match(redis.call('HGET', state, 'bubble') or '', '^%d+ (.*)$') == id then
     redis.call('HDEL', state, 'bubble', 'shown')  -- it is a post of the reply now
   end
 end
 -- More posts of this line follow.
-if ARGV[6] ~= '1' then
+if is_last ~= '1' then
   redis.call('HDEL', state, 'sending', 'tries')
-  redis.call('HSET', state, 'done', ARGV[4] .. ' ' .. integer(tonumber(ARGV[5]) + 1))
-  redis.call('PEXPIRE', state, ARGV[8])
-  return 1
+  redis.call('HSET', state, 'done', line .. ' ' .. integer(tonumber(post) + 1))
+  redis.call('PEXPIRE', state, keep_ms)
+  return 'noted'
 end
 -- The line is delivered. Its text is remembered for some minutes: an echo of it is no message of a
 -- person. The hash of the line before stays, too.
-local first = first_entry(box)
+local first = first_entry(outbox)
 local ok, line = pcall(cmsgpack.unpack, field(first, 'm'))
-if ok and type(line) == 'table' and type(line.content) == 'string' and ARGV[7] ~= '' then
-  local before = string.sub(redis.call('GET', KEYS[6]) or '', 1, 40)
-  redis.call('SET', KEYS[6], redis.sha1hex(line.content) .. ' ' .. before, 'PX', ARGV[9])
+if ok and type(line) == 'table' and type(line.content) == 'string' and id ~= '' then
+  local before = string.sub(redis.call('GET', delivered_text) or '', 1, 40)
+  redis.call('SET', delivered_text, redis.sha1hex(line.content) .. ' ' .. before, 'PX', keep_text_ms)
 end
 -- The state is ready for the next line.
-remove_lines(name, state, box, KEYS[5], {first[1]})
-return 1
+remove_lines(name, state, outbox, outwaits, {first[1]})
+return 'noted'

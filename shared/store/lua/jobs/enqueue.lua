@@ -1,13 +1,14 @@
 #!lua
+-- durable
 -- Queue a plain job as arq would, due now.
--- KEYS   1 queue  2 wake  3 job
--- ARGV   1 member  2 record  3 keep the record ms
 -- returns 1 queued, 0 it was queued before
+local queue, wake_list, job = unpack(KEYS)
+local id, record, keep_ms = unpack(ARGV)
 -- The record first: a worker that takes the member must find it.
-redis.call('SET', KEYS[3], ARGV[2], 'PX', ARGV[3])
+redis.call('SET', job, record, 'PX', keep_ms)
 -- NX: a job that waits or runs keeps its place.
-local queued = redis.call('ZADD', KEYS[1], 'NX', now_ms(), ARGV[1])
+local queued = redis.call('ZADD', queue, 'NX', now_ms(), id)
 if queued == 1 then
-  wake(KEYS[2])
+  wake(wake_list)
 end
 return queued

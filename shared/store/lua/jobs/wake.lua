@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Wake one idle worker: something was made due by other means than our scripts.
--- KEYS   1 wake
+local wake_list = unpack(KEYS)
 -- arq's own jobs are queued without our scripts, for instance.
-wake(KEYS[1])
+wake(wake_list)
 return 1

@@ -112,7 +112,8 @@ local function remove_from_outqueue(queue, leases, state, waits, name, running)
   end
 end
 
--- Returns how many ms a platform's pause still lasts, 0 if there is none. Its key holds when it began:
+-- Returns how many ms a platform's pause still lasts, 0 if there is none. Its key holds when it
+-- began:
 -- if that is still to come, the server's clock fell back, and the key would expire as much later.
 local function pause_left(pause)
   if (parse_count(guarded('GET', pause)) or 0) > now_ms() then return 0 end
@@ -121,27 +122,26 @@ local function pause_left(pause)
 end
 
 -- Takes one call off each rate, or of none when any is exhausted; returns how many ms to wait.
--- This is GCRA: each key stores the time until which the calls so far are paid for. Keys begin at
--- KEYS[first], their arguments at ARGV[args]: us between two calls, calls at once, calls reserved
--- for others.
-local function charge_rates(pause, first, args)
+-- This is GCRA: each key stores the time until which the calls so far are paid for. `rates` is a
+-- MessagePack list of {name, us between two calls, calls at once, calls reserved for others}.
+local function charge_rates(pause, channel, rates)
   -- A pause of the whole platform comes first.
   local wait, us, paid = pause_left(pause), now_us(), {}
-  for i = first, #KEYS do
-    local interval, burst, reserve = tonumber(ARGV[args]), tonumber(ARGV[args + 1]), tonumber(ARGV[args + 2])
-    args = args + 3
-    local tat = math.max(us, tonumber(redis.call('GET', KEYS[i]) or 0))
+  for _, rate in ipairs(cmsgpack.unpack(rates)) do
+    local name, interval, burst, reserve = unpack(rate)
+    local paid_until = key('outrate', channel .. ':' .. name)
+    local tat = math.max(us, tonumber(redis.call('GET', paid_until) or 0))
     -- `tat`, the theoretical arrival time, is a burst ahead at most. More is from before the server's
     -- clock fell back, and would stop everything until it has caught up.
     if tat > us + interval * burst then tat = us end
     wait = math.max(wait, math.ceil((tat - (burst - 1 - reserve) * interval - us) / 1000))
-    paid[i] = tat + interval
+    paid[paid_until] = tat + interval
   end
   -- All or nothing: nothing is written unless every rate allows the call.
   if wait > 0 then return wait end
-  for i, tat in pairs(paid) do
+  for paid_until, tat in pairs(paid) do
     -- Once the time has passed, a missing key means the same as the stored value.
-    redis.call('SET', KEYS[i], integer(tat), 'PX', integer(math.ceil((tat - us) / 1000)))
+    redis.call('SET', paid_until, integer(tat), 'PX', integer(math.ceil((tat - us) / 1000)))
   end
   return 0
 end

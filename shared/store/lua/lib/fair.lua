@@ -13,7 +13,8 @@ end
 -- Returns an object that hands out due turns in fair order at `now` (ms with a fraction, so that
 -- "served in this very moment" can be told from "served before").
 --   in_grace(due, lease)  true for a turn that must be skipped
---   write_leases()        stores the leases granted so far, which takes those turns out of the queue
+--   write_leases()        stores the leases granted so far, which takes those turns out of the
+--   queue
 -- `first_count` turns are read at first, up to 256 when none of them may begin. Where some are
 -- skipped far more are read, because the skipped ones stand in front of the others.
 local function fair_row(queue, leases, now, share_of, in_grace, first_count, write_leases)

@@ -1,25 +1,27 @@
 #!lua flags=allow-oom
+-- durable
 -- Acquires a lock that is free, or that this owner holds because the reply to its call was lost.
--- KEYS   1 lock
--- ARGV   1 owner  2 lease ms  3 '1' = leave it half a lease more to whoever held it (grace)  4 keep it ms
+-- grace  '1' = leave it half a lease more to whoever held it
 -- returns {1, token, cursor, '1' if its owner was lost} or {0, ms until it may be taken}
+local lock = unpack(KEYS)
+local owner, lease_ms, grace, keep_ms = unpack(ARGV)
 -- Time in us is the fencing token; leases count in ms.
 local us = now_us()
 local now = math.floor(us / 1000)
-local lease, ends, newest, cursor = unpack(redis.call('HMGET', KEYS[1], 'lease', 'until', 'token', 'cursor'))
+local held, ends, newest, cursor = unpack(redis.call('HMGET', lock, 'lease', 'until', 'token', 'cursor'))
 -- Another owner has it: it is free after its deadline, in grace half a lease later.
-if lease and string.match(lease, '^[^:]+') ~= ARGV[1] then
+if held and string.match(held, '^[^:]+') ~= owner then
   -- Further in the future than a lease: the clock fell back. Its owner, if it lives, renews it.
-  if tonumber(ends) > now + tonumber(ARGV[2]) then
-    ends = now + tonumber(ARGV[2])
-    redis.call('HSET', KEYS[1], 'until', integer(ends))
+  if tonumber(ends) > now + tonumber(lease_ms) then
+    ends = now + tonumber(lease_ms)
+    redis.call('HSET', lock, 'until', integer(ends))
   end
-  local free = tonumber(ends) + (ARGV[3] == '1' and tonumber(ARGV[2]) / 2 or 0)
+  local free = tonumber(ends) + (grace == '1' and tonumber(lease_ms) / 2 or 0)
   if free > now then return {0, math.ceil(free - now)} end
 end
 -- Grows even when the clock fell back.
 local token = integer(math.max(tonumber(newest or 0) + 1, us))
 -- The cursor stays: the next listener goes on where the last one saved.
-redis.call('HSET', KEYS[1], 'lease', ARGV[1] .. ':' .. token, 'token', token, 'until', integer(now + ARGV[2]))
-redis.call('PEXPIRE', KEYS[1], ARGV[4])
-return {1, token, cursor or '', lease and '1' or '0'}
+redis.call('HSET', lock, 'lease', owner .. ':' .. token, 'token', token, 'until', integer(now + lease_ms))
+redis.call('PEXPIRE', lock, keep_ms)
+return {1, token, cursor or '', held and '1' or '0'}

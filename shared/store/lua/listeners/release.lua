@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
 -- Releases a lock and wakes the replicas that wait for it.
--- KEYS   1 lock  2 freed
--- ARGV   1 lease
--- returns 1 given up, -1 it is lost
-if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then return -1 end
+-- returns 'released', 'lost'
+local lock, freed = unpack(KEYS)
+local lease = unpack(ARGV)
+if redis.call('HGET', lock, 'lease') ~= lease then return 'lost' end
 -- Token and cursor stay for the next holder.
-redis.call('HDEL', KEYS[1], 'lease', 'until')
+redis.call('HDEL', lock, 'lease', 'until')
 -- Replicas that wait take over at once instead of at their next look.
-redis.call('PUBLISH', KEYS[2], '')
-return 1
+redis.call('PUBLISH', freed, '')
+return 'released'

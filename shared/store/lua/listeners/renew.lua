@@ -1,14 +1,16 @@
 #!lua flags=allow-oom
--- Renews a lock, and stores how far its holder has read if given.
--- KEYS   1 lock
--- ARGV   1 lease  2 lease ms  3 keep it ms  4 cursor (may be missing)
--- returns 1 kept, -1 it is lost
-if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then return -1 end
+-- durable
+-- Renews a lock, and stores how far its holder has read.
+-- cursor  '' = as it is
+-- returns 'renewed', 'lost'
+local lock = unpack(KEYS)
+local lease, lease_ms, keep_ms, cursor = unpack(ARGV)
+if redis.call('HGET', lock, 'lease') ~= lease then return 'lost' end
 -- The deadline counts by the server's clock.
-redis.call('HSET', KEYS[1], 'until', integer(now_ms() + ARGV[2]))
+redis.call('HSET', lock, 'until', integer(now_ms() + lease_ms))
 -- Saved under the lease, so that a listener that lost it cannot move the cursor back.
-if ARGV[4] then
-  redis.call('HSET', KEYS[1], 'cursor', ARGV[4])
+if cursor ~= '' then
+  redis.call('HSET', lock, 'cursor', cursor)
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return 1
+redis.call('PEXPIRE', lock, keep_ms)
+return 'renewed'

@@ -1,6 +1,9 @@
 #!lua flags=allow-oom
+-- durable
 -- Pauses or resumes a chat's schedules.
--- KEYS   1 due times  2 the chat's schedules
--- ARGV   1 session  2 ms after which those that still rest are over ('' = go on)
+-- name     the session
+-- rest_ms  time after which those that still rest are over ('' = go on)
 -- returns how many
-return pause_schedules(ARGV[1], ARGV[2])
+local SCHEDULES, schedules = unpack(KEYS)
+local name, rest_ms = unpack(ARGV)
+return pause_schedules(name, rest_ms)

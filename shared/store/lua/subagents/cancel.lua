@@ -1,7 +1,11 @@
 #!lua flags=allow-oom
+-- durable
 -- Ends subagents of a session without a report to its chat. The worker that runs one is told to
 -- stop and can write nothing more.
--- ARGV   1 session  2 of this turn alone ('' = of any)  3 this one alone ('' = all)
+-- name  the session
+-- turn  of this turn alone ('' = of any)
+-- id    this one alone ('' = all)
 -- returns how many there were
+local name, turn, id = unpack(ARGV)
 -- All keys are built from the session's name.
-return cancel_subagents(ARGV[1], ARGV[2], ARGV[3])
+return cancel_subagents(name, turn, id)

@@ -1,32 +1,39 @@
 #!lua flags=allow-oom
--- with fair
 -- Leases due members of a queue, the longest due first. For turns: the background comes after the
 -- others but gets one in five. When more turns are due than this call takes, people who have more
 -- than their share of the running turns come last, and people who were served recently come after
 -- those who waited longer. A turn that was begun keeps its place.
--- KEYS   1 queue  2 leases  3 wake
--- ARGV   1 owner  2 lease ms  3 how many  4 '1' = leave entries that still have an owner (grace)
---        5 newest schema version known  6 history entries to hand over
---        7 how many subagents of a session run at once  8 how many of all (each: 0 or none = no cap)
---        9 the share of what runs that one person may have while others wait (none = all)
---        10 how many subagents this worker has room for (none = any number)
---        11 how many turns it takes at most, where an eighth of those that are due is more than 3 says (none = 3)
--- returns a list of rows {member, token, waited ms, '1' if its owner was lost, ...}, continued by kind:
+-- wanted             how many
+-- grace              '1' = leave entries that still have an owner
+-- known              newest schema version that the worker knows
+-- window             history entries to hand over
+-- session_subagents  subagents of a session that run at once (0 = no cap)
+-- all_subagents      of all sessions (0 = no cap)
+-- person_share       the share of what runs that one person may have while others wait
+-- subagent_slots     how many subagents this worker has room for
+-- most               how many turns it takes at most, where an eighth of those that are due is more
+--                    than wanted
+-- returns a list of rows {member, token, waited ms, '1' if its owner was lost, ...}, continued by
+--         kind:
 --         jobs       crashes
---         turns      n, record, attempt, {history}, memory scope, MEMORY.md, its version, preset, stop,
---                    marks, ms from which the next message is due if it can simply follow ('' = it
---                    cannot), and from the second attempt on {errors, crashes, ms since the model
---                    became unavailable, {ledger}, {number, record of each message that joined}}
+--         turns      n, record, attempt, {history}, memory scope, MEMORY.md, its version, preset,
+--                    stop, marks, ms from which the next message is due if it can simply follow
+--                    ('' = it cannot), sources that mark the chat, sources that mark its memory,
+--                    and from the second attempt on {errors, crashes, ms since the model became
+--                    unavailable, {ledger}, {number, record of each message that joined}, {deltas
+--                    of the text that stands on screens}}
 --                    marks: 'a' waiting messages join the turn at its start, 's' messages that come
---                    while it runs may join it, 'b' no person waits for its first message
---         subagents  record, errors, crashes, attempt, ms since the model became unavailable, {ledger},
---                    preset, ms since it began, rounds so far
---         A row {member, '', error} reports an entry whose keys are broken, {'clock', '', ms} that the
---         server's clock fell back.
-local queue, leases = KEYS[1], KEYS[2]
+--                    while it runs may join it, 'b' no person waits for its first message, 'v'
+--                    recordings are answered by a recording, too
+--         subagents  record, errors, crashes, attempt, ms since the model became unavailable,
+--                    {ledger}, preset, ms since it began, rounds so far
+--         A row {member, '', error} reports an entry whose keys are broken, {'clock', '', ms} that
+--         the server's clock fell back.
+local queue, leases, wake_list = unpack(KEYS)
+local owner, lease_ms, wanted, grace, known, window, session_subagents, all_subagents,
+  person_share, subagent_slots, most = unpack(ARGV)
 -- The lease counts from `now`, also for members that are claimed late in this call.
-local owner, lease_ms, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local grace, known, window = ARGV[4] == '1', tonumber(ARGV[5]), tonumber(ARGV[6])
+lease_ms, wanted, known, window = tonumber(lease_ms), tonumber(wanted), tonumber(known), tonumber(window)
 -- Time in us is also the fencing token, in ms the clock of all deadlines.
 local us = now_us()
 local now = math.floor(us / 1000)
@@ -88,13 +95,19 @@ local function earlier_attempts(name, session, n, due)
       joined[#joined + 1] = field(entry, 'm')
     end
   end
+  -- The text of an earlier attempt that people see. A broken record of it must not hold up the turn.
+  local shown = guarded('LRANGE', key('live', name), 0, -1) or {}
+  for _, delta in ipairs(shown) do
+    call_bytes = call_bytes + #delta
+  end
   local away = now - (parse_count(fields[4]) or now)
   -- The clock fell back since then: the patience with the model counts from here.
   if away < 0 then
     redis.call('HSET', session, 'away', integer(now))
     away = 0
   end
-  return {parse_count(fields[1]) or 0, effective_crashes(fields[2], fields[3]), away, ledger, joined}, due
+  return {parse_count(fields[1]) or 0, effective_crashes(fields[2], fields[3]), away, ledger, joined, shown},
+    due
 end
 -- Computed once: nearly every turn of a call gets the same token.
 local newest_token = integer(us)
@@ -118,11 +131,11 @@ local function claim_turn(member, due, old_lease, from)
     redis.call('ZADD', from, now + 1000, member)
     return
   end
-  local tries, before, stop, cut, scope, preset, busy, history_bytes, ledger_bytes =
+  local tries, before, stop, cut, scope, preset, busy, history_bytes, ledger_bytes, sources, voice =
     -- tries counts attempts; token is the last fencing token; stop names a turn to be ended; cut
     -- ends every turn before that message; scope, preset and busy are choices of the chat.
     unpack(redis.call('HMGET', session, 'tries', 'token', 'stop', 'cut', 'scope', 'preset', 'busy',
-      'history', 'ledger'))
+      'history', 'ledger', 'sources', 'voice'))
   if not fits(history_bytes, ledger_bytes) then return end
   -- An entry in the hash of leases whose deadline has passed: its owner died.
   if old_lease then
@@ -163,9 +176,13 @@ local function claim_turn(member, due, old_lease, from)
   if person == 'background' then
     marks = marks .. 'b'
   end
+  -- 'v' recordings are answered by one, too: a choice of the chat.
+  if voice then
+    marks = marks .. 'v'
+  end
   -- The memory of the chat itself unless a message named another scope.
   scope = scope or 'chat:' .. name
-  local memory = redis.call('HMGET', key('memory', scope), 'text', 'v')
+  local memory = redis.call('HMGET', key('memory', scope), 'text', 'v', 'sources')
   call_bytes = call_bytes + #head[2][4] + #(memory[1] or '')
   -- A cut by a newer message counts as a stop of this turn.
   claimed[#claimed + 1] = {
@@ -174,7 +191,7 @@ local function claim_turn(member, due, old_lease, from)
     n, head[2][4] or '', tries, redis.call('LRANGE', key('history', name), -window, -1),
     scope, memory[1] or '', memory[2] or '0', preset or '',
     (parse_count(cut) or 0) > tonumber(n) and n or parse_count(stop) or 0,
-    marks, next_due, earlier,
+    marks, next_due, sources or '', memory[3] or '', earlier,
   }
   lease(member, token)
   -- Followers of the chat show that the turn began. Written by hand: cjson costs more than the
@@ -206,9 +223,9 @@ local function claim_subagent(member, due, old_lease)
   if not fits(fields[8]) then return end
   -- Only the first attempt takes a slot; a retry has one already.
   if state == 'queued' then
-    local children, own, all = key('children', name), tonumber(ARGV[7] or 0), tonumber(ARGV[8] or 0)
+    local children, own, all = key('children', name), tonumber(session_subagents), tonumber(all_subagents)
     if (own > 0 and redis.call('ZCOUNT', children, 0, 0) >= own)
-        or (all > 0 and redis.call('ZCOUNT', 'shoal:subagents', 0, 0) >= all) then
+        or (all > 0 and redis.call('ZCOUNT', PREFIX .. 'subagents', 0, 0) >= all) then
       -- It becomes due as soon as another one ends. The ten seconds are for a lost wake-up.
       redis.call('ZADD', queue, now + 10000, member)
       passed_over = passed_over + 1
@@ -217,7 +234,7 @@ local function claim_subagent(member, due, old_lease)
     redis.call('HSET', child, 'state', 'running', 'began', now)
     -- Score 0: it has a slot. A positive score is the time since when it waits for one.
     redis.call('ZADD', children, 0, id)
-    redis.call('ZADD', 'shoal:subagents', 0, id)
+    redis.call('ZADD', PREFIX .. 'subagents', 0, id)
   end
   if old_lease then
     count_crash(child)
@@ -254,7 +271,7 @@ local function claim_job(member, due, old_lease)
   }
 end
 -- This worker asks either for turns, or for jobs and subagents.
-local turns = queue == 'shoal:queue:turns'
+local turns = queue == PREFIX .. 'queue:turns'
 -- The function that claims a member of this kind.
 local function claim_function(member)
   if turns then return claim_turn end
@@ -277,12 +294,12 @@ end
 
 -- During grace an owner that is late keeps its member for half a lease, counted from its deadline.
 local function in_grace(due, old_lease)
-  return old_lease and grace and now - due < lease_ms / 2
+  return old_lease and grace == '1' and now - due < lease_ms / 2
 end
 -- Subagents for which this worker has no slot stay for others; the members after them are read.
-local subagent_slots = tonumber(ARGV[10] or wanted)
+subagent_slots = tonumber(subagent_slots)
 -- Members that are skipped make the page longer.
-local scan = (grace or subagent_slots < 1) and 1000 or math.max(32, wanted)
+local scan = (grace == '1' or subagent_slots < 1) and 1000 or math.max(32, wanted)
 
 -- Claims what it can of `found` (member, score, ...) in order; returns how many subagents it
 -- skipped for lack of a slot.
@@ -365,8 +382,8 @@ local function claim_turns()
   end
   -- A long queue: take an eighth of it at once, so that claims do not become the bottleneck.
   local due = redis.call('ZCOUNT', queue, '-inf', now)
-  wanted = math.max(wanted, math.min(tonumber(ARGV[11] or wanted), math.floor(due / 8)))
-  local row = fair_row(queue, leases, us / 1000, tonumber(ARGV[9] or 1), in_grace, math.max(16, wanted), write_leases)
+  wanted = math.max(wanted, math.min(tonumber(most), math.floor(due / 8)))
+  local row = fair_row(queue, leases, us / 1000, tonumber(person_share), in_grace, math.max(16, wanted), write_leases)
   -- How many turns began since the last one of the background; kept between calls.
   local since = background_due and tonumber(guarded('ZSCORE', LAST_SERVED, 'background') or 0)
   while #claimed < wanted do
@@ -399,7 +416,7 @@ if turns then more_due = claim_turns() else claim_in_order() end
 write_leases()
 -- A worker that left everything alone must wake nobody, or workers would wake each other for ever.
 if #claimed > 0 and more_due then
-  wake(KEYS[3])
+  wake(wake_list)
 elseif #claimed > 0 and not turns then
   -- Jobs and subagents have different wake lists: wake one worker for each kind that is still due.
   local others = {}
@@ -407,7 +424,7 @@ elseif #claimed > 0 and not turns then
     others[is_subagent(member)] = member
   end
   for _, member in pairs(others) do
-    wake_for(member, KEYS[3])
+    wake_for(member, wake_list)
   end
 end
 -- Last, because these are no claims.

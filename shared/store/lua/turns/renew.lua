@@ -1,20 +1,25 @@
 #!lua flags=allow-oom
--- Keep many leases at once.
--- KEYS   1 queue  2 leases
--- ARGV   1 owner  2 lease ms, then pairs: member, token
--- returns for each pair -1 (lost), else the number of the turn that was told to stop (0 = none)
+-- durable
+-- Renews many leases at once.
+-- due   the queue
+-- held  JSON list of member, token, member, token and so on: the guardian has no MessagePack
+-- returns for each of them -1 = the lease is lost, else the number of the turn that was told to
+--         stop (0 = none)
+local due, leases = unpack(KEYS)
+local owner, lease_ms, held = unpack(ARGV)
+held = cjson.decode(held)
 -- One deadline for all: they were renewed at the same moment.
 local now = now_ms()
-local until_ms = now + tonumber(ARGV[2])
+local until_ms = now + tonumber(lease_ms)
 -- While every slot is taken nobody claims, and only renewals show how late it was.
-note_clock(KEYS[1], now)
+note_clock(due, now)
 local answers = {}
-for i = 3, #ARGV, 2 do
-  local member = ARGV[i]
+for i = 1, #held, 2 do
+  local member = held[i]
   -- Each pair on its own: one lost lease must not cost the others.
-  if holds_lease(KEYS[2], member, ARGV[1] .. ':' .. ARGV[i + 1]) then
+  if holds_lease(leases, member, owner .. ':' .. held[i + 1]) then
     -- XX: never puts a member back that was taken out of the queue.
-    guarded('ZADD', KEYS[1], 'XX', until_ms, member)
+    guarded('ZADD', due, 'XX', until_ms, member)
     local stop = 0
     if string.sub(member, 1, 5) == 'turn:' then
       -- The durable side of a stop: the message on the control channel may have been lost. Where

@@ -172,7 +172,9 @@ async def left_behind(client: RedisClient) -> list[str]:
     return sorted(
         key
         for key in found
-        if not key.startswith(("shoal:seen:", "shoal:brake:", "shoal:wake:", keys.PRESENCE, keys.EPHEMERAL))
+        if not key.startswith(
+            ("shoal:{0ax}:seen:", "shoal:{0ax}:brake:", "shoal:{0ax}:wake:", keys.PRESENCE, keys.EPHEMERAL)
+        )
     )
 
 

@@ -64,7 +64,7 @@ async def turn_by_hand(client: RedisClient) -> AsyncIterator[TurnByHand]:
     """The next turn that is due."""
     queue = LeaseQueue(client, TURNS, owner=nonce(), lease_s=60)
     try:
-        [claim] = await eventually(lambda: queue.acquire(1), within_s=10, what="a turn")
+        [claim] = await eventually(lambda: queue.acquire(1), within_s=30, what="a turn")
         yield TurnByHand(client, claim)
     finally:
         await queue.close()

@@ -11,14 +11,19 @@ import openai as official
 import pytest
 
 from gateway.channels.web.api.completion import ApiLimits
-from gateway.channels.web.api.request import HISTORY_LIMIT_BYTES, MESSAGES_LIMIT
+from gateway.channels.web.api.errors import ApiError
+from gateway.channels.web.api.request import HISTORY_LIMIT_BYTES, MESSAGES_LIMIT, SentFile, store_files
+from shared.ids import session_id
+from shared.media.disk import DiskFloor
+from shared.media.store import MediaStore
 from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.settings import MediaSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.listing import row_of
 from tests.gateway.channels.api.asking import HELLO, asker, named, post, read, stream_of, user, waiting_message, working
 from tests.gateway.channels.api.asking import asking as asking_for
-from tests.gateway.harness import gateway
+from tests.gateway.harness import TOKENS, gateway
 from tests.helpers.media_files import PDF, png
 from tests.helpers.wait import eventually
 
@@ -38,9 +43,15 @@ def part(**fields: Any) -> dict[str, Any]:
     return talk({"role": "user", "content": [fields]})
 
 
+def schema_of(schema: Any) -> dict[str, Any]:
+    """A message whose answer shall fit a schema."""
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    return {**HELLO, "response_format": form}
+
+
 def deep(levels: int) -> bytes:
-    nested = b'{"a":' * levels + b"1" + b"}" * levels
-    return b'{"model":"shoal","messages":[{"role":"user","content":"hi"}],"metadata":' + nested + b"}"
+    objects = b'{"a":' * levels + b"1" + b"}" * levels
+    return b'{"model":"shoal","messages":[{"role":"user","content":"hi"}],"metadata":' + objects + b"}"
 
 
 BAD: dict[str, tuple[Any, int, str | None]] = {
@@ -64,12 +75,19 @@ BAD: dict[str, tuple[Any, int, str | None]] = {
     "an answer last": (talk(user("a"), {"role": "assistant", "content": "b"}), 400, "messages[1].role"),
     "a role that is none": (talk({"role": "boss", "content": "a"}), 400, "messages[0].role"),
     "no role": (talk({"content": "a"}), 400, "messages[0].role"),
-    "a tool's result": (
-        talk(user("a"), {"role": "tool", "content": "b", "tool_call_id": "c"}),
+    "tool calls that are no list": (
+        talk({"role": "assistant", "tool_calls": 1}, user("a")),
         400,
-        "messages[1].role",
+        "messages[0].tool_calls",
     ),
-    "a tool call": (talk({"role": "assistant", "tool_calls": [{"id": "1"}]}, user("a")), 400, "messages[0].tool_calls"),
+    "a limit of nothing": (HELLO | {"max_tokens": 0}, 400, "max_tokens"),
+    "a hot model": (HELLO | {"temperature": 2.1}, 400, "temperature"),
+    "many stops": (HELLO | {"stop": ["a"] * 17}, 400, "stop"),
+    "a long stop": (HELLO | {"stop": "a" * 257}, 400, "stop"),
+    "a stop that is no text": (HELLO | {"stop": [1]}, 400, "stop"),
+    "a form that is none": (HELLO | {"response_format": {"type": "xml"}}, 400, "response_format"),
+    "a schema that is no object": (schema_of([]), 400, "response_format.json_schema.schema"),
+    "a large schema": (schema_of({"enum": ["a" * 2**16]}), 400, "response_format.json_schema.schema"),
     "no text": (talk(user("")), 400, "messages[0].content"),
     "white space": (talk(user(" \n")), 400, "messages[0].content"),
     "null": (talk({"role": "user", "content": None}), 400, "messages[0].content"),
@@ -105,15 +123,18 @@ BAD: dict[str, tuple[Any, int, str | None]] = {
     "a name that is a path": (HELLO | {"user": "a/b"}, 400, "user"),
     "a name that is too long": (HELLO | {"user": "x" * 300}, 400, None),
     "two answers": (HELLO | {"n": 2}, 400, "n"),
-    "tools": (HELLO | {"tools": [{"type": "function", "function": {"name": "f"}}]}, 400, "tools"),
-    "a schema": (HELLO | {"response_format": {"type": "json_schema", "json_schema": {}}}, 400, "response_format"),
+    "a tool that must be called": (
+        HELLO | {"tools": [{"type": "function"}], "tool_choice": "required"},
+        400,
+        "tool_choice",
+    ),
+    "tools that are a text": (HELLO | {"tools": "all"}, 400, "tools"),
+    "functions that are texts": (HELLO | {"functions": ["f"]}, 400, "functions"),
     "logprobs": (HELLO | {"logprobs": True}, 400, "logprobs"),
-    "stop words": (HELLO | {"stop": ["\n"]}, 400, "stop"),
     "sound back": (HELLO | {"modalities": ["text", "audio"]}, 400, "modalities"),
     "a word for a number": (HELLO | {"temperature": "hot"}, 400, "temperature"),
     "a number for a switch": (HELLO | {"stream": 1}, 400, "stream"),
     "options without a stream": (HELLO | {"stream_options": {"include_usage": True}}, 400, "stream_options"),
-    "something unknown": (HELLO | {"best_of": 2}, 400, "best_of"),
 }
 
 
@@ -125,7 +146,7 @@ async def test_a_bad_request_is_refused_by_name(redis_url: str, client: RedisCli
         result = await post(at.address, body)
         assert (result.status, result.error["param"]) == (status, param), result.error
         assert result.error["type"] == "invalid_request_error"
-    assert await client.command("KEYS", "shoal:inbox:*") == []
+    assert await client.command("KEYS", "shoal:{0ax}:inbox:*") == []
 
 
 async def test_a_body_over_the_limit_is_not_read(redis_url: str) -> None:
@@ -182,9 +203,11 @@ async def test_a_token_in_the_address_is_none(redis_url: str) -> None:
     """It would stand in the log of every proxy."""
     async with gateway(redis_url) as at:
         for name in ("api_key", "token", "access_token"):
-            path = f"/v1/chat/completions?{name}=sesame"
+            path = f"/v1/chat/completions?{name}={TOKENS['owner']}"
             assert (await post(at.address, HELLO, token=None, path=path)).status == 401
-        assert (await post(at.address, token=None, path="/v1/models?token=sesame", method="GET")).status == 401
+        assert (
+            await post(at.address, token=None, path=f"/v1/models?token={TOKENS['owner']}", method="GET")
+        ).status == 401
 
 
 @pytest.mark.parametrize(
@@ -240,6 +263,18 @@ async def test_what_means_nothing_is_accepted(redis_url: str) -> None:
         assert (await post(at.address, HELLO | quiet)).status == 200
 
 
+async def test_metadata_is_noted_about_a_named_session(redis_url: str, client: RedisClient) -> None:
+    """Merged with what is there, and seen by operators; it is no part of the message."""
+    async with gateway(redis_url) as at, working(redis_url):
+        assert (await post(at.address, HELLO | {"user": "ann", "metadata": {"customer": "4711"}})).status == 200
+        assert (await post(at.address, HELLO | {"user": "ann", "metadata": {"admin": "1"}})).status == 200
+        session = session_id("api", "owner/ann")
+        assert (await row_of(client, session)).details.metadata == {"customer": "4711", "admin": "1"}
+        for wrong in ({"a": 1}, {"a=b": "x"}, {"a": "x" * 5000}):
+            refused = await post(at.address, HELLO | {"user": "ann", "metadata": wrong})
+            assert (refused.status, refused.json["error"]["param"]) == (400, "metadata")
+
+
 async def test_pictures_and_files_come_with_the_message(redis_url: str, client: RedisClient, tmp_path: Path) -> None:
     """As data: URLs, into the store of files; of earlier messages their names stay."""
     picture = {"type": "image_url", "image_url": {"url": data_url(png())}}
@@ -284,3 +319,11 @@ def test_the_errors_are_json_that_names_four_things() -> None:
     """The table above is not empty of any kind."""
     assert {status for _, status, _ in BAD.values()} == {400, 404, 413}
     assert all(isinstance(body, bytes) or json.dumps(body) for body, _, _ in BAD.values())
+
+
+async def test_a_full_disk_refuses_the_file(tmp_path: Path) -> None:
+    """A text without a file would be answered; asking again soon helps nobody."""
+    store = MediaStore(MediaSettings(dir=tmp_path / "media"), floor=DiskFloor(2**62, 1.0))
+    with pytest.raises(ApiError, match="disk of this server is almost full") as refused:
+        await store_files(store, "api:owner/x", [SentFile("messages[0]", "a.txt", b"text")], 4)
+    assert (refused.value.status, refused.value.code) == (507, "disk_full")

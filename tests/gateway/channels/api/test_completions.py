@@ -27,7 +27,7 @@ from tests.gateway.channels.api.asking import (
     waiting_message,
     working,
 )
-from tests.gateway.harness import gateway
+from tests.gateway.harness import TOKENS, gateway
 from tests.helpers.wait import eventually
 
 
@@ -76,11 +76,11 @@ async def test_the_events_of_a_stream_are_what_the_protocol_says(redis_url: str)
 
 
 async def test_the_models_are_the_usual_one_and_the_presets(redis_url: str) -> None:
-    """`shoal` leaves the choice to the chat; a preset is chosen for the message alone."""
+    """`shoal`, which leaves the choice to the chat, is first: front ends preselect the first."""
     async with gateway(redis_url, presets=("fast", "deep")) as at, asker(at.address) as client:
         listed = await client.models.list()
         assert [(model.id, model.object) for model in listed.data] == [
-            ("fast", "model"), ("deep", "model"), ("shoal", "model"),
+            ("shoal", "model"), ("fast", "model"), ("deep", "model"),
         ]  # fmt: skip
         assert (await client.models.retrieve("deep")).id == "deep"
         with pytest.raises(official.NotFoundError) as refused:
@@ -167,7 +167,24 @@ async def test_a_chat_command_works_in_a_named_session_alone(redis_url: str) -> 
 ENDS: list[tuple[dict[str, Any], int, str]] = [
     ({"content": "Sorry (reference 1234)", "kind": "apology"}, 500, "turn_failed"),
     ({"content": "", "kind": "withdrawn"}, 409, "turn_dropped"),
+    ({"content": "Sorry.", "kind": "apology", "failed": "bad_request"}, 400, "model_refused"),
+    ({"content": "Sorry.", "kind": "apology", "failed": "context_length"}, 400, "context_length_exceeded"),
+    ({"content": "Sorry.", "kind": "apology", "failed": "auth"}, 403, "model_auth"),
+    ({"content": "Sorry.", "kind": "apology", "failed": "invalid_output"}, 500, "invalid_output"),
+    ({"content": "Sorry.", "kind": "apology", "failed": "of a newer release"}, 500, "turn_failed"),
 ]
+
+
+async def test_the_owner_alone_reads_the_words_of_the_provider(redis_url: str, client: RedisClient) -> None:
+    """It may name the account behind the model; everybody else gets the short text."""
+    line = {"content": "Sorry.", "kind": "apology", "failed": "bad_request", "refusal": "max_tokens is too large"}
+    errors = {}
+    async with gateway(redis_url) as at, answering(client, line):
+        for principal, token in TOKENS.items():
+            errors[principal] = (await post(at.address, HELLO, token=token)).error
+    assert errors.pop("owner")["message"] == "Sorry. The provider: max_tokens is too large"
+    assert errors
+    assert {error["message"] for error in errors.values()} == {"Sorry."}
 
 
 @pytest.mark.parametrize("stream", [False, True])

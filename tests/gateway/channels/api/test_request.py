@@ -14,7 +14,7 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from gateway.channels.web.api.errors import ApiError
+from gateway.channels.web.api.errors import FAILED_TURNS, ApiError
 from gateway.channels.web.api.parameters import FIXED, USED, WITHOUT_EFFECT
 from gateway.channels.web.api.request import CompletionRequest, parse_request
 
@@ -51,7 +51,7 @@ def test_the_documented_parameters_are_those_of_the_code() -> None:
 def test_the_documented_codes_are_those_of_the_code() -> None:
     """Every code that is raised stands in the table of errors."""
     source = "".join(path.read_text() for path in (DOCS.parents[1] / "gateway/channels/web/api").glob("*.py"))
-    raised = set(re.findall(r'code="([a-z_]+)"', source))
+    raised = set(re.findall(r'code="([a-z_]+)"', source)) | {code for _, code in FAILED_TURNS.values()}
     table = DOCS.read_text().partition("| status |")[2]
     assert raised - set(re.findall(r"`([a-z_]+)`", table)) == set()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gateway.channels.email.body import read_mail
 from gateway.channels.email.parse import EmailIdentity, parse_mail
-from gateway.channels.email.wire import read_mail
 from gateway.platform.protocol import PlatformMessage
 
 ME = "shoal@pond.example"

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from gateway.channels.email.channel import MAX_TRIES, EmailChannel
-from gateway.channels.email.mailbox import BEGINNING, DedicatedThread
+from gateway.channels.email.body import read_content
+from gateway.channels.email.channel import BEGINNING, MAX_TRIES, EmailChannel
+from gateway.channels.email.mailbox import DedicatedThread
 from gateway.channels.email.settings import read_email
+from gateway.channels.email.wire import HEADER_BYTES
 from gateway.platform.protocol import ChannelBroken, InletVerdict, NotAccepted, PlatformMessage, PostRefused
+from shared.confinement.parser_process import ParserFailed, ParserProcess
 from shared.errors import RedisAway
 from shared.messages.inbound import InboundMessage
 from shared.metrics import MESSAGES_REFUSED
@@ -23,6 +26,25 @@ from tests.gateway.channels.email.mails import ANNA, SERVER, raw
 from tests.helpers.wait import eventually
 
 SOON_S = 30.0
+BORDERS = "--b\n\nx\n" * 450_000
+"""The body of 4 MB whose parts took a minute to make."""
+
+
+class InProcess(ParserProcess):
+    """Decodes mails in this process; those with the word `costly` take too long, and while `away` none is decoded."""
+
+    def __init__(self) -> None:
+        super().__init__("none:at_all", cpu_s=0, wall_s=0, memory_bytes=0, result_bytes=0)
+        self.away = False
+        self.parsed = 0
+
+    async def parse(self, data: bytes) -> bytes:
+        self.parsed += 1
+        if self.away:
+            raise OSError("no process can be started")
+        if b"costly" in data:
+            raise ParserFailed("it takes too long to read, or cannot be read")
+        return read_content(data)
 
 
 class Listener:
@@ -37,6 +59,7 @@ class Listener:
         self.answer: InletVerdict = "taken"
         self.go = asyncio.Event()
         self.go.set()
+        self.parser = InProcess()
         self.channel = self._made(fake)
         self._fake = fake
 
@@ -46,7 +69,7 @@ class Listener:
             "user": BOT, "password": PASSWORD, "authserv_id": SERVER, "allow_from": [ANNA], "mail_mb": 1, "poll_s": 1,
             **more,
         }  # fmt: skip
-        return EmailChannel("email", read_email("email", table), self)
+        return EmailChannel("email", read_email("email", table), self, self.parser)
 
     def read(self) -> bytes:
         return self.saved
@@ -193,10 +216,60 @@ async def test_what_is_not_for_us_stays_unread(
         await eventually(lambda: fake.imap.idling, within_s=SOON_S, what="the listener")
         await comes(fake, "one", **changes)
         await comes(fake, "two")
-        await listener.hears(*(["one"] if asked else []), "two")
+        await listener.hears(*(["Subject: Ponds"] if asked else []), "two")  # of its text nothing was fetched
         await eventually(lambda: unread(fake) == [1], within_s=SOON_S, what="the mark")
     if reason:
         assert MESSAGES_REFUSED.labels("email", reason)._value.get() == before + 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"From": "Eve <eve@people.example>"},
+        {"Authentication_Results": f"{SERVER}; spf=softfail; dkim=none; dmarc=none"},
+        {"Auto_Submitted": "auto-replied"},
+        {"X_Long": "x" * HEADER_BYTES},
+    ],
+)
+async def test_of_a_mail_that_is_not_for_us_only_the_header_is_fetched(
+    fake: FakeMail, listener: Listener, changes: dict[str, str | None]
+) -> None:
+    """A stranger's 4 MB of borders cost nothing, and the mailbox goes on; nor does a header without end."""
+    async with listener.listening(mail_mb=25):
+        await eventually(lambda: fake.imap.idling, within_s=SOON_S, what="the listener")
+        await comes(
+            fake, "--b\n\nx\n" * 600_000, Message_ID="<1@x>", Content_Type="multipart/mixed; boundary=b", **changes
+        )
+        await comes(fake, "two")
+        await eventually(lambda: "two" in listener.texts, within_s=SOON_S, what="the next one")
+    assert (fake.imap.fetched, listener.parser.parsed) == ([2], 1)
+
+
+async def test_a_mail_that_takes_too_long_to_decode_is_left_and_the_next_one_is_read(
+    fake: FakeMail, listener: Listener
+) -> None:
+    """Also one of a person who may write; it stays unread and is counted."""
+    before = MESSAGES_REFUSED.labels("email", "bad_mail")._value.get()
+    async with listener.listening():
+        await eventually(lambda: fake.imap.idling, within_s=SOON_S, what="the listener")
+        await comes(fake, "costly")
+        await comes(fake, "two")
+        await listener.hears("two")
+        await eventually(lambda: unread(fake) == [1], within_s=SOON_S, what="the mark")
+    assert MESSAGES_REFUSED.labels("email", "bad_mail")._value.get() == before + 1
+
+
+async def test_a_mail_waits_for_a_machine_that_starts_no_process(fake: FakeMail, listener: Listener) -> None:
+    """It is not to blame: it is read by the next attempt."""
+    async with listener.listening() as task:
+        await eventually(lambda: fake.imap.idling, within_s=SOON_S, what="the listener")
+        listener.parser.away = True
+        await comes(fake, "one")
+        await asyncio.wait({task}, timeout=SOON_S)
+        assert isinstance(task.exception(), OSError)
+    listener.parser.away = False
+    async with listener.listening():
+        await listener.hears("one")
 
 
 async def test_strangers_get_a_code_where_the_settings_want_it(fake: FakeMail, listener: Listener) -> None:

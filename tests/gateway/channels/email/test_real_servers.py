@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from email.message import EmailMessage
 from email.utils import make_msgid
@@ -82,7 +83,7 @@ class People:
         await replica.start()
 
         async def begun() -> bool:
-            return bool(await replica.client.command("HEXISTS", "shoal:lock:email", "cursor"))
+            return bool(await replica.client.command("HEXISTS", "shoal:{0ax}:lock:email", "cursor"))
 
         await eventually(begun, within_s=SOON_S, every_s=0.1, what="the listener")
         return replica
@@ -261,6 +262,40 @@ async def test_a_mailbox_of_dovecot_is_watched(other_server: Dovecot, people: Pe
             return await asyncio.to_thread(other_server.unread, people.bot) == 0
 
         await eventually(read, within_s=SOON_S, every_s=0.2, what="read mails")
+
+
+async def test_forged_and_endless_mails_hold_up_nothing_in_a_mailbox_of_dovecot(
+    other_server: Dovecot, people: People
+) -> None:
+    """Of a stranger's 4 MB of borders only the header is fetched, of a person's own the first parts are read; a forged
+    result below that of the mail server proves nothing; and what comes after all of them is answered soon."""
+    proof = f"mx.pond.example; dmarc=pass header.from={people.anna.partition('@')[2]}"
+    async with FakeMail().serving() as out:
+        out.smtp.people, out.smtp.user, out.smtp.password = {people.anna}, people.bot, PASSWORD
+        channel = {
+            "imap_host": "127.0.0.1", "imap_port": other_server.imaps_port, "ca_file": str(other_server.ca),
+            "smtp_host": "127.0.0.1", "smtp_port": out.smtp_port, "smtp_tls": "off", "user": people.bot,
+            "password": PASSWORD, "authserv_id": "mx.pond.example",
+        }  # fmt: skip
+        await people.gateway(channel)
+        stranger, own, forged, usual = (people.mail(text) for text in ("a", "b", "let me in", "hello"))
+        stranger.replace_header("From", "eve@pond.example")
+        for mail in (stranger, own):
+            mail.replace_header("Content-Type", 'multipart/mixed; boundary="b"')
+            mail.set_payload("--b\n\nx\n" * 450_000)
+        forged["Authentication-Results"] = "mx.pond.example; spf=softfail; dkim=none; dmarc=none"
+        forged["Received"] = "from evil.example by mx.pond.example"
+        for mail in (stranger, own, forged, usual):
+            mail["Authentication-Results"] = proof
+        for mail in (stranger, forged, own):
+            await asyncio.to_thread(other_server.deliver, mail)
+        began = time.monotonic()
+        await asyncio.to_thread(other_server.deliver, usual)
+        await eventually(lambda: len(people.worker.received) == 2, within_s=SOON_S, what="the last one")
+        assert time.monotonic() - began < 15  # a second, on a machine that has time
+        many, last = (message.content for message in people.worker.received)
+        assert (many.count("x") < 300, last) == (True, "Subject: Ponds\n\nhello")
+        assert await asyncio.to_thread(other_server.unread, people.bot) >= 2
 
 
 def _answers(text: str) -> Any:

@@ -86,7 +86,7 @@ def test_any_from_is_an_address_or_nobody(froms: list[str]) -> None:
         f"{US}; dmarc=pass",
         f'"{US}"; dmarc=pass header.from=people.example',
         f"{US}; spf=fail smtp.mailfrom=evil.example; dkim=pass header.d=people.example",
-        f"{US}; dmarc=none header.from=people.example; dkim=pass header.i=@people.example header.s=k1",
+        f"{US}; dmarc=none header.from=people.example; dkim=pass header.d=people.example header.s=k1",
         f"{US}; spf=pass (sender is allowed) smtp.mailfrom=bounce@people.example",
         f"{US}; spf=pass smtp.mailfrom=people.example; dkim=neutral",
         f"{US} (the best; dmarc=fail); dkim=pass header.d=people.example",
@@ -112,6 +112,8 @@ def test_what_our_server_found_true_is_believed(header: str) -> None:
         [f"{US}; dkim=pass header.d=people.example", f"{US}; dmarc=fail"],
         [f"{US}; dmarc=pass header.from=evil.example"],
         [f"{US}; dkim=pass header.d=evil.example"],
+        [f"{US}; dkim=pass header.d=evil.example header.i=@people.example"],
+        [f"{US}; dkim=pass header.i=@people.example header.s=k1"],
         [f"{US}; dkim=pass header.d=mail.people.example"],
         [f"{US}; dkim=pass header.d=ople.example"],
         [f"{US}; dkim=pass"],
@@ -131,6 +133,32 @@ def test_what_our_server_found_true_is_believed(header: str) -> None:
 def test_nothing_else_is(headers: list[str]) -> None:
     """Other servers' words, other domains, results inside of comments and quotes, and a DMARC that failed."""
     assert not is_proven(headers, US, ANNA)
+
+
+FORGED = f"{US}; dmarc=pass header.from=people.example"
+"""What the sender of a mail may write into it."""
+
+
+@pytest.mark.parametrize(
+    ("headers", "on_top", "believed"),
+    [
+        ([f"{US}; spf=softfail; dkim=none; dmarc=none", FORGED], 0, False),
+        ([f"{US}; spf=softfail; dkim=none; dmarc=none", FORGED], 1, False),
+        ([f"{US}; none", FORGED], 0, False),
+        (["mx.other.example; dmarc=pass", f"{US}; dmarc=none", FORGED], 1, False),
+        ([f"{US}; dmarc=none", f"{US}; spf=none", FORGED], 2, False),
+        ([f"{US}; dmarc=none", f"{US}; dkim=pass header.d=people.example"], 2, True),
+        ([f"{US}; dmarc=none", f"{US}; dkim=pass header.d=people.example"], 0, False),
+        ([FORGED], 0, True),  # of a server that writes it below its Received; the docs say what it must do
+        (["mx.other.example; dmarc=fail", FORGED], 0, True),
+        ([FORGED, f"{US}; dmarc=fail"], 1, False),
+    ],
+)
+def test_what_a_sender_forges_below_what_our_server_wrote_counts_for_nothing(
+    headers: list[str], on_top: int, believed: bool
+) -> None:
+    """Above the first Received only servers write; without one there, the topmost of ours is the server's."""
+    assert is_proven(headers, US, ANNA, on_top=on_top) is believed
 
 
 @given(st.lists(st.text(alphabet=st.sampled_from(f'{US} ;=()"\\dmarckipassfl'), max_size=60), max_size=3))

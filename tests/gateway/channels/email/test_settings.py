@@ -118,7 +118,7 @@ def test_every_setting_is_on_the_page() -> None:
             defaults = [one.strip().strip("`") for one in cells[1].split(",")]
             page |= dict(zip(names, defaults * (len(names) if len(defaults) == 1 else 1), strict=True))
     own = set(settings.__struct_fields__) - {"on", "run", "allow_from", "admins", "groups", "allow_groups"}
-    assert page.keys() == own - {"group_rules", "sender_per_minute"}
+    assert page.keys() == own - {"group_rules", "sender_per_minute", "proxy"}
     for name, default in page.items():
         if default:
             value = getattr(settings, name)

@@ -277,7 +277,7 @@ async def test_the_same_key_is_one_event_and_errors_are_reported(people: People)
     another device."""
 
     def api(**known_by: str) -> MatrixApi:
-        given = {"token": "", "user": "", "password": "", **known_by}
+        given: dict[str, Any] = {"token": "", "user": "", "password": "", **known_by}
         return MatrixApi(MatrixHttp(people.server.address, timeout_s=20.0, **given))
 
     room = await people.anna.room(people.bot.id)

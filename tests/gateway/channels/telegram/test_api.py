@@ -23,6 +23,7 @@ from gateway.platform.protocol import (
     Throttled,
 )
 from tests.fakes.telegram import TOKEN, FakeTelegram
+from tests.helpers.media_files import OGG
 from tests.helpers.wait import call_s
 
 PLACE = PostTarget(session="telegram:7", chat_id="7")
@@ -110,12 +111,22 @@ async def test_an_edit_that_changes_nothing_has_succeeded(fake: FakeTelegram, ap
     assert fake.posts["7"][0].text == "other"
 
 
-async def test_pictures_are_photos_and_all_else_documents(fake: FakeTelegram, api: TelegramApi) -> None:
-    """Both come whole."""
-    for media_type, name in (("image/png", "a.png"), ("application/pdf", "a.pdf")):
-        file = File(reference="r", name=name, media_type=media_type, size_bytes=3, data=b"abc")
-        await api.send(Post(target=PLACE, key="k", file=file))
-    assert [one.file for one in fake.posts["7"]] == [b"abc", b"abc"]
+@pytest.mark.parametrize(
+    ("media_type", "data", "kind"),
+    [
+        ("image/png", b"abc", "photo"),
+        ("audio/ogg", OGG, "voice"),
+        ("audio/ogg", b"OggS and no Opus", "document"),
+        ("application/pdf", b"abc", "document"),
+    ],
+)
+async def test_pictures_are_photos_and_all_else_documents(
+    fake: FakeTelegram, api: TelegramApi, media_type: str, data: bytes, kind: str
+) -> None:
+    """But a recording that it plays is a voice note. Each comes whole."""
+    file = File(reference="r", name="a", media_type=media_type, size_bytes=len(data), data=data)
+    await api.send(Post(target=PLACE, key="k", file=file))
+    assert [(one.kind, one.file) for one in fake.posts["7"]] == [(kind, data)]
 
 
 async def test_a_file_of_a_person_is_fetched_in_parts(fake: FakeTelegram, api: TelegramApi) -> None:

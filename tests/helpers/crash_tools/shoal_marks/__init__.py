@@ -31,6 +31,7 @@ class Mark:
     description = "Add a mark to the list."
     parameters = Word
     safety: Safety = "unsafe"
+    trusted_result = True
     timeout_s = 5.0
 
     async def run(self, arguments: Word, context: ToolContext) -> str:
@@ -48,11 +49,25 @@ class Keep:
     description = "Keep a word."
     parameters = Word
     safety: Safety = "idempotent"
+    trusted_result = True
     timeout_s = 5.0
 
     async def run(self, arguments: Word, context: ToolContext) -> str:
         (_folder() / f"kept-{arguments.word}").write_text(arguments.word)
         return "kept"
+
+
+class Look:
+    """Shows a word, which anybody may have written: a result that is not trusted. `read_only`."""
+
+    name = "look"
+    description = "Look at a word."
+    parameters = Word
+    safety: Safety = "read_only"
+    timeout_s = 5.0
+
+    async def run(self, arguments: Word, context: ToolContext) -> str:
+        return arguments.word
 
 
 def _folder() -> Path:
@@ -66,6 +81,7 @@ class Sleep:
     description = "Sleep."
     parameters = Word
     safety: Safety = "unsafe"
+    trusted_result = True
     timeout_s = 60.0
 
     async def run(self, arguments: Word, context: ToolContext) -> str:

@@ -1,8 +1,11 @@
-/** A question whether a tool may run: what exactly, two buttons, how long there is time, and what came of it. */
+/** A question whether a tool may run: all that would run, two buttons, how long there is time, and what came of it. */
 
 import { icon, make, setText, timestamp } from "../ui/dom.js";
 
 const TICK_MS = 1_000;
+/** A longer card names its size, so that whoever scrolls knows when the end is reached. */
+const LONG_LINES = 12;
+const LONG_CHARACTERS = 1_000;
 
 export class ApprovalCard {
   #entry;
@@ -16,17 +19,29 @@ export class ApprovalCard {
   constructor(entry, actions) {
     this.#entry = entry;
     this.#actions = actions;
-    const title = make("p", { className: "question" }, icon("alert"), "May I run ", make("code", {}, entry.tool), " with exactly this?");
+    const after = entry.sources.length > 0 ? `After reading ${entry.sources.join(", ")}: may I run ` : "May I run ";
+    const title = make("p", { className: "question" }, icon("alert"), make("span", {}, after, make("code", {}, entry.tool), " with exactly this?"));
     this.#buttons = make("div", { className: "buttons", role: "group", ariaLabel: `May ${entry.tool} run?` },
       make("button", { type: "button", className: "yes", onclick: () => this.#press(true) }, "Yes"),
       make("button", { type: "button", className: "no", onclick: () => this.#press(false) }, "No"),
       this.#left);
     this.node = make("article", { className: "card approval", ariaLabel: "Shoal asks" },
-      title, make("pre", { tabIndex: 0, dir: "ltr" }, entry.arguments), this.#buttons, this.#outcome,
+      title, ...this.#whole(entry.arguments), this.#buttons, this.#outcome,
       make("footer", {}, timestamp(entry.at)));
     Object.assign(this.node.dataset, { seq: entry.seq, turn: entry.turn, call: entry.call });
     this.node.addEventListener("keydown", (event) => this.#key(event));
     this.update();
+  }
+
+  /** All of it, a number at each line: a long line that goes on below does not look like another one. */
+  #whole(text) {
+    const lines = text.split("\n");
+    const characters = [...text].length;
+    const shown = make("pre", { tabIndex: 0, dir: "ltr", ariaLabel: "What would run" },
+      ...lines.map((line) => make("span", { className: "line" }, `${line}\n`)));
+    if (lines.length <= LONG_LINES && characters <= LONG_CHARACTERS) return [shown];
+    const size = `${lines.length.toLocaleString("en")} lines, ${characters.toLocaleString("en")} characters: scroll to read all of it`;
+    return [make("p", { className: "size" }, size), shown];
   }
 
   update() {

@@ -8,6 +8,10 @@ import { approvalEntry, ownEntry, replyEntry } from "./entries.js";
 
 export class Chat {
   title = "";
+  pinned = false;
+  /** It was in the gateway's list; deleted means that it is not any more, or not for long. */
+  listed = false;
+  deleted = false;
   /** Time of the last line, in ms of the gateway's clock; 0 while no message has reached it. */
   at = 0;
   /** The gateway's word on whether a turn runs; it counts while this page does not follow the chat. */
@@ -32,6 +36,8 @@ export class Chat {
   #overUpTo = 0;
   #dropped = new Set();
   #withdrawn = new Set();
+  /** Turns in whose place a later message came. */
+  #replaced = new Set();
   /** Messages that joined the turn of an earlier one, by their numbers. */
   #joined = new Set();
   #awaiting = new Set();
@@ -61,6 +67,11 @@ export class Chat {
     return Math.min(...this.#lines.keys());
   }
 
+  /** Its first lines are older than what the gateway keeps. */
+  get cut() {
+    return this.loaded && !this.more && this.#lines.size > 0 && this.oldest > 1;
+  }
+
   /** The mark of line `top`; 0 if that is not known. A log with another line there is another log. */
   get mark() {
     return this.#marks.get(this.top) ?? 0;
@@ -76,6 +87,11 @@ export class Chat {
     const live = [...this.#live.values()].find((entry) => !entry.ended);
     const [waiting] = this.#awaiting;
     return (live ?? waiting)?.turn ?? null;
+  }
+
+  /** A worker is at work on an answer here. */
+  get working() {
+    return [...this.#live.values()].some((entry) => !entry.ended && !entry.waiting);
   }
 
   /** Own messages that are accepted and wait for an earlier turn to end. */
@@ -153,12 +169,13 @@ export class Chat {
     this.#changed(entry);
   }
 
-  #message({ seq, id, text, turn, at, media = [] }) {
+  #message({ seq, id, text, turn, at, media = [], replaces = 0 }) {
     if (this.#lines.has(seq)) return;
     const entry = this.#own.get(id) ?? ownEntry(id, text, at);
     this.#pending.delete(entry);
     this.#own.set(id, entry);
     this.#name(text);
+    if (replaces) this.#replace(replaces);
     entry.dropped = this.#dropped.has(id);
     entry.withdrawn = this.#withdrawn.has(id);
     const when = at || Date.now();
@@ -188,15 +205,18 @@ export class Chat {
   }
 
   /** Ignores text of an older attempt, repeated text, and text after a gap: a full delta follows. */
-  #delta({ turn, attempt, seq, text, full }) {
+  #delta({ turn, attempt, seq, text, full, takeovers }) {
     const entry = this.#liveEntry(turn);
     if (!entry || attempt < entry.attempt) return;
     const known = attempt > entry.attempt ? -1 : entry.deltaSeq;
     if (full ? seq <= known : seq !== known + 1) return;
     entry.draft = full || known < 0 ? text : entry.draft + text;
+    if (takeovers) entry.takeovers = takeovers;
     // Another worker, or the next step, begins again: text that a person has seen stays until there is more of it.
     if (entry.draft.length > entry.text.length) entry.text = entry.draft;
-    Object.assign(entry, { attempt, deltaSeq: seq, atWork: false, waiting: false });
+    // The last text of an attempt may come after the question for which it waits.
+    const waiting = entry.waiting && attempt === entry.attempt;
+    Object.assign(entry, { attempt, deltaSeq: seq, atWork: false, waiting });
     this.#changed(entry);
   }
 
@@ -208,7 +228,7 @@ export class Chat {
     this.#changed(entry);
   }
 
-  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false, about = "" }) {
+  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false, about = "", sources = [], takeovers = [], unfinished = false, work = null, tokens = 0 }) {
     if (this.#lines.has(seq)) return;
     // Notices and the answers of commands do not belong to a turn.
     const outsideTurn = kind === "notice" || kind === "command";
@@ -231,9 +251,23 @@ export class Chat {
     if (endsTurn) this.#closeQuestions((asked) => asked.turn === turn, at || Date.now());
     this.doubtful ||= !outsideTurn && this.turn !== null;
     const hidden = kind === "reply" && !text && !media.length;
-    Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, about, hidden });
+    Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, about, sources, takeovers, unfinished, work: work && { ...work, tokens }, hidden });
+    if (this.#replaced.has(turn)) this.#markReplaced(entry);
     entry.done = true;
     this.#place(entry);
+  }
+
+  /** Another message came in the place of this turn: what belongs to it stays, and is marked. */
+  #replace(turn) {
+    this.#replaced.add(turn);
+    for (const line of this.#lines.values()) if (!line.own && line.turn === turn) this.#markReplaced(line);
+  }
+
+  #markReplaced(reply) {
+    for (const entry of [reply, ...this.answeredBy(reply)]) {
+      entry.replaced = true;
+      this.#changed(entry);
+    }
   }
 
   /** A command ended all turns up to `turn` (0: none); their messages, named after its own, get no answer. */
@@ -359,7 +393,7 @@ export class Chat {
 
   #forget() {
     const pending = [...this.#pending];
-    for (const map of [this.#questions, this.#settled, this.#lines, this.#marks, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#joined,
+    for (const map of [this.#questions, this.#settled, this.#lines, this.#marks, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#replaced, this.#joined,
       this.#awaiting]) {
       map.clear();
     }
@@ -391,7 +425,8 @@ export class Chat {
   #place(entry) {
     this.#lines.set(entry.seq, entry);
     this.#highest = Math.max(this.#highest, entry.seq);
-    this.at = Math.max(this.at, entry.at);
+    // Questions do not count, as in the gateway's list: a row keeps its place and time when the page is loaded again.
+    if (!entry.approval && !(entry.hidden && !entry.text)) this.at = Math.max(this.at, entry.at);
     this.#climb();
     this.#changed(entry);
   }

@@ -51,7 +51,7 @@ export class Connection {
     const socket = new WebSocket(`${scheme}//${location.host}/ws`);
     this.#socket = socket;
     this.#expectAnswer();
-    socket.onopen = () => this.#write({ type: "hello", token: this.#token });
+    socket.onopen = () => this.#write({ type: "hello", token: this.#token, timezone: zone() });
     socket.onmessage = ({ data }) => this.#onFrame(JSON.parse(data));
     socket.onclose = () => this.#again();
   }
@@ -115,4 +115,9 @@ export class Connection {
     this.#startOver();
     this.#connect();
   };
+}
+
+/** Of the person, for their reminders. */
+function zone() {
+  return Intl.DateTimeFormat().resolvedOptions().timeZone ?? "";
 }

@@ -14,6 +14,9 @@ const DOUBT_MS = 2_000;
 const SILENCE_MS = 20_000;
 /** Errors that go by: what was asked may be asked again. */
 const PASSING = new Set(["unavailable", "overloaded"]);
+/** The whole list of a person's chats; after an answer only the first rows of it are news. */
+const LIST_LIMIT = 1_000;
+const NEWS_LIMIT = 30;
 
 export class Conversations {
   #connection = null;
@@ -32,7 +35,8 @@ export class Conversations {
 
   /**
    * `events`: changed(chat, entry), spoken(chat, reply), welcomed(), stranger(), lost(), refused(message),
-   * trouble(message); welcomed gets the frame. Chat and entry are null when the list of chats changed.
+   * deleted(chat, seconds), found(frame), trouble(message); welcomed gets the frame. Chat and entry are null when the list of chats
+   * changed; seconds is 0 for a chat that was deleted elsewhere.
    */
   constructor(events) {
     this.#events = events;
@@ -59,10 +63,10 @@ export class Conversations {
     addEventListener("offline", () => this.#refresh());
   }
 
-  /** The chats to list, newest first: all that have something in them. */
+  /** The chats to list, newest first: all that have something in them and are not deleted. */
   list() {
     const age = (chat) => (chat.at ? -chat.at : -Infinity);
-    const listed = [...this.#chats.values()].filter((chat) => chat.at || !chat.empty);
+    const listed = [...this.#chats.values()].filter((chat) => !chat.deleted && (chat.at || !chat.empty));
     return listed.sort((one, other) => age(one) - age(other));
   }
 
@@ -77,6 +81,45 @@ export class Conversations {
 
   unread(chat) {
     return this.#seen.isBehind(chat) && !this.#watching(chat);
+  }
+
+  rename(chat, title) {
+    this.#keep(chat, { type: "label", title });
+  }
+
+  pin(chat, pinned) {
+    this.#keep(chat, { type: "label", pinned });
+  }
+
+  /** Deletes a chat with everything; `deleted` tells for how long that can be taken back. */
+  remove(chat) {
+    this.#keep(chat, { type: "delete" });
+  }
+
+  /** Asks for chats with a text; `found` gets the frame. */
+  search(text) {
+    this.#connection.send({ type: "search", text });
+  }
+
+  restore(chat) {
+    this.#keep(chat, { type: "undelete" });
+  }
+
+  /** A deletion that cannot be taken back any more: the page forgets the chat, too. */
+  forget(chat) {
+    if (!chat.deleted || chat === this.current) return;
+    this.#chats.delete(chat.id);
+    this.#followed.delete(chat);
+    this.#seen.forget(chat.id);
+  }
+
+  #keep(chat, frame) {
+    if (this.#connection.send({ ...frame, chat: chat.id })) return;
+    this.#events.trouble("You are not connected just now. Please try again in a moment.");
+  }
+
+  isBlank(chat) {
+    return chat === this.#blank && chat.empty;
   }
 
   /** The chat without any message yet. */
@@ -95,6 +138,7 @@ export class Conversations {
   }
 
   send(text, media = []) {
+    this.current.deleted = false;
     const entry = this.current.say(messageId(), text, Date.now(), media);
     outbox.keep({ ...entry, chat: this.current.id });
     this.#transmit(this.current, entry);
@@ -121,8 +165,20 @@ export class Conversations {
     else this.#events.trouble("You are not connected just now. Please answer again in a moment.");
   }
 
+  /** Returns the text of the newest own message here, and withdraws it where no turn has begun with it. */
+  takeLast() {
+    const entry = this.current.entries().findLast((one) => one.own && one.text && !one.withdrawn);
+    if (entry && entry.ahead > 0 && entry.state === "received") this.withdraw(this.current, entry);
+    return entry?.text ?? "";
+  }
+
   stop(turn) {
     this.#connection.send({ type: "stop", chat: this.current.id, turn });
+  }
+
+  /** Kills the worker that answers here; only where the gateway offers it. */
+  killWorker() {
+    this.#connection.send({ type: "kill", chat: this.current.id });
   }
 
   loadOlder() {
@@ -146,7 +202,7 @@ export class Conversations {
     this.#followed.clear();
     for (const chat of [this.current, ...busy].slice(0, FOLLOWED).reverse()) this.#follow(chat);
     for (const chat of chats) for (const entry of chat.unaccepted) this.#transmit(chat, entry);
-    this.#connection.send({ type: "chats" });
+    this.#askList(LIST_LIMIT);
     this.#events.welcomed(frame);
   }
 
@@ -174,7 +230,9 @@ export class Conversations {
 
   #take(frame) {
     if (frame.type === "error") return this.#trouble(frame);
-    if (frame.type === "chats") return this.#listed(frame.chats);
+    if (frame.type === "chats") return this.#listed(frame.chats, frame.whole);
+    if (frame.type === "found") return this.#events.found(frame);
+    if (frame.type === "deleted") return this.#deleted(this.chat(frame.chat), frame.undo_s);
     if (!frame.chat) return;
     const chat = this.chat(frame.chat);
     const first = !chat.loaded;
@@ -224,9 +282,16 @@ export class Conversations {
     this.#events.trouble(advice);
   }
 
-  #listed(rows) {
-    for (const { chat: id, title, at = 0, running = false } of rows) {
+  #listed(rows, whole = false) {
+    if (whole) {
+      const there = new Set(rows.map(({ chat }) => chat));
+      for (const chat of this.#chats.values()) {
+        if (chat.listed && !chat.deleted && !there.has(chat.id) && !chat.unaccepted.length) this.#deleted(chat, 0);
+      }
+    }
+    for (const { chat: id, title, at = 0, running = false, pinned = false, preset = "" } of rows) {
       const chat = this.chat(id);
+      Object.assign(chat, { pinned, preset, listed: true, deleted: false });
       chat.title = title || chat.title;
       chat.at = Math.max(chat.at, at);
       chat.listedRunning = running;
@@ -236,6 +301,16 @@ export class Conversations {
     this.#seen.begun();
     this.#see(this.current);
     this.#events.changed(null, null);
+  }
+
+  #deleted(chat, seconds) {
+    chat.deleted = true;
+    this.#events.changed(null, null);
+    this.#events.deleted(chat, seconds);
+  }
+
+  #askList(limit) {
+    this.#connection.send({ type: "chats", limit });
   }
 
   #watching(chat) {
@@ -250,13 +325,13 @@ export class Conversations {
   #refresh() {
     if (document.hidden) return;
     this.#see(this.current);
-    this.#connection.send({ type: "chats" });
+    this.#askList(LIST_LIMIT);
     this.#events.changed(null, null);
   }
 
   #refreshSoon() {
     clearTimeout(this.#freshList);
-    this.#freshList = setTimeout(() => this.#connection.send({ type: "chats" }), 500);
+    this.#freshList = setTimeout(() => this.#askList(NEWS_LIMIT), 500);
   }
 
   #tick() {

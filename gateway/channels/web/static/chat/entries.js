@@ -7,7 +7,7 @@ const COMMAND = /^\s*\/\w+(\s|$)/;
  * means that it gets no answer, `withdrawn` that the person took it back.
  */
 export function ownEntry(id, text, at, media = []) {
-  const marks = { dropped: false, withdrawn: false };
+  const marks = { dropped: false, withdrawn: false, replaced: false };
   return { own: true, id, text, media, at, seq: 0, turn: 0, state: "sending", ahead: 0, reason: "", ...marks };
 }
 
@@ -17,23 +17,30 @@ export function ownEntry(id, text, at, media = []) {
  * `tools` are the steps so far, `atWork` says that the last one is the latest news. `ended` means that the turn is
  * over, `done` that the reply is here; `kind` is reply, stopped, apology, notice or command. `said` marks a notice that
  * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`. `about` is what the
- * turn began with when nobody had written: schedule or subagent. `waiting` means that the turn waits for the answer to a
- * question, and has nothing else to show.
+ * turn began with when nobody had written: schedule or subagent. `sources` name others whose text the turn had read. `waiting` means that the turn waits for the answer to a
+ * question, and has nothing else to show. `takeovers` name workers that died while they wrote it,
+ * `work` says how it came about.
  */
 export function replyEntry(turn) {
   return {
     own: false, turn, seq: 0, text: "", draft: "", html: "", kind: "reply", at: 0, inReplyTo: [],
-    media: [], buttons: [], said: false, about: "", hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
+    media: [], buttons: [], said: false, about: "", sources: [], takeovers: [], unfinished: false, work: null, replaced: false, hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
   };
 }
 
 /**
  * A request to run a tool. `call` names it, `digest` covers its exact arguments; after `expiresAt` it is refused.
+ * `sources` are the strangers whose text the agent has read.
  * `state` is open, yes, no, expired, or over (its turn has ended); `sent` means that this page's answer is under way.
  */
-export function approvalEntry({ call, tool, arguments: shown = "", digest = "", expires_at: expiresAt = 0, turn, seq, at }) {
+export function approvalEntry({ call, tool, arguments: shown = "", digest = "", expires_at: expiresAt = 0, sources = [], turn, seq, at }) {
   const marks = { own: false, approval: true, state: "open", sent: false };
-  return { ...marks, call, tool, arguments: shown, digest, expiresAt, turn, seq, at: at || Date.now() };
+  return { ...marks, call, tool, arguments: shown, digest, expiresAt, sources, turn, seq, at: at || Date.now() };
+}
+
+/** Returns whether an entry is a command, or the answer to one that changed no turn. */
+export function isChoice({ own, kind, turn, text }) {
+  return own ? COMMAND.test(text) : kind === "command" && !turn;
 }
 
 /**

@@ -1,6 +1,6 @@
 /** A message of the person's, with its state of delivery. */
 
-import { icon, make, timestamp } from "../ui/dom.js";
+import { icon, make, setText, timestamp } from "../ui/dom.js";
 import { mediaList } from "../ui/media.js";
 
 const LONG_CHARACTERS = 1_800;
@@ -28,6 +28,11 @@ export class OwnCard {
     const entry = this.#entry;
     this.node.dataset.state = entry.withdrawn ? "withdrawn" : entry.state;
     if (entry.seq) this.node.dataset.seq = entry.seq;
+    // The gateway may write another text than was sent: what `/retry` answers again.
+    setText(this.#text, entry.text);
+    this.#text.hidden = !entry.text;
+    this.node.classList.toggle("replaced", entry.replaced);
+    delete this.#meta.dataset.steer;
     this.#meta.replaceChildren(...this.#status(entry));
   }
 
@@ -40,6 +45,7 @@ export class OwnCard {
         make("button", { type: "button", className: "link", onclick: () => this.#actions.discard(entry) }, "Discard"),
       ];
     }
+    if (entry.replaced) return [timestamp(entry.at), make("span", { className: "status" }, "Replaced")];
     if (entry.withdrawn) return [timestamp(entry.at), make("span", { className: "status" }, "Withdrawn")];
     if (entry.dropped) return [timestamp(entry.at), make("span", { className: "status" }, "Not answered")];
     const where = entry.ahead > 0 ? `Received, ${entry.ahead} ahead of you` : "";

@@ -4,6 +4,8 @@ import { copyButton, furnish } from "../ui/code-box.js";
 import { icon, make, timestamp } from "../ui/dom.js";
 import { mediaList } from "../ui/media.js";
 import { showStream } from "./stream.js";
+import { takeoverList } from "./takeovers.js";
+import { workLog } from "./work-log.js";
 
 const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
 const ORIGINS = { schedule: "Scheduled", subagent: "From a subagent" };
@@ -13,15 +15,16 @@ export class ReplyCard {
   #entry;
   #body = make("div", { className: "body", dir: "auto" });
   #progress = make("div", { className: "progress" });
+  #takeovers = make("div", { className: "takeovers" });
   #quote = null;
   #buttons = null;
   #actions;
 
-  /** `actions`: say(text). */
+  /** `actions`: say(text), again(entry), steps(turn), which resolves to the steps of a turn or fails with the reason. */
   constructor(entry, actions) {
     this.#entry = entry;
     this.#actions = actions;
-    this.node = make("article", { className: "card reply", ariaLabel: "Shoal" }, this.#body, this.#progress);
+    this.node = make("article", { className: "card reply", ariaLabel: "Shoal" }, this.#body, this.#progress, this.#takeovers);
     this.node.dataset.turn = entry.turn;
     this.update();
   }
@@ -32,8 +35,9 @@ export class ReplyCard {
   }
 
   update() {
-    if (this.#entry.done) this.#finish(this.#entry);
-    else this.#stream(this.#entry);
+    if (!this.#entry.done) return this.#stream(this.#entry);
+    this.#finish(this.#entry);
+    if (this.#entry.replaced) this.#markReplaced();
   }
 
   /** Names the message that is answered; `text` is empty when it stands right above. */
@@ -59,7 +63,8 @@ export class ReplyCard {
     }
   }
 
-  #stream({ text, tools, atWork, ended, waiting }) {
+  #stream({ text, tools, atWork, ended, waiting, takeovers }) {
+    takeoverList(this.#takeovers, takeovers);
     this.node.dataset.state = "streaming";
     this.node.hidden = waiting && !text;
     this.node.ariaBusy = "true";
@@ -82,8 +87,15 @@ export class ReplyCard {
     this.#progress.replaceChildren(make("span", { className: "spinner" }), make("code", {}, tool));
   }
 
-  #finish({ seq, text, html, kind, tools, at, media, said, about }) {
+  #markReplaced() {
+    if (this.node.classList.contains("replaced")) return;
+    this.node.classList.add("replaced");
+    this.node.querySelector(":scope > footer")?.prepend(make("span", { className: "mark" }, "Replaced"));
+  }
+
+  #finish({ seq, text, html, kind, tools, at, media, said, about, sources, takeovers, work }) {
     if (this.node.dataset.state === "done") return;
+    takeoverList(this.#takeovers, takeovers);
     this.node.hidden = false;
     Object.assign(this.node.dataset, { state: "done", seq, kind: said ? "said" : kind });
     this.node.ariaBusy = "false";
@@ -95,10 +107,22 @@ export class ReplyCard {
     this.#progress.replaceWith(...mediaList(media));
     const footer = make("footer");
     if (MARKS[kind]) footer.append(make("span", { className: "mark" }, MARKS[kind]));
+    if (sources.length) {
+      const title = "Text of others may have shaped this answer. I ask before I act on it; /trust or /new ends that.";
+      footer.append(make("span", { className: "read", title }, `After reading ${sources.join(", ")}`));
+    }
     if (text) footer.append(copyButton(() => text, "Copy", "quiet"));
+    if (kind === "apology") footer.append(this.#again());
     footer.append(timestamp(at));
-    if (tools.length) this.node.append(this.#used(tools));
+    if (work) this.node.append(workLog(work, () => this.#actions.steps(this.#entry.turn)));
+    else if (tools.length) this.node.append(this.#used(tools));
     this.node.append(footer);
+  }
+
+  /** Sends what could not be answered once more, as a new message. */
+  #again() {
+    const press = () => this.#actions.again(this.#entry);
+    return make("button", { type: "button", className: "link again", onclick: press }, "Try again");
   }
 
   #used(tools) {

@@ -17,6 +17,10 @@ export class Seen {
     this.#save();
   }
 
+  forget(id) {
+    if (this.#times.delete(id)) this.#save();
+  }
+
   /** A chat appeared in the gateway's list. */
   notice({ id, at }) {
     if (this.#firstVisit) this.mark(id, at);

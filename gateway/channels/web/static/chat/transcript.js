@@ -5,6 +5,9 @@ import { endsOffers } from "./entries.js";
 import { OwnCard } from "./own-card.js";
 import { ReplyCard } from "./reply-card.js";
 
+/** From so many cards on, those far away are not laid out. */
+const MANY = 100;
+
 export class Transcript {
   #root;
   #scroll;
@@ -13,9 +16,12 @@ export class Transcript {
   #cards = new Map();
   #changed = new Set();
   #rearranged = false;
+  #resting = false;
+  #steering;
 
-  /** `actions` are those of approval-card.js, own-card.js and reply-card.js. */
-  constructor(root, scroll, actions) {
+  /** `actions` are those of approval-card.js, own-card.js and reply-card.js; `steering` is a Steering. */
+  constructor(root, scroll, actions, steering) {
+    this.#steering = steering;
     this.#root = root;
     this.#scroll = scroll;
     this.#actions = actions;
@@ -41,9 +47,23 @@ export class Transcript {
     this.#scroll.around(() => {
       const fresh = this.#rearranged ? this.#arrange() : new Set();
       for (const entry of this.#changed) if (!fresh.has(entry)) this.#cards.get(entry)?.update();
+      this.#steering.paint(this.#chat, this.#cards);
     }, swapping?.node);
     this.#changed.clear();
     this.#rearranged = false;
+    if (this.#cards.size > MANY) this.#rest();
+  }
+
+  /** Lets finished cards rest, two frames after they were laid out: from then on their size is known. */
+  #rest() {
+    if (this.#resting) return;
+    this.#resting = true;
+    const laidOut = [...this.#cards].filter(([{ own, done }, { node }]) => (own || done) && !node.classList.contains("rested"));
+    const rest = () => {
+      this.#resting = false;
+      for (const [, { node }] of laidOut) node.classList.add("rested");
+    };
+    requestAnimationFrame(() => requestAnimationFrame(rest));
   }
 
   reveal(entry) {

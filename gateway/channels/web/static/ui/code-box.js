@@ -50,6 +50,8 @@ export function furnish(body) {
     table.replaceWith(box);
     box.append(table);
   }
+  // Wide ones can be scrolled, which the keyboard needs a place for.
+  for (const formula of body.querySelectorAll(".formula")) formula.tabIndex = 0;
   for (const link of body.querySelectorAll("a[href]")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer";

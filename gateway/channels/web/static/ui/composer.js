@@ -2,6 +2,7 @@
 
 import { CommandList } from "./command-list.js";
 import { setText, toast } from "./dom.js";
+import { retryWith } from "../chat/steer.js";
 import { drop, read, write } from "./storage.js";
 
 const FINE_POINTER = matchMedia("(pointer: fine)");
@@ -17,8 +18,14 @@ export class Composer {
   #chat = null;
   #turn = null;
   #stopping = false;
+  /** What is written takes the place of the newest message. */
+  #editing = false;
+  #edit;
 
-  /** `actions`: send(text, media), stop(), reveal(entry); and the `attachments` of the message. */
+  /**
+   * `actions`: send(text, media), stop(), reveal(entry), takeLast() which returns the text of the newest own message
+   * for another try; and the `attachments` of the message.
+   */
   constructor(root, actions) {
     this.#attachments = actions.attachments;
     this.#form = root.querySelector("#composer");
@@ -35,6 +42,17 @@ export class Composer {
       else if (event.key === "Enter" && !event.shiftKey) {
         event.preventDefault();
         this.#form.requestSubmit();
+      } else if (event.key === "Escape" && this.#editing) {
+        event.preventDefault();
+        this.#endEdit();
+        this.#write("");
+      } else if (event.key === "Escape" && this.#turn !== null && !this.#stopping) {
+        event.preventDefault();
+        this.#stop.click();
+      } else if (event.key === "ArrowUp" && !this.#area.value && !this.#attachments.ready) {
+        const text = actions.takeLast();
+        if (text) event.preventDefault();
+        if (text) this.#write(text);
       }
     });
     this.#form.addEventListener("submit", (event) => {
@@ -44,12 +62,20 @@ export class Composer {
       if (this.#attachments.busy) return toast("A file is still being sent; the message can go when it is there.");
       if (!text && !this.#attachments.ready) return;
       this.#write("");
-      actions.send(text, this.#attachments.take());
+      const words = this.#editing ? retryWith(text) : text;
+      this.#endEdit();
+      actions.send(words, this.#attachments.take());
     });
     this.#stop.addEventListener("click", () => {
       this.#stopping = true;
       this.#update();
       actions.stop(this.#turn);
+    });
+    this.#edit = root.querySelector("#editing");
+    this.#edit.querySelector("button").addEventListener("click", () => {
+      this.#endEdit();
+      this.#write("");
+      this.focus();
     });
     this.#queue.addEventListener("click", () => actions.reveal(this.#chat.queued[0]));
   }
@@ -58,10 +84,24 @@ export class Composer {
   show(chat) {
     this.#chat = chat;
     this.#turn = null;
+    this.#endEdit();
     this.#area.value = read(`draft.${chat.id}`) ?? "";
     this.#commands.typed();
     this.#grow();
     this.paint();
+  }
+
+  /** Takes the newest message up to be changed: what is sent then is answered in its place. */
+  edit(text) {
+    this.#editing = true;
+    this.#edit.hidden = false;
+    this.#write(text);
+    this.#area.focus();
+  }
+
+  #endEdit() {
+    this.#editing = false;
+    this.#edit.hidden = true;
   }
 
   /** Ready to type, except where that would bring up a keyboard over the page. */

@@ -61,7 +61,7 @@ export function toast(text) {
 const clock = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
 const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short" });
 const date = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "short" });
+export const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "short" });
 const DAY_MS = 86_400_000;
 
 /** The time today, the weekday within a week, else the date. `at` is in ms. */

@@ -71,7 +71,29 @@ function picture(file) {
   return node;
 }
 
+/** A recording: loaded when somebody wants to hear it. */
+function recording(file) {
+  const words = [make("span", { className: "name" }, file.name), make("span", { className: "muted" }, size(file.size))];
+  const properties = { type: "button", className: "file", title: `Play ${file.name}` };
+  const node = make("button", { ...properties, onclick: play }, icon("play"), ...words);
+  async function play() {
+    try {
+      const player = make("audio", { controls: true, autoplay: true, src: await address(file), ariaLabel: file.name });
+      node.replaceWith(player);
+      player.focus();
+    } catch (error) {
+      toast(error.message);
+    }
+  }
+  return node;
+}
+
+function shape(file) {
+  if (file.image) return picture(file);
+  return file.type.startsWith("audio/") ? recording(file) : chip(file);
+}
+
 /** The files of a line, or nothing. */
 export function mediaList(files) {
-  return files.length ? [make("div", { className: "media" }, ...files.map((file) => (file.image ? picture(file) : chip(file))))] : [];
+  return files.length ? [make("div", { className: "media" }, ...files.map(shape))] : [];
 }

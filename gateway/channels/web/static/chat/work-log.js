@@ -1,0 +1,62 @@
+/** How an answer came about: what it cost, and, once it is opened, each tool with its arguments and result. */
+
+import { icon, make } from "../ui/dom.js";
+import { read } from "../ui/storage.js";
+
+const AWAY = "The steps cannot be read just now. Please close and open this again.";
+
+/** Reads the steps of a turn: calls with `{name, arguments, result, ok}`, and what the model wrote before them. */
+export async function readSteps(chat, turn) {
+  const headers = { Authorization: `Bearer ${read("token")}` };
+  const answer = await fetch(`/work/${chat.id}/${turn}`, { headers }).catch(() => null);
+  const found = await answer?.json().catch(() => null);
+  if (!answer?.ok || !found) throw new Error(found?.detail ?? AWAY);
+  return found.steps;
+}
+
+/** A folded log of `work`; `ask` reads the steps when it is opened. */
+export function workLog({ model, usd = 0, ms = 0, attempts = 1, tools = 0, tokens = 0 }, ask) {
+  const seconds = ms < 10_000 ? (ms / 1000).toFixed(1) : Math.round(ms / 1000);
+  const parts = [
+    tools && count(tools, "tool"),
+    `${seconds} s`,
+    attempts > 1 && count(attempts, "attempt"),
+  ].filter(Boolean);
+  const facts = [
+    model && `Model ${model}`,
+    tokens && count(tokens, "token"),
+    usd && `about $${usd < 0.01 ? usd.toPrecision(2) : usd.toFixed(2)}`,
+    attempts > 1 && `${attempts} attempts; times and costs are those of the last`,
+  ].filter(Boolean);
+  const body = make("div", {}, make("p", {}, facts.join(" · ")));
+  const details = make("details", {}, make("summary", {}, icon("chevron"), parts.join(" · ")), body);
+  if (tools) details.addEventListener("toggle", () => details.open && fill(body, ask));
+  return details;
+}
+
+async function fill(body, ask) {
+  if (body.querySelector(".steps, .spinner")) return;
+  body.querySelector(".failed")?.remove();
+  const spinner = make("span", { className: "spinner" });
+  body.append(spinner);
+  try {
+    const steps = await ask();
+    body.append(make("ol", { className: "steps" }, ...steps.map(step)));
+  } catch (error) {
+    body.append(make("p", { className: "failed", role: "status" }, error.message));
+  }
+  spinner.remove();
+}
+
+function step({ text, name, arguments: given, result, ok }) {
+  if (text) return make("li", {}, make("p", {}, text));
+  const outcome = ok ? "" : " failed";
+  const parts = [make("code", {}, name), outcome];
+  if (given) parts.push(make("pre", { tabIndex: 0, ariaLabel: `Arguments of ${name}`, role: "group" }, given));
+  if (result) parts.push(make("pre", { tabIndex: 0, ariaLabel: `Result of ${name}`, role: "group" }, result));
+  return make("li", {}, ...parts);
+}
+
+function count(number, one) {
+  return `${number.toLocaleString()} ${number === 1 ? one : `${one}s`}`;
+}

@@ -1,0 +1,46 @@
+/** Tells of an answer while the person looks at something else, if they wish. */
+
+import { setText } from "../ui/dom.js";
+import { read, write } from "../ui/storage.js";
+
+const CHARACTERS = 200;
+
+export class Notifier {
+  #button;
+  #on = false;
+
+  constructor(button) {
+    this.#button = button;
+    // Browsers have no notifications on pages without TLS, except on this computer.
+    button.hidden = !("Notification" in window) || Notification.permission === "denied";
+    this.#on = !button.hidden && Notification.permission === "granted" && read("notify") === "1";
+    button.addEventListener("click", () => this.#toggle());
+    this.#paint();
+  }
+
+  /** `reveal` puts the chat on the screen when the person follows the notification. */
+  tell(title, text, reveal) {
+    if (!this.#on || document.visibilityState === "visible") return;
+    const shown = new Notification(title, { body: text.slice(0, CHARACTERS), icon: "/static/favicon.svg", tag: title });
+    shown.onclick = () => {
+      window.focus();
+      shown.close();
+      reveal();
+    };
+  }
+
+  async #toggle() {
+    if (!this.#on && (await Notification.requestPermission()) !== "granted") {
+      this.#button.hidden = Notification.permission === "denied";
+      return;
+    }
+    this.#on = !this.#on;
+    write("notify", this.#on ? "1" : "0");
+    this.#paint();
+  }
+
+  #paint() {
+    this.#button.setAttribute("aria-pressed", String(this.#on));
+    setText(this.#button.querySelector("span"), this.#on ? "Notifications are on" : "Notify me of answers");
+  }
+}

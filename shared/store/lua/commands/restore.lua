@@ -1,0 +1,17 @@
+#!lua flags=allow-oom
+-- durable
+-- Gives a memory an earlier text of it.
+-- earlier  version of the text
+-- returns {'done' | 'known' = answered before | 'changed' = it has no such text, seq of the
+--         command's line, 0}
+local session, outbox, live, chats, memory = unpack(KEYS)
+local command, earlier = unpack(ARGV)
+command = cmsgpack.unpack(command)
+local now = now_ms()
+local known = known_command(command, outbox, now)
+if known then return known end
+-- Only a text that it had: a repeated answer finds the newest there already.
+local text = redis.call('HGET', memory, 'old:' .. earlier)
+if not text then return {'changed'} end
+set_memory(memory, text)
+return answer_command(command, session, outbox, live, chats, now, 0)

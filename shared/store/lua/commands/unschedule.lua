@@ -1,0 +1,12 @@
+#!lua flags=allow-oom
+-- durable
+-- Takes a schedule out of a chat.
+-- returns {'done' | 'known' = answered before, seq of the command's line, 0}
+local session, outbox, live, chats = unpack(KEYS)
+local name, command, id = unpack(ARGV)
+command = cmsgpack.unpack(command)
+local now = now_ms()
+local known = known_command(command, outbox, now)
+if known then return known end
+drop_schedule(name, id)
+return answer_command(command, session, outbox, live, chats, now, 0)

@@ -1,0 +1,100 @@
+"""The list of a person's chats: titles, pins, and chats that are deleted. A deleted chat leaves the
+list at once and the store when that can no longer be undone (`worker/jobs/sweep.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from shared.errors import Refused
+from shared.ids import session_id
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient, Value, pairs
+from shared.store.schedules.agenda import score_ms
+from shared.store.sessions.erase import UNDO_MARGIN_MS, UNDO_MS, written_since
+
+LIST_LIMIT: Final = 1000  # chats of a person that are listed
+
+
+class ChatInfo(msgspec.Struct, frozen=True):
+    """A row of a person's list of chats; `at` is the last activity in ms. `preset` is
+    the model that the chat has chosen ("" = the usual one)."""
+
+    chat_id: str
+    title: str
+    at: int
+    running: bool
+    pinned: bool = False
+    preset: str = ""
+
+
+class Chats:
+    """Lists, labels and deletes chats. Every method raises RedisAway."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+
+    async def latest(self, channel: str, principal: str, limit: int = 200) -> list[ChatInfo]:
+        """Return the `limit` chats of a person that were written to last, the latest activity first.
+        Deleted ones are left out."""
+        key = keys.chats(channel, principal)
+        found = await self._client.command("ZREVRANGE", key, 0, limit - 1, "WITHSCORES")
+        chats = [(chat_id.decode(errors="replace"), int(float(at))) for chat_id, at in pairs(found)]
+        sessions = [session_id(channel, chat_id) for chat_id, _ in chats]
+        rows = []
+        read = await self._read(sessions)
+        for (chat_id, written), (fields, inbox, due) in zip(chats, read, strict=True):
+            title, pin, updated, preset = fields
+            if due is not None and not written_since(written, score_ms(due)):
+                continue
+            at = max(written, int(updated) if updated and updated.isdigit() else 0)
+            text = (title or b"").decode(errors="replace")
+            chosen = (preset or b"").decode(errors="replace")
+            rows.append(ChatInfo(chat_id, text, at, bool(inbox), pin == b"1", chosen))
+        return sorted(rows, key=lambda row: -row.at)
+
+    async def row(self, channel: str, principal: str, chat_id: str) -> ChatInfo | None:
+        """Return one row of the list; None when the person has no such chat."""
+        rows = await self.latest(channel, principal, LIST_LIMIT)
+        return next((one for one in rows if one.chat_id == chat_id), None)
+
+    async def label(self, session: str, *, title: str | None = None, pinned: bool | None = None) -> bool:
+        """Give a chat another title, pin or unpin it. Return False if there is no such chat."""
+        pin = "" if pinned is None else str(int(pinned))
+        return bool(await self._client.run("sessions/label", session=session, title=title or "", pin=pin))
+
+    async def delete(self, session: str) -> None:
+        """Delete a chat with everything, soon. Until then `undelete` takes it back, and so does a
+        message to it."""
+        await self._client.run("sessions/bin", session=session, delay_ms=UNDO_MS + UNDO_MARGIN_MS)
+
+    async def undelete(self, session: str) -> bool:
+        """Take a deletion back. Return False when it is too late."""
+        return bool(await self._client.run("sessions/bin", session=session, delay_ms=""))
+
+    def _keys(self, session: str) -> list[str]:
+        return [keys.EPHEMERAL, keys.session(session)]
+
+    async def _read(self, sessions: Sequence[str]) -> list[list[Any]]:
+        """Read what the list shows of each session."""
+        try:
+            return await self._read_rows(sessions)
+        except Refused:
+            # One of the chats is broken: the others keep their titles.
+            rows: list[list[Any]] = []
+            for session in sessions:
+                try:
+                    rows += await self._read_rows([session])
+                except Refused:
+                    rows.append([(None,) * 4, 0, None])
+            return rows
+
+    async def _read_rows(self, sessions: Sequence[str]) -> list[list[Any]]:
+        commands: list[tuple[Value, ...]] = []
+        for one in sessions:
+            commands.append(("HMGET", keys.session(one), "title", "pin", "updated", "preset"))
+            commands += ("EXISTS", keys.inbox(one)), ("ZSCORE", keys.EPHEMERAL, one)
+        answers = await self._client.pipeline(commands)
+        return [answers[at : at + 3] for at in range(0, len(answers), 3)]

@@ -1,0 +1,108 @@
+"""Keys that stop an answer and bring a message back, another try, and a word when one is away."""
+
+from __future__ import annotations
+
+from playwright.async_api import expect
+
+from shared.store.client.redis_client import RedisClient
+from tests.e2e.test_page import PATIENCE_MS, ask, page_at, start_gateway
+from tests.gateway.harness import free_port
+from tests.helpers.axe import violations
+from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.openai_server import Answer, ScriptedOpenAI
+
+AWAY = """() => {
+  window.told = [];
+  window.Notification = class { constructor(title, { body }) { told.push([title, body]); } };
+  Notification.permission = "granted";
+  Notification.requestPermission = async () => "granted";
+}"""
+HIDE = "() => Object.defineProperty(document, 'visibilityState', { value: 'hidden' })"
+
+
+async def test_escape_stops_an_answer_and_arrow_up_brings_the_message_back(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """In an empty line alone: what is being written is not touched."""
+    model.script(Answer(text="word " * 400, delta_s=0.05))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "a long story")
+        await expect(page.locator('.card.reply[data-state="streaming"] .body')).to_contain_text(
+            "word", timeout=PATIENCE_MS
+        )
+        await page.keyboard.press("Escape")
+        stopped = page.locator('.card.reply[data-state="done"]')
+        await expect(stopped).to_have_attribute("data-kind", "stopped", timeout=PATIENCE_MS)
+        area = page.locator("#composer textarea")
+        await page.keyboard.press("ArrowUp")
+        await expect(area).to_have_value("a long story")
+        await area.fill("else")
+        await page.keyboard.press("ArrowUp")
+        await expect(area).to_have_value("else")
+
+
+async def test_a_message_that_waits_is_withdrawn_to_be_changed(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """It gets no answer then; one whose turn has begun stays."""
+    model.script(Answer(text="word " * 400, delta_s=0.05))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "first")
+        await expect(page.locator('.card.reply[data-state="streaming"]')).to_be_visible(timeout=PATIENCE_MS)
+        await ask(page, "secnod")
+        await expect(page.locator("#queue")).to_contain_text("secnod", timeout=PATIENCE_MS)
+        await page.keyboard.press("ArrowUp")
+        await expect(page.locator("#composer textarea")).to_have_value("secnod")
+        await expect(page.locator('.own[data-state="withdrawn"]')).to_have_count(1, timeout=PATIENCE_MS)
+
+
+async def test_what_could_not_be_answered_is_tried_again(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """The same words as a new message, also after a reload."""
+    model.script(Answer(status=400), Answer(text="Now it works."))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "what is new?")
+        again = page.get_by_role("button", name="Try again")
+        await expect(again).to_be_visible(timeout=PATIENCE_MS)
+        await page.reload()
+        await again.click()
+        await expect(page.locator(".card.reply").last).to_contain_text("Now it works.", timeout=PATIENCE_MS)
+        await expect(page.locator(".own .text")).to_have_text(["what is new?", "what is new?"])
+
+
+async def test_notifications_come_while_the_page_is_hidden(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Not before they asked for it, and not while they look."""
+    model.script(*(Answer(text=f"Answer {number}.") for number in range(3)))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await page.add_init_script(f"({AWAY})()")
+        await page.reload()
+        replies, button = page.locator('.card.reply[data-state="done"]'), page.locator("#notify")
+        await ask(page, "one")
+        await expect(replies).to_have_count(1, timeout=PATIENCE_MS)
+        await button.click()
+        await expect(button).to_have_attribute("aria-pressed", "true")
+        assert await violations(page) == []
+        await ask(page, "two")
+        await expect(replies).to_have_count(2, timeout=PATIENCE_MS)
+        assert await page.evaluate("told") == []
+        await page.evaluate(HIDE)
+        await ask(page, "three")
+        await expect(replies).to_have_count(3, timeout=PATIENCE_MS)
+        assert await page.evaluate("told") == [["one", "Answer 2."]]
+        await page.reload()
+        await expect(button).to_have_attribute("aria-pressed", "true")

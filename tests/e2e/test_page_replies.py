@@ -1,0 +1,77 @@
+"""What replies look like on the chat page: real Chromium, real gateway, real worker, a scripted model over HTTP."""
+
+from __future__ import annotations
+
+import base64
+
+from playwright.async_api import expect
+
+from shared.store.client.redis_client import RedisClient
+from tests.e2e.test_page import PATIENCE_MS, ask, page_at, start_gateway
+from tests.gateway.harness import free_port
+from tests.helpers.axe import violations
+from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.media_files import png
+from tests.helpers.openai_server import Answer, ScriptedOpenAI
+
+REPLY = rf"""Euler: $e^{{i\pi}} + 1 = 0$, and
+
+$$\int_0^1 x^2\,dx = \frac{{1}}{{3}}$$
+
+- [ ] buy rope
+- [x] feed the otters
+
+| name | metres |
+|:-----|-------:|
+| pond | 3 |
+
+```python
+def otters(count: int = 2) -> str:
+    # they hold hands
+    return f"{{count}} otters"
+```
+
+```mermaid
+graph TD; A-->B
+```
+
+They sleep[^1].
+
+![a fish](data:image/png;base64,{base64.b64encode(png()).decode()})
+
+[^1]: On their backs.
+"""
+COLOUR = "node => getComputedStyle(node).color"
+
+
+async def test_code_formulas_tasks_notes_tables_and_pictures_are_shown(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """In both themes, without a fault that axe finds, and after a reload as well."""
+    model.script(Answer(text=REPLY))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "show me everything")
+        done = page.locator('.card.reply[data-state="done"]')
+        await expect(done).to_be_visible(timeout=PATIENCE_MS)
+        for _ in range(2):
+            keyword = done.locator(".hl-k").first
+            await expect(keyword).to_have_text("def ")
+            assert await keyword.evaluate(COLOUR) != await done.locator("pre code").first.evaluate(COLOUR)
+            await expect(done.locator("math")).to_have_count(2)
+            fraction = await done.locator("math mfrac").bounding_box()
+            assert fraction is not None
+            assert fraction["height"] > 20, "it is drawn as a fraction"
+            await expect(done.locator("li.task")).to_have_text(["☐ buy rope", "☑ feed the otters"])
+            await expect(done.locator("td").last).to_have_css("text-align", "right")
+            await expect(done.locator(".code header span").nth(2)).to_have_text("mermaid")
+            await expect(done.locator(".code").last.locator("button.copy")).to_have_count(1)
+            await expect(done.locator("ol.notes")).to_contain_text("On their backs.")
+            await expect(done.get_by_role("img", name="a fish")).to_have_js_property("naturalWidth", 3)
+            await page.emulate_media(color_scheme="light")
+            assert await violations(page) == []
+            await page.emulate_media(color_scheme="dark")
+            assert await violations(page) == []
+            await page.reload()

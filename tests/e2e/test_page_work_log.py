@@ -1,0 +1,55 @@
+"""The work log under an answer: real Chromium, gateway and worker; after a reload the steps come from the store."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from playwright.async_api import expect
+
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from tests.e2e.test_page import PATIENCE_MS, ask, page_at, sessions
+from tests.e2e.test_page_media import fleet
+from tests.helpers.axe import violations
+from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+
+
+async def test_tools_model_and_tokens_stand_under_an_answer_after_a_reload(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """Folded; opened, each call has its arguments and its result. What is not kept any more says so."""
+    write = Call("write_file", json.dumps({"path": "plan.md", "content": "Buy milk."}))
+    model.script(
+        Answer(match="plan", text="I write it down.", calls=[write]),
+        Answer(match="plan", calls=[Call("read_file", json.dumps({"path": "none.md"}))]),
+        Answer(text="Done.", times=0),
+    )
+    async with page_at(fleet(spawn, tmp_path)) as page:
+        await ask(page, "plan")
+        log = page.locator(".reply details")
+        await expect(log.locator("summary")).to_contain_text("2 tools", timeout=PATIENCE_MS)
+        await page.reload()
+        summary = log.locator("summary")
+        await expect(summary).to_contain_text("2 tools", timeout=PATIENCE_MS)
+        await expect(summary).to_contain_text(" s")
+        await summary.click()
+        steps = log.locator(".steps > li")
+        await expect(steps).to_have_count(3)
+        await expect(log).to_contain_text("Model ")
+        await expect(log).to_contain_text("tokens")
+        await expect(steps.nth(0)).to_have_text("I write it down.")
+        await expect(steps.nth(1)).to_contain_text('"path": "plan.md"')
+        await expect(steps.nth(2)).to_contain_text("read_file failed")
+        assert await violations(page) == []
+        # A turn without tools has no steps to ask for.
+        await ask(page, "hello")
+        await expect(page.locator(".reply")).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(page.locator(".reply").last.locator("summary")).not_to_contain_text("tool")
+        [session] = await sessions(client)
+        await client.command("DEL", keys.history(session))
+        await page.reload()
+        await summary.first.click(timeout=PATIENCE_MS)
+        await expect(log.first).to_contain_text("not kept any more")
+        assert await violations(page) == []

@@ -1,0 +1,80 @@
+"""OpenAI's own client, as its documentation uses it. Run by the tests in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import openai
+from pydantic import BaseModel
+
+
+class Place(BaseModel):
+    city: str
+    people: int
+
+
+TOOL: Any = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+
+
+def user(text: str) -> Any:
+    return {"role": "user", "content": text}
+
+
+def refused(call: Any) -> list[Any]:
+    try:
+        call()
+    except openai.APIStatusError as exc:
+        return [type(exc).__name__, exc.status_code, exc.code]
+    return []
+
+
+def main(address: str, token: str) -> dict[str, Any]:
+    client = openai.OpenAI(base_url=f"http://{address}/v1", api_key=token, timeout=60)
+    ask = client.chat.completions
+    found: dict[str, Any] = {"models": [model.id for model in client.models.list()]}
+    whole = ask.create(model="shoal", messages=[user("weather")])
+    found["chat"] = whole.choices[0].message.content
+    found["usage"] = whole.usage is not None and whole.usage.prompt_tokens > 0
+    pieces = list(
+        ask.create(model="shoal", messages=[user("weather")], stream=True, stream_options={"include_usage": True})
+    )
+    found["stream"] = "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices)
+    found["stream usage"] = pieces[-1].usage is not None and pieces[-1].usage.prompt_tokens > 0
+    raw = ask.with_raw_response.create(
+        model="shoal", messages=[user("weather")], tools=[TOOL], tool_choice="auto", seed=7
+    )
+    found["tools"] = [raw.headers["shoal-ignored"], raw.parse().choices[0].message.content]
+    found["stop"] = ask.create(model="shoal", messages=[user("count")], stop=["END"]).choices[0].message.content
+    counted = ask.create(model="shoal", messages=[user("count")], stop="END", stream=True)
+    found["stop in a stream"] = "".join(piece.choices[0].delta.content or "" for piece in counted if piece.choices)
+    parsed = ask.parse(model="shoal", messages=[user("city")], response_format=Place).choices[0].message.parsed
+    found["schema"] = parsed is not None and parsed.model_dump()
+    form: Any = {"type": "json_object"}
+    found["object"] = (
+        ask.create(model="shoal", messages=[user("city")], response_format=form).choices[0].message.content
+    )
+    with ask.stream(model="shoal", messages=[user("city")], response_format=Place) as stream:
+        parsed = stream.get_final_completion().choices[0].message.parsed
+        found["schema in a stream"] = parsed is not None and parsed.model_dump()
+    with_call: Any = [
+        user("weather"),
+        {
+            "role": "assistant",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "weather: rain"},
+    ]
+    found["tool result"] = ask.create(model="shoal", messages=with_call).choices[0].message.content
+    found["no such form"] = refused(lambda: ask.parse(model="shoal", messages=[user("wrong")], response_format=Place))
+    found["refused by the provider"] = refused(lambda: ask.create(model="shoal", messages=[user("refuse")]))
+    found["refused by us"] = refused(lambda: ask.create(model="shoal", messages=[user("weather")], n=2))
+    found["no such model"] = refused(lambda: ask.create(model="gpt-4o", messages=[user("weather")]))
+    wrong = openai.OpenAI(base_url=f"http://{address}/v1", api_key="wrong")
+    found["wrong token"] = refused(lambda: wrong.models.list())
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

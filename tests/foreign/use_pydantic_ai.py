@@ -1,0 +1,53 @@
+"""pydantic-ai with its model of OpenAI's protocol. Run by the tests in an environment of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_ai import Agent, NativeOutput, PromptedOutput  # type: ignore[import-not-found]
+from pydantic_ai.exceptions import ModelHTTPError  # type: ignore[import-not-found]
+from pydantic_ai.models.openai import OpenAIChatModel  # type: ignore[import-not-found]
+from pydantic_ai.providers.openai import OpenAIProvider  # type: ignore[import-not-found]
+
+
+class Place(BaseModel):
+    city: str
+    people: int
+
+
+def get_weather(city: str) -> str:
+    """The weather of a city."""
+    return f"rain in {city}"
+
+
+async def main(address: str, token: str) -> dict[str, Any]:
+    provider = OpenAIProvider(base_url=f"http://{address}/v1", api_key=token)
+    model = OpenAIChatModel("shoal", provider=provider)
+    found: dict[str, Any] = {}
+    whole = await Agent(model).run("weather")
+    used = whole.usage() if callable(whole.usage) else whole.usage
+    found["chat"], found["usage"] = whole.output, used.input_tokens > 0
+    async with Agent(model).run_stream("weather") as stream:
+        found["stream"] = await stream.get_output()
+    found["tools"] = (await Agent(model, tools=[get_weather]).run("weather")).output
+    settings = {"stop_sequences": ["END"], "max_tokens": 100, "temperature": 0.0}
+    found["stop"] = (await Agent(model, model_settings=settings).run("count")).output
+    found["schema"] = (await Agent(model, output_type=NativeOutput(Place)).run("city")).output.model_dump()
+    found["object"] = (await Agent(model, output_type=PromptedOutput(Place)).run("city")).output.model_dump()
+    for name, agent, asked in (
+        ("a call that must be made", Agent(model, output_type=Place), "city"),
+        ("refused by the provider", Agent(model), "refuse"),
+    ):
+        try:
+            await agent.run(asked)
+        except ModelHTTPError as exc:
+            found[name] = exc.status_code
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
