@@ -21,11 +21,11 @@ up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 
 # All tests that need nothing but Python: no process, no browser, no server of others. Compiled tests are kept.
 test: lint
-	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "not process and not slow" -n auto --dist worksteal
+	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m tests.suite -m "not process and not slow" -n auto --dist worksteal
 
 # All others: processes in as many groups as cores. What a machine lacks is skipped by name (.ci/run installs it).
 test-all: $(VENV)/.stamp-dev $(VENV)/bin/shoal
-	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -m "process or slow" -n auto --dist loadgroup --durations 30 --durations-file
+	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m tests.suite -m "process or slow" -n auto --dist loadgroup --durations 30 --durations-file
 
 # A bad day on the Kubernetes of KUBECONFIG (kind, or your own; not one that others use): make test-cluster IMAGE=shoal:0.1.0
 # The cluster must be able to get the image. 5 to 8 minutes; VALKEY names another image than the manifests do,

@@ -33,8 +33,6 @@ _plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_t
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _plain])
 FAST_TEST_S: Final = 2.0
 TOO_SLOW: Final = "a fast test took"
-MEASURED: Final = 3  # tries of a fast test that seems too slow: what the machine did is over by the last of them
-REPEATS: Final = 6
 SLOWEST: Final = 30
 
 _left_open: Final = left_open.LeftOpen()
@@ -121,13 +119,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         path = _path(item)
         if kinds.among(kinds.PROCESS, path, item.name):
             item.add_marker("process")
-            item.add_marker(pytest.mark.flaky(reruns=1))
         elif kinds.among(kinds.SLOW, path, item.name):
             item.add_marker("slow")
-            if kinds.among(kinds.AGAINST_THE_CLOCK, path):
-                item.add_marker(pytest.mark.flaky(reruns=1))
-        else:
-            item.add_marker(pytest.mark.flaky(reruns=MEASURED - 1, only_rerun=[TOO_SLOW]))
     of_processes = {_path(item) for item in items if item.get_closest_marker("process")}
     groups = durations.shared_out(of_processes, known, _cores())
     for item in items:
@@ -164,7 +157,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """A fast test starts no process and takes at most two seconds; one that seems to take longer is measured again."""
+    """A fast test starts no process and takes at most two seconds."""
     if not _is_fast(item):
         return (yield)
     time = OwnTime(*(server.pid for server in _valkey))
@@ -190,17 +183,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Many repeats are no accident of the machine, but for fast tests, of which only the time is taken again. A whole
-    run notes its durations."""
+    """A whole run notes its durations."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or exitstatus != pytest.ExitCode.OK:
-        return
-    reruns = reporter.stats.get("rerun", ())
-    repeated = sum("process" in report.keywords or "slow" in report.keywords for report in reruns)
-    if repeated > REPEATS:
-        reporter.write_line(f"{repeated} tests passed only when they were repeated; at most {REPEATS} may", red=True)
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-    if session.config.option.durations_file:
+    if reporter is not None and exitstatus == pytest.ExitCode.OK and session.config.option.durations_file:
         reports = [report for found in reporter.stats.values() for report in found if hasattr(report, "duration")]
         took = durations.summed((report.nodeid.partition("::")[0], report.duration) for report in reports)
         durations.write(durations.merged(durations.read(), took))

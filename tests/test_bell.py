@@ -16,7 +16,7 @@ from tests.helpers.left_open import LeftOpen
 from tests.helpers.own_time import OwnTime, delays_of
 
 ROOT = Path(__file__).parents[1]
-ENTRIES = sorted({*kinds.PROCESS, *kinds.SLOW, *kinds.AGAINST_THE_CLOCK, *kinds.SCENERY})
+ENTRIES = sorted({*kinds.PROCESS, *kinds.SLOW, *kinds.SCENERY})
 
 
 @pytest.fixture
@@ -149,12 +149,6 @@ def test_every_thread_of_a_process_is_asked_how_long_it_waited_for_a_processor()
     assert len(dict(delays_of("self"))) == before + 1
     stop.set()
     thread.join()
-
-
-def test_a_fast_test_is_repeated_only_to_measure_it_again(request: pytest.FixtureRequest) -> None:
-    """It may have been the machine's; a failure is final."""
-    marker = request.node.get_closest_marker("flaky")
-    assert marker.kwargs == {"reruns": 2, "only_rerun": ["a fast test took"]}
 
 
 def test_a_duration_that_is_about_right_stays() -> None:

@@ -24,7 +24,7 @@ from proof.chaos.fleet import Fleet
 from proof.chaos.proxy import Proxy
 from proof.chaos.recovery import times_of
 from proof.chaos.stage import Row, perform, zero
-from proof.chaos.tail import Talker, counted_wrongs
+from proof.chaos.tail import Talker, counted_wrongs, forgotten_answers
 from proof.chaos.verdict import debris
 from shared.embedded import EmbeddedValkey
 from shared.store.client.redis_client import RedisClient
@@ -211,7 +211,7 @@ async def failovers(folder: Path, *, planned: int, crashes: int, copies: int, se
             await asyncio.sleep(rng.uniform(1, 2))
             await pair.crash()
             on.cuts.append(time.monotonic())
-            forgotten += sum([len(talker.seen_answered - set(await talker.answered())) for talker in talkers])
+            forgotten += await forgotten_answers(pair.primary.url, talkers)
             await asyncio.to_thread(pair.replica.start)
             # With two copies wanted, everything waits until there is a replica again.
             await pair.replicate()

@@ -27,7 +27,7 @@ from proof.chaos.fleet import Member
 from proof.chaos.proxy import Proxy
 from proof.chaos.recovery import times_of
 from proof.chaos.stage import Row, perform, zero
-from proof.chaos.tail import Talker, counted_wrongs
+from proof.chaos.tail import Talker, counted_wrongs, forgotten_answers
 from shared.errors import RedisAway, Refused, ReplyError
 from shared.process.resp import RespConnection, RespError
 from shared.store.client.redis_client import RedisClient
@@ -305,7 +305,7 @@ async def _play(
             seconds = await stand_still(watched)
         took.append(seconds)
         cuts.append(time.monotonic())
-        forgotten += sum([len(talker.seen_answered - set(await talker.answered())) for talker in talkers])
+        forgotten += await forgotten_answers(watched.url, talkers)
     await asyncio.sleep(1)
     ending.set()
     _, wedged = await asyncio.wait(talking, timeout=PATIENCE_S)

@@ -64,17 +64,14 @@ class Talker:
                 if not await self._ingest(id):
                     self.lost_ages.append(max(0.0, cuts[-1] - accepted))
                     accepted = time.monotonic()
-            answered = await self.answered()
             with contextlib.suppress(RedisAway):
+                answered = await self.answered(self._client)
                 await self._client.settled()  # a page shows nothing before
                 self.seen_answered.update(answered)
 
-    async def answered(self) -> list[str]:
+    async def answered(self, client: RedisClient) -> list[str]:
         """The ids that the chat's log has an answer to now, as often as it has one."""
-        try:
-            lines = await Outbox(self._client).read_after(self.session, after=0, limit=2000)
-        except RedisAway:
-            return []
+        lines = await Outbox(client).read_after(self.session, after=0, limit=2000)
         return [id for line in lines if isinstance(line.line, OutboundMessage) for id in line.line.in_reply_to]
 
     async def _ingest(self, id: str) -> bool:
@@ -112,7 +109,7 @@ async def tails(folder: Path, *, wanted: int, seed: int) -> Sequence[Row]:
             await asyncio.sleep(rng.uniform(2, 5))
             bytes_cut += await _lose_tail(on, rng.randint(SMALLEST_CUT, BIGGEST_CUT))
             cuts.append(time.monotonic())
-            forgotten += sum([len(talker.seen_answered - set(await talker.answered())) for talker in talkers])
+            forgotten += await forgotten_answers(on.server.url, talkers)
             on.fleet.keep()
         await asyncio.sleep(2)
         stopping.set()
@@ -127,7 +124,7 @@ async def tails(folder: Path, *, wanted: int, seed: int) -> Sequence[Row]:
             "ledgers with a hole": len(holes),
             **await counted_wrongs(on.client, talkers),
         }
-        for_good = sum([len(talker.seen_answered - set(await talker.answered())) for talker in talkers])
+        for_good = await forgotten_answers(on.server.url, talkers)
         lost = [age for talker in talkers for age in talker.lost_ages]
         return [
             Row("cuts", wanted),
@@ -142,6 +139,18 @@ async def tails(folder: Path, *, wanted: int, seed: int) -> Sequence[Row]:
         ]
 
 
+async def forgotten_answers(url: str, talkers: Sequence[Talker]) -> int:
+    """How many answers people saw that the server at `url` does not know.
+
+    Asks by a connection of its own: theirs may be on its way back yet, and a server that is away has forgotten nothing.
+    """
+    client = RedisClient(url)
+    try:
+        return sum([len(talker.seen_answered - set(await talker.answered(client))) for talker in talkers])
+    finally:
+        await client.close()
+
+
 async def counted_wrongs(client: RedisClient, talkers: Sequence[Talker]) -> dict[str, int]:
     """What must be 0, whatever a server forgot."""
     found = {"answered twice": 0, "in the history twice": 0, "torn histories": 0}
@@ -149,7 +158,7 @@ async def counted_wrongs(client: RedisClient, talkers: Sequence[Talker]) -> dict
         entries = await history(client, talker.session)
         asked = Counter(entry.content for entry in entries if isinstance(entry, UserEntry))
         found["in the history twice"] += sum(count - 1 for count in asked.values())
-        found["answered twice"] += sum(count - 1 for count in Counter(await talker.answered()).values())
+        found["answered twice"] += sum(count - 1 for count in Counter(await talker.answered(client)).values())
         found["torn histories"] += torn(entries)
     found["dead letters"] = await client.command("XLEN", keys.DEAD)
     return found

@@ -83,7 +83,7 @@ class Up:
             matches = [match for line in self.lines if (match := re.search(pattern, line))]
             return matches[count - 1] if len(matches) >= count else None
 
-        match = eventually_sync(found, within_s=20, what=f"line {count} with {pattern!r} among {self.lines}")
+        match = eventually_sync(found, within_s=20, what=lambda: f"line {count} with {pattern!r} among {self.lines}")
         assert match is not None
         return match
 

@@ -87,7 +87,9 @@ class DeliveryStage:
     async def receives(self, *texts: str) -> None:
         """Wait until the platform shows exactly these texts."""
         await eventually(
-            lambda: self.platform.texts == list(texts), within_s=SOON_S, what=f"{texts!r} ({self.platform.texts!r})"
+            lambda: self.platform.texts == list(texts),
+            within_s=SOON_S,
+            what=lambda: f"{texts!r} ({self.platform.texts!r})",
         )
 
     async def until(self, check: Any, what: str) -> None:

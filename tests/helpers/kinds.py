@@ -88,6 +88,7 @@ PROCESS: Final = (
     "tests/test_layering.py::test_the_contracts_are_checked_by_import_linter_too",
     "tests/test_layering.py::test_who_outlives_the_others_needs_only_the_standard_library",
     "tests/test_makefile.py",
+    "tests/test_suite.py",
     "tests/test_supply_chain.py",
     "tests/tools/test_site.py",
     "tests/worker/agent/test_tool.py::test_specs_are_the_same_bytes_in_every_process",
@@ -118,8 +119,7 @@ PROCESS: Final = (
     "tests/worker/tools/test_plugins.py::test_an_installed_package_is_found_by_a_process_of_its_own",
     "tests/worker/tools/test_web_tools.py::test_a_page_is_read_with_its_title",
 )
-"""They start processes, browsers, peers or containers. Each failure is repeated once: other load on the machine can
-hold a process for seconds."""
+"""They start processes, browsers, peers or containers."""
 
 SLOW: Final = (
     "tests/console/test_every_command.py::test_redis_away_is_one_line_and_exit_code_three",
@@ -172,14 +172,6 @@ SLOW: Final = (
     "tests/worker/tools/test_glob.py::test_no_pattern_makes_it_slow",
 )
 """They start nothing and take longer than two seconds, by the clock of a platform or by the number of cases."""
-
-AGAINST_THE_CLOCK: Final = (
-    "tests/contracts/channels/",
-    "tests/shared/store/test_deliveries_machine.py",
-    "tests/shared/store/test_state_machine.py",
-)
-"""Servers in this process die and come back, or a state machine reads the server's time, against the clock of the
-machine: repeated once, like processes."""
 
 SCENERY: Final = (
     "tests/console/test_dead.py::test_one_or_all_must_be_given",

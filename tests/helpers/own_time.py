@@ -2,7 +2,7 @@
 
 The kernel counts how long the threads of a test, or its server, were ready to run and had no processor (`schedstat`),
 and how long the machine below this one ran others (`steal`). A slow disk, a shared cache or a lower clock rate it does
-not count: therefore `conftest.py` measures a test that seems too slow again.
+not count: a test that seems too slow is measured again, alone, by `tests/suite.py`.
 """
 
 from __future__ import annotations

@@ -46,7 +46,11 @@ class OnTerminal:
 
     def shows(self, *words: str, after: int = 0, within_s: float = 60) -> None:
         """Wait until all of these stand in what was drawn after that character."""
-        eventually_sync(lambda: all(word in self.text[after:] for word in words), within_s, what=f"{words!r} on screen")
+        eventually_sync(
+            lambda: all(word in self.text[after:] for word in words),
+            within_s,
+            what=lambda: f"{words!r} on screen, not {self.text[after:]!r}",
+        )
 
     def type(self, keys: str) -> None:
         """Press keys."""

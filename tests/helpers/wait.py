@@ -22,17 +22,28 @@ def call_s(request: pytest.FixtureRequest) -> float:
 
 @overload
 async def eventually(
-    check: Callable[[], Awaitable[T]], within_s: float = ..., *, every_s: float = ..., what: str = ...
+    check: Callable[[], Awaitable[T]],
+    within_s: float = ...,
+    *,
+    every_s: float = ...,
+    what: str | Callable[[], str] = ...,
 ) -> T: ...
 @overload
-async def eventually(check: Callable[[], T], within_s: float = ..., *, every_s: float = ..., what: str = ...) -> T: ...
 async def eventually(
-    check: Callable[[], Any], within_s: float = PATIENCE_S, *, every_s: float = 0.01, what: str = "the condition"
+    check: Callable[[], T], within_s: float = ..., *, every_s: float = ..., what: str | Callable[[], str] = ...
+) -> T: ...
+async def eventually(
+    check: Callable[[], Any],
+    within_s: float = PATIENCE_S,
+    *,
+    every_s: float = 0.01,
+    what: str | Callable[[], str] = "the condition",
 ) -> Any:
     """Call `check` (plain or async) until it returns something true; return that.
 
     An AssertionError inside `check` counts as not yet. After `within_s` seconds raises AssertionError with the last
-    value or the last assertion; `what` names the thing that was waited for.
+    value or the last assertion; `what` names the thing that was waited for; a function is asked when it did not
+    come, and can say what is there instead.
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -45,12 +56,17 @@ async def eventually(
         except AssertionError as exc:
             last = exc
         if time.monotonic() >= deadline:
-            raise AssertionError(f"{what} did not hold within {within_s:g} s; last: {last!r}")
+            named = what() if callable(what) else what
+            raise AssertionError(f"{named} did not hold within {within_s:g} s; last: {last!r}")
         await asyncio.sleep(every_s)
 
 
 def eventually_sync(
-    check: Callable[[], T], within_s: float = PATIENCE_S, *, every_s: float = 0.01, what: str = "the condition"
+    check: Callable[[], T],
+    within_s: float = PATIENCE_S,
+    *,
+    every_s: float = 0.01,
+    what: str | Callable[[], str] = "the condition",
 ) -> T:
     """The same for a test that is no coroutine."""
     return asyncio.run(eventually(check, within_s, every_s=every_s, what=what))

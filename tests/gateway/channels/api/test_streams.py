@@ -74,7 +74,7 @@ async def hearing(address: str, **asked: Any) -> AsyncIterator[Received]:
 
 
 async def sent(received: Received, text: str) -> None:
-    await eventually(lambda: received.text == text, within_s=10, what=f"{text!r}, not {received.text!r}")
+    await eventually(lambda: received.text == text, within_s=10, what=lambda: f"{text!r}, not {received.text!r}")
 
 
 async def test_text_comes_while_it_is_written(redis_url: str, client: RedisClient) -> None:

@@ -96,7 +96,9 @@ class Listener:
         return [one.message.content.rpartition("\n")[2] for one in self.received]
 
     async def hears(self, *texts: str) -> None:
-        await eventually(lambda: self.texts == list(texts), within_s=SOON_S, what=f"{texts}, heard: {self.texts}")
+        await eventually(
+            lambda: self.texts == list(texts), within_s=SOON_S, what=lambda: f"{texts}, heard: {self.texts}"
+        )
 
     @contextlib.asynccontextmanager
     async def listening(self, **more: Any) -> AsyncIterator[asyncio.Task[None]]:
