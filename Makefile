@@ -13,7 +13,7 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: up test test-all test-cluster prove channels tools peers foreign redteam lint house docs pictures runbook-links lock pin-images release-check clean
+.PHONY: up test changed test-all test-cluster prove channels tools peers foreign redteam lint house docs pictures runbook-links lock pin-images release-check clean
 
 up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 	@echo "Starting Shoal."
@@ -26,6 +26,10 @@ test: lint
 # All others: processes in as many groups as cores. What a machine lacks is skipped by name (.ci/run installs it).
 test-all: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m tests.suite -m "process or slow" -n auto --dist loadgroup --durations 30 --durations-file
+
+# On the way: the tests that what differs from the branch main can reach. The whole check still decides.
+changed: lint
+	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m tools.changed
 
 # A bad day on the Kubernetes of KUBECONFIG (kind, or your own; not one that others use): make test-cluster IMAGE=shoal:0.1.0
 # The cluster must be able to get the image. 5 to 8 minutes; VALKEY names another image than the manifests do,

@@ -90,6 +90,7 @@ PROCESS: Final = (
     "tests/test_makefile.py",
     "tests/test_suite.py",
     "tests/test_supply_chain.py",
+    "tests/tools/test_changed.py::test_the_change_is_what_differs",
     "tests/tools/test_site.py",
     "tests/worker/agent/test_tool.py::test_specs_are_the_same_bytes_in_every_process",
     "tests/worker/arq/test_lease_worker.py",
