@@ -23,12 +23,11 @@ UP = """() => new Promise((done) => {
   const before = cards.length, oldest = cards[0];
   document.querySelector("#scroller").scrollTop = 0;
   const place = () => oldest.getBoundingClientRect().top;
-  const was = place(), began = performance.now();
-  const end = () => done([performance.now() - began, Math.abs(place() - was)]);
+  const was = place(), end = () => done(Math.abs(place() - was));
   const look = () => requestAnimationFrame(cards.length > before ? end : look);
   look();
 })"""
-"""Goes to the top. Returns the milliseconds until older lines are there, and by how much the reader's place moved."""
+"""Goes to the top. Returns, when older lines are there, by how much the reader's place moved."""
 
 
 async def long_chat(client: RedisClient, first: int = 1) -> None:
@@ -48,22 +47,16 @@ async def long_chat(client: RedisClient, first: int = 1) -> None:
 
 
 async def test_a_long_chat_is_scrolled_to_its_first_message(redis_url: str, client: RedisClient) -> None:
-    """Every line is there once, and the reader's place stays. A page takes about 0.1 s on a quiet machine."""
+    """Every line is there once, and the reader's place stays."""
     await long_chat(client)
     assert await client.command("XLEN", keys.outbox(SESSION)) == 500
     async with chats_page(redis_url) as (page, port, _):
         await page.goto(f"http://127.0.0.1:{port}/c/long")
         await expect(page.locator(".card")).to_have_count(50, timeout=PATIENCE_MS)
-        took: list[float] = []
         places: list[float] = []
         while not await page.locator('.card[data-seq="1"]').count():
-            ms, moved = await page.evaluate(UP)
-            took.append(ms)
-            places.append(moved)
+            places.append(await page.evaluate(UP))
         assert await page.locator(".card").count() == LINES
-        took.sort()
-        print(f"{len(took)} pages, ms: median {took[len(took) // 2]:.0f}, longest {took[-1]:.0f}")
-        assert took[len(took) // 2] <= 1_000, "ten times as long as on a quiet machine"
         # With the last page the line that older ones are being loaded goes.
         assert max(places[:-1]) < 2, "the reader's place moved"
         await expect(page.locator("#older")).to_be_hidden()

@@ -53,7 +53,7 @@ async def test_a_newcomer_asks_kills_and_comes_back(tmp_path: Path) -> None:
             assert "3367" in (await person.next("reply", chat="first"))["text"]
             await person.say("first", "tell me a long story")
             await person.next("delta", chat="first")
-            worker, *_ = [child for child in shoal.children() if "worker.main" in child.cmdline()]  # then the spare
+            worker = shoal.child("worker.main")  # the spare is younger
             worker.kill()
             again = await person.next("delta", chat="first", attempt=2)
             assert again["turn"] == 2

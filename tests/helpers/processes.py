@@ -44,10 +44,22 @@ class Process:
         return self.popen.poll() is None
 
     def children(self) -> list[psutil.Process]:
-        """The processes it started, the longest living first."""
+        """The processes it started that still run, the longest living first."""
+        found: dict[psutil.Process, float] = {}
         with contextlib.suppress(psutil.NoSuchProcess):
-            return sorted(psutil.Process(self.pid).children(recursive=True), key=lambda p: p.create_time())
-        return []
+            for child in psutil.Process(self.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):  # a trial of the sandbox ends as it is looked at
+                    if child.status() != psutil.STATUS_ZOMBIE and child.cmdline():
+                        found[child] = child.create_time()
+        return sorted(found, key=found.__getitem__)
+
+    def child(self, word: str) -> psutil.Process:
+        """The longest living process that it started with this word in its command line."""
+        for child in self.children():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if word in child.cmdline():
+                    return child
+        raise AssertionError(f"it started nothing with {word!r}")
 
     def terminate(self) -> None:
         """SIGTERM to the process itself."""

@@ -71,10 +71,12 @@ def _options(cwd: str, hidden: Iterable[str]) -> list[str]:
     options += ["--new-session", "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     for folder in filter(os.path.isdir, _EMPTY):
         options += ["--tmpfs", os.path.realpath(folder)]
-    # Names are looked up through it, and it often lies in /run.
-    resolver = os.path.realpath("/etc/resolv.conf")
-    if resolver.startswith(_EMPTY):
-        options += ["--ro-bind-try", resolver, resolver]
+    # Names are looked up through the first, which often lies in /run. From the second come servers in
+    # Python, wherever somebody has unpacked it.
+    environment = os.path.dirname(os.path.dirname(sys.executable))
+    for path in (os.path.realpath("/etc/resolv.conf"), environment):
+        if path.startswith(_EMPTY):
+            options += ["--ro-bind-try", path, path]
     covered = list(_EMPTY)
     for path in sorted(hidden):
         if path.startswith(tuple(f"{folder}/" for folder in covered)):
