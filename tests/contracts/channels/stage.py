@@ -37,13 +37,29 @@ LEASE_S: Final = 3.0
 SOON_S: Final = 60.0
 """Nothing here depends on speed: this is how long a loaded machine may need."""
 
-EDIT_EVERY_S: Final = 0.4
-QUICK_EDITS_S: Final = 0.05
-QUICKER: Final = 20
-"""Platforms want 1 to 1.5 s between edits, and some take one message a second, which is all that most tests would wait
-for. Tests of what a platform takes start gateways with its own rates."""
-
 _ids = count(1)
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """What a gateway believes that its platform takes: edits `edit_every_s` apart, or less if the platform takes more,
+    and its rates this many `times`."""
+
+    edit_every_s: float
+    times: float = 1.0
+
+    def of(self, abilities: Abilities) -> Abilities:
+        """The abilities with this pace."""
+        rates = tuple(msgspec.structs.replace(rate, per_s=rate.per_s * self.times) for rate in abilities.rates)
+        edit_every_s = min(self.edit_every_s, abilities.edit_every_s)
+        return msgspec.structs.replace(abilities, rates=rates, edit_every_s=edit_every_s)
+
+
+QUICK: Final = Pace(0.05, times=20)
+"""Platforms want 1 to 1.5 s between edits, and some take one message a second, which is all that most tests would wait
+for."""
+
+OWN_RATES: Final = Pace(0.05)
+SLOW_EDITS: Final = Pace(0.4)
 
 
 class MortalClient(RedisClient):
@@ -71,13 +87,13 @@ class MortalClient(RedisClient):
 class Replica:
     """A gateway of one channel, in this process."""
 
-    def __init__(self, name: str, settings: Settings, redis_url: str, *, own_rates: bool, edit_every_s: float) -> None:
+    def __init__(self, name: str, settings: Settings, redis_url: str, pace: Pace = SLOW_EDITS) -> None:
         self.settings = settings
         self.client = MortalClient(redis_url, timeout_s=1.0)
         self.stop = asyncio.Event()
         self.hooks = WebhookServer(settings.hooks, self.stop)
         self.channel = channel = ChatChannel(name, settings, self.client, self.hooks)
-        channel.abilities = quickened(channel.abilities, own_rates=own_rates, edit_every_s=edit_every_s)
+        channel.abilities = pace.of(channel.abilities)
         vars(channel._platform)["abilities"] = channel.abilities
         limits = InboxLimits.of(settings)
         self.sink: Ingress = Ingress(self.client, build_commands(settings, self.client), limits)
@@ -151,12 +167,9 @@ class Stage:
         file.write_text(toml(tables))
         return load({}, path=file)
 
-    async def gateway(
-        self, *, own_rates: bool = False, edit_every_s: float = QUICK_EDITS_S, **sections: Mapping[str, Any]
-    ) -> Replica:
-        """One more gateway; with `own_rates` the platform's are as they are."""
-        pace: Any = {"own_rates": own_rates, "edit_every_s": edit_every_s}
-        replica = Replica(self.bench.name, self.settings(**sections), self.redis_url, **pace)
+    async def gateway(self, pace: Pace = QUICK, /, **sections: Mapping[str, Any]) -> Replica:
+        """One more gateway."""
+        replica = Replica(self.bench.name, self.settings(**sections), self.redis_url, pace)
         self.replicas.append(replica)
         await replica.start()
         return replica
@@ -290,13 +303,6 @@ class Stage:
             return not queue and not leases
 
         await eventually(is_quiet, within_s=SOON_S, what="the end of deliveries")
-
-
-def quickened(abilities: Abilities, *, own_rates: bool, edit_every_s: float) -> Abilities:
-    """The same abilities with shorter times."""
-    times = 1 if own_rates else QUICKER
-    rates = tuple(msgspec.structs.replace(rate, per_s=rate.per_s * times) for rate in abilities.rates)
-    return msgspec.structs.replace(abilities, rates=rates, edit_every_s=min(edit_every_s, abilities.edit_every_s))
 
 
 def toml(tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.contracts.channels.live import Live
 from tests.contracts.channels.pace import check_pace
-from tests.contracts.channels.stage import Stage
+from tests.contracts.channels.stage import OWN_RATES, Stage
 
 pytestmark = pytest.mark.way_out
 
@@ -20,8 +20,8 @@ EDITS: Final = 5
 
 async def test_the_rates_of_the_platform_are_kept(stage: Stage) -> None:
     """By two gateways in one chat: no window has more calls than the platform takes."""
-    await stage.gateway(own_rates=True)
-    await stage.gateway(own_rates=True)
+    await stage.gateway(OWN_RATES)
+    await stage.gateway(OWN_RATES)
     rates = stage.replicas[0].channel.abilities.rates
     many = min([20, *(rate.burst + 3 for rate in rates if rate.scope == "chat")])
     chat = stage.bench.chat(0)
@@ -34,8 +34,8 @@ async def test_the_rates_of_the_platform_are_kept(stage: Stage) -> None:
 async def test_two_gateways_that_stream_many_chats_keep_the_rates_of_edits_too(stage: Stage) -> None:
     """However fast the models are. The replies come when their turns end, all of them, while nothing of a turn is
     left unfinished."""
-    await stage.gateway(own_rates=True)
-    await stage.gateway(own_rates=True)
+    await stage.gateway(OWN_RATES)
+    await stage.gateway(OWN_RATES)
     abilities = stage.replicas[0].channel.abilities
     if not abilities.edit_every_s:
         pytest.skip(f"{stage.bench.name} has no edits")

@@ -16,7 +16,7 @@ from shared.store import keys
 from tests.contracts.channels.bench import Fault, FaultKind
 from tests.contracts.channels.echo import Turn
 from tests.contracts.channels.live import Live
-from tests.contracts.channels.stage import EDIT_EVERY_S, Stage
+from tests.contracts.channels.stage import SLOW_EDITS, Stage
 
 pytestmark = pytest.mark.way_out
 
@@ -48,7 +48,7 @@ async def test_a_turn_grows_in_one_message_which_becomes_the_reply(played: Stage
 async def test_edits_come_no_faster_than_the_platform_takes_them(stage: Stage) -> None:
     """However fast a model is. The pace is kept by Shoal's own delivery, in the same lines for every platform: one with
     keys and one that offers nothing."""
-    replica = await stage.gateway(edit_every_s=EDIT_EVERY_S)
+    replica = await stage.gateway(SLOW_EDITS)
     edit, made_at = replica.channel._platform.edit, list[float]()
 
     async def timed(id: str, post: Post) -> None:
