@@ -86,7 +86,7 @@ class WebhookServer:
         try:
             await self._draining.wait()
         finally:
-            server.should_exit = True
+            server.stop()
             await serving
             self._socket.close()
             self._socket = None

@@ -40,7 +40,7 @@ async def _main() -> None:
     server = WebServer(app, on_started=lambda: print(address_of(listener), flush=True))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
-    server.should_exit = True
+    server.stop()
     await serving
 
 

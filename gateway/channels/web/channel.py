@@ -172,7 +172,7 @@ class WebChannel:
                 pages, limit_s = list(self._sockets.values()), 3 * self._socket_limits.finish_s
                 waits = [asyncio.wait(pages, timeout=limit_s)] if pages else []
                 await asyncio.gather(*waits, api.close())
-                server.should_exit = True
+                server.stop()
                 await serving
                 for chore in chores:
                     chore.cancel()

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import aiohttp
 import msgspec
+import pytest
 
 from gateway.chat_channel import ChatChannel
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
-from gateway.platform.protocol import HookRequest
+from gateway.platform.protocol import Abilities, HookRequest
 from gateway.platform.webhooks import WebhookServer
 from shared.errors import RedisAway
 from shared.media.reference import MediaRef
@@ -25,7 +26,7 @@ from shared.messages.outbound import OutboundMessage
 from shared.settings import Settings, load
 from shared.store import keys
 from shared.store.client.connection import Wire
-from shared.store.client.redis_client import RedisClient, Value
+from shared.store.client.redis_client import RedisClient, Value, pairs
 from shared.store.turns.inbox import InboxLimits
 from shared.tasks import cancel_all
 from tests.contracts.channels.bench import PEOPLE, ChannelBench, PersonAction, SentFile, Shown
@@ -38,7 +39,27 @@ SOON_S: Final = 60.0
 
 _ids = count(1)
 
-EDIT_EVERY_S: Final = 0.4
+
+class Pace(msgspec.Struct, frozen=True):
+    """What a gateway believes that its platform takes: edits `edit_every_s` apart, or less if the platform takes more,
+    and its rates this many `times`."""
+
+    edit_every_s: float
+    times: float = 1.0
+
+    def of(self, abilities: Abilities) -> Abilities:
+        """The abilities with this pace."""
+        rates = tuple(msgspec.structs.replace(rate, per_s=rate.per_s * self.times) for rate in abilities.rates)
+        edit_every_s = min(self.edit_every_s, abilities.edit_every_s)
+        return msgspec.structs.replace(abilities, rates=rates, edit_every_s=edit_every_s)
+
+
+QUICK: Final = Pace(0.05, times=20)
+"""Platforms want 1 to 1.5 s between edits, and some take one message a second, which is all that most tests would wait
+for."""
+
+OWN_RATES: Final = Pace(0.05)
+SLOW_EDITS: Final = Pace(0.4)
 
 
 class MortalClient(RedisClient):
@@ -66,15 +87,13 @@ class MortalClient(RedisClient):
 class Replica:
     """A gateway of one channel, in this process."""
 
-    def __init__(self, name: str, settings: Settings, redis_url: str) -> None:
+    def __init__(self, name: str, settings: Settings, redis_url: str, pace: Pace = SLOW_EDITS) -> None:
         self.settings = settings
         self.client = MortalClient(redis_url, timeout_s=1.0)
         self.stop = asyncio.Event()
         self.hooks = WebhookServer(settings.hooks, self.stop)
         self.channel = channel = ChatChannel(name, settings, self.client, self.hooks)
-        # Platforms want 1 to 1.5 s between edits, which is all that many tests would wait for.
-        quick = min(EDIT_EVERY_S, channel.abilities.edit_every_s)
-        channel.abilities = msgspec.structs.replace(channel.abilities, edit_every_s=quick)
+        channel.abilities = pace.of(channel.abilities)
         vars(channel._platform)["abilities"] = channel.abilities
         limits = InboxLimits.of(settings)
         self.sink: Ingress = Ingress(self.client, build_commands(settings, self.client), limits)
@@ -106,7 +125,9 @@ class Replica:
     async def crash(self) -> None:
         """End it as SIGKILL does: what is under way stops, and Redis hears nothing of it."""
         self.client.dead = True
-        await cancel_all(self._tasks)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gateway.delivery.egress.FINISH_S", 0.0)  # who is killed finishes nothing
+            await cancel_all(self._tasks)
         await self.client.close()
 
     def listens(self) -> bool:
@@ -146,17 +167,33 @@ class Stage:
         file.write_text(toml(tables))
         return load({}, path=file)
 
-    async def gateway(self, **sections: Mapping[str, Any]) -> Replica:
+    async def gateway(self, pace: Pace = QUICK, /, **sections: Mapping[str, Any]) -> Replica:
         """One more gateway."""
-        replica = Replica(self.bench.name, self.settings(**sections), self.redis_url)
+        replica = Replica(self.bench.name, self.settings(**sections), self.redis_url, pace)
         self.replicas.append(replica)
         await replica.start()
         return replica
 
+    async def crash(self, replica: Replica) -> None:
+        """End a gateway as SIGKILL does, and let its leases be over at once: their end is moved into the past, and the
+        other gateways look. That this takes the time of a lease is a test of its own, with `Replica.crash`."""
+        await replica.crash()
+        assert replica.channel._egress is not None
+        assert replica.channel._listening is not None
+        deliveries, locks = replica.channel._egress._deliveries, replica.channel._listening._locks
+        outqueue, outleases = keys.outqueue(deliveries.channel), keys.outleases(deliveries.channel)
+        for session, lease in pairs(await self.client.command("HGETALL", outleases)):
+            if lease.startswith(deliveries.owner.encode()):
+                await self.client.command("ZADD", outqueue, "XX", 0, session)
+        for lock in locks:
+            lease = await self.client.command("HGET", keys.lock(lock.name), "lease")
+            if lease is not None and lease.startswith(lock.owner.encode()):
+                await self.client.command("HSET", keys.lock(lock.name), "until", 0)
+                await self.client.command("PUBLISH", lock.freed, b"")
+        await self.client.command("PUBLISH", deliveries.news, b"")
+
     async def close(self) -> None:
-        for replica in self.replicas:
-            if not replica.is_over:
-                await replica.drain()
+        await asyncio.gather(*(replica.drain() for replica in self.replicas if not replica.is_over))
         await self.worker.close()
         await self.client.close()
 

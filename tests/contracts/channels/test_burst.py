@@ -14,7 +14,7 @@ from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from tests.contracts.channels.bench import PEOPLE
 from tests.contracts.channels.echo import Turn
 from tests.contracts.channels.pace import check_pace
-from tests.contracts.channels.stage import Replica, Stage
+from tests.contracts.channels.stage import OWN_RATES, Replica, Stage
 from tests.helpers.wait import eventually
 
 pytestmark = [pytest.mark.modes("webhook"), pytest.mark.timeout(300)]
@@ -31,7 +31,7 @@ async def test_a_thousand_messages_delivered_to_two_gateways_at_once_are_a_thous
     """PEOPLE people write EACH message behind the other, all of them at the same time. Each is one turn, none is lost,
     a chat's are in order, and so are its replies; the platform gets them no faster than it takes them. As many are
     answered as its own limits let through in some seconds, the last ones of each chat; the others say nothing."""
-    replicas = [await stage.gateway(), await stage.gateway()]
+    replicas = [await stage.gateway(OWN_RATES), await stage.gateway(OWN_RATES)]
     rates = replicas[0].channel.abilities.rates
     counted = [one.labels(stage.bench.name) for one in (MESSAGES_ACCEPTED, MESSAGES_DUPLICATE)]
     before = [one._value.get() for one in counted]

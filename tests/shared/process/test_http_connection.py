@@ -79,7 +79,7 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
         yield made
     finally:
         made.go.set()
-        server.should_exit = True
+        server.stop()
         await serving
 
 

@@ -27,7 +27,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class WebServer(Server):
-    """Serves an app until `should_exit` is set."""
+    """Serves an app until `stop`."""
 
     def __init__(self, app: ASGIApp, *, on_started: Callable[[], None]) -> None:
         super().__init__(

@@ -46,7 +46,7 @@ class EmailBench:
             "poll_s": 1.0,
             "per_s": 100.0,
             "burst": 100,
-            "slow_down_s": 3.0,
+            "slow_down_s": 1.0,
             "timeout_s": 2.0,
             "allow_from": [person(number) for number in range(PEOPLE)],
         }
