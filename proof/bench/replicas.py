@@ -73,6 +73,7 @@ async def _measure(plan: Plan) -> Report:
 async def _fill(client: RedisClient, chats: list[str], replica: EmbeddedValkey) -> None:
     await make_sessions(client, chats, history(40))
     address = client.locator.address
+    await client.command("CONFIG", "SET", "repl-diskless-sync-delay", 0)  # no other replica comes
     await asyncio.to_thread(valkey.command, replica.url, "CONFIG", "SET", "masterauth", address.password)
     await asyncio.to_thread(valkey.command, replica.url, "REPLICAOF", address.host, str(address.port))
 

@@ -21,5 +21,5 @@ async def test_two_crashes_of_everybody_cost_those_who_wait_little(tmp_path: Pat
 @pytest.mark.timeout(300)
 async def test_nobody_is_given_up_for_kills_that_nobody_caused(tmp_path: Path) -> None:
     """Workers, children and groups, one after the other."""
-    rows = await hail(tmp_path, kills=4, chats=6, seed=3, every_s=1.5, quiet_s=60)
+    rows = await hail(tmp_path, kills=4, chats=6, seed=3, every_s=1.0, quiet_s=60)
     assert [row.name for row in rows if row.kept is False] == []
