@@ -96,7 +96,7 @@ async def talk(person: Client, chat: str, turns: int) -> None:
         await person.next("reply", chat=chat)
 
 
-async def turns(on: Stage, each: int) -> dict[str, float]:
+async def turns(on: Stage, each: int, *, warm: int) -> dict[str, float]:
     """What a turn costs."""
     on.model.reset()
     on.model.script(
@@ -107,7 +107,7 @@ async def turns(on: Stage, each: int) -> dict[str, float]:
         people = [await stack.enter_async_context(client(on.address)) for _ in range(CHATS)]
         for number, person in enumerate(people):
             await person.send("resume", chat=f"c{number}", after=0)
-            await talk(person, f"c{number}", 1)
+            await talk(person, f"c{number}", warm)
         parts = {"gateway": on.gateway, "worker": on.worker, "Redis": on.redis}
         before = {name: cpu_s(process) for name, process in parts.items()}
         asked = await _calls(on.client)
@@ -137,17 +137,17 @@ async def sockets(on: Stage, many: int) -> float:
         return (held(on.gateway) - before) / many / 1024
 
 
-async def waiting(on: Stage) -> float:
+async def waiting(on: Stage, many: int) -> float:
     """kB of a turn whose model has not said anything yet."""
     on.model.reset()
     on.model.script(Answer(first_s=600, times=0))
     before = held(on.worker)
     async with client(on.address) as person:
-        for number in range(WAITING):
+        for number in range(many):
             await person.say(f"w{number}", "slow")
-        await eventually(lambda: on.model.stats()["open"] == WAITING, within_s=60)
-        grown = (held(on.worker) - before) / WAITING / 1024
-        for number in range(WAITING):
+        await eventually(lambda: on.model.stats()["open"] == many, within_s=60)
+        grown = (held(on.worker) - before) / many / 1024
+        for number in range(many):
             await person.send("stop", chat=f"w{number}")
         await eventually(lambda: on.model.stats()["open"] == 0, within_s=60)
     return grown
@@ -159,11 +159,11 @@ async def _measure(found: Rounds, plan: Plan) -> None:
         with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
             async with stage(Path(folder)) as on:
                 idle = {name: held(one) / 2**20 for name, one in (("gateway", on.gateway), ("worker", on.worker))}
-                result = await turns(on, plan.of(TURNS_EACH, 2)) | {
+                result = await turns(on, plan.of(TURNS_EACH, 1), warm=plan.of(1, 0)) | {
                     "memory of the gateway": idle["gateway"],
                     "memory of the worker": idle["worker"],
-                    "memory of an open page": await sockets(on, plan.of(SOCKETS, 20)),
-                    "memory of a waiting turn": await waiting(on),
+                    "memory of an open page": await sockets(on, plan.of(SOCKETS, 10)),
+                    "memory of a waiting turn": await waiting(on, plan.of(WAITING, 5)),
                 }
         for name, value in result.items():
             found.add(name, next(unit for start, unit in units.items() if name.startswith(start)), value)

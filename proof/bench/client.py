@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from proof.bench.chats import seated
-from proof.bench.drain import drain
+from proof.bench.drain import QUICK_TURNS, drain
 from proof.bench.plan import Plan
 from proof.bench.server import emptied, server
 from proof.bench.stage import Want, stage
@@ -49,7 +49,7 @@ def _times(found: Rounds, name: str) -> float:
 
 
 async def _turn(found: Rounds, plan: Plan) -> None:
-    rounds, turns = plan.repeats(ROUNDS), plan.of(160, 16)
+    rounds, turns = plan.repeats(ROUNDS), plan.of(160, PEOPLE)
     chats = [[f"r{n}c{i}" for i in range(turns)] for n in range(1 + rounds)]
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         skills = {"SHOAL_AGENT__DIR": str(make_skills(Path(folder) / "agent"))}
@@ -59,8 +59,9 @@ async def _turn(found: Rounds, plan: Plan) -> None:
                 want = Want(ready=True, redis_py=name == THEIRS, settings=skills)
                 filled = partial(fill, every=[chat for some in chats for chat in some])
                 on[name] = await stack.enter_async_context(stage(Path(folder) / name, want, filled))
-                async with seated(on[name].address, chats[0], PEOPLE) as table:
-                    await table.talk()  # warms up
+                if not plan.quick:
+                    async with seated(on[name].address, chats[0], PEOPLE) as table:
+                        await table.talk()  # warms up
             for n in range(rounds):
                 for name in SIDES if n % 2 else reversed(SIDES):
                     await add_round(found, name, on[name], chats[n + 1])
@@ -72,7 +73,7 @@ async def _drain(found: Rounds, plan: Plan) -> None:
             for name in SIDES if n % 2 else reversed(SIDES):
                 async with emptied(valkey.url) as client:
                     kind = "shoal" if name == OURS else THEIRS
-                    cost = await drain(client, valkey.url, kind, 100, 1, plan.of(6000, 2000))
+                    cost = await drain(client, valkey.url, kind, 100, 1, plan.of(6000, QUICK_TURNS))
                 found.add(f"{name}: drain: rate", "turns/s", cost.rate)
                 found.add(f"{name}: drain: worker", "ms CPU a turn", cost.worker_ms)
                 found.add(f"{name}: drain: Redis", "ms CPU a turn", cost.redis_ms)

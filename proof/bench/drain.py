@@ -33,6 +33,9 @@ SIDES: Final[dict[str, tuple[str, float, int, int]]] = {
 }
 """What to start, its slots or its poll, how many, and how many turns."""
 
+QUICK_TURNS: Final = 300
+"""Of each side in a quick look."""
+
 
 class Cost(msgspec.Struct, frozen=True):
     """Of one round: turns a second; CPU milliseconds a turn of all workers, and of the server; its commands a turn."""
@@ -63,7 +66,7 @@ async def _measure(found: Rounds, plan: Plan) -> None:
         for _ in range(plan.repeats(ROUNDS)):
             for name, (kind, number, many, turns) in SIDES.items():
                 async with emptied(valkey.url) as client:
-                    cost = await drain(client, valkey.url, kind, number, many, plan.of(turns, turns // 3))
+                    cost = await drain(client, valkey.url, kind, number, many, plan.of(turns, QUICK_TURNS))
                 found.add(f"{name}: rate", "turns/s", cost.rate)
                 found.add(f"{name}: worker", "ms CPU a turn", cost.worker_ms)
                 found.add(f"{name}: Redis", "ms CPU a turn", cost.redis_ms)

@@ -22,7 +22,7 @@ from proof.bench.chats import seated
 from proof.bench.children import Child, Children
 from proof.bench.llm_side import SIDES, Ready
 from proof.bench.plan import Plan
-from proof.bench.stage import NO_FSYNC, Want, stage
+from proof.bench.stage import NO_FSYNC, Stage, Want, stage
 from proof.bench.stub import Stub, model_name
 from proof.bench.table import Report, Rounds
 
@@ -39,6 +39,8 @@ WAYS: Final = {
     "stream, 5 ms apart": f"{ISOLATED} stream",
 }
 TURNS: Final = {"one": ONE, "together": TOGETHER, "5 ms apart": ISOLATED}
+PRESETS: Final = {"one": "default", "together": "together", "5 ms apart": "apart"}
+"""What a chat of a quick look, which has one fleet, calls its model."""
 
 
 def measure(plan: Plan) -> Report:
@@ -78,16 +80,16 @@ def _calls(found: Rounds, plan: Plan, start: Children) -> None:
 
 
 async def _deltas(found: Rounds, plan: Plan, folder: Path) -> None:
-    turns, rounds = plan.of(64, 8), plan.repeats(TURN_ROUNDS)
+    turns, rounds = plan.of(64, PEOPLE), plan.repeats(TURN_ROUNDS)
     async with AsyncExitStack() as stack:
-        on = {
-            name: await stack.enter_async_context(stage(folder / name, Want(model=model, fsync=NO_FSYNC)))
-            for name, model in TURNS.items()
-        }
+        on = await (_one_fleet if plan.quick else _fleets)(stack, folder)
         for n in range(rounds + plan.of(1, 0)):
             spent: dict[str, dict[str, float]] = {}
             for name, side in on.items():
-                async with seated(side.address, [f"r{n}c{i}" for i in range(turns)], PEOPLE) as table:
+                chats = [f"{PRESETS[name]}-r{n}c{i}" for i in range(turns)]
+                async with seated(side.address, chats, PEOPLE) as table:
+                    if plan.quick:
+                        await table.talk(f"/model {PRESETS[name]}")
                     before = await side.used()
                     await table.talk()
                     after = await side.used()
@@ -102,6 +104,25 @@ async def _deltas(found: Rounds, plan: Plan, folder: Path) -> None:
                 found.add(f"delta, {how}: model to page", "ms CPU each", sum(parts.values()))
                 more = (spent[how]["commands"] - spent["one"]["commands"]) / (DELTAS - 1) / 1000
                 found.add(f"delta, {how}: commands", "each", more)
+
+
+async def _fleets(stack: AsyncExitStack, folder: Path) -> dict[str, Stage]:
+    """One for each model."""
+    return {
+        name: await stack.enter_async_context(stage(folder / name, Want(model=model, fsync=NO_FSYNC)))
+        for name, model in TURNS.items()
+    }
+
+
+async def _one_fleet(stack: AsyncExitStack, folder: Path) -> dict[str, Stage]:
+    """The same one for all; each chat chooses its model."""
+    presets = {
+        f"SHOAL_MODEL__PRESETS__{preset.upper()}__NAME": f"openai/{TURNS[name]}"
+        for name, preset in PRESETS.items()
+        if preset != "default"
+    }
+    made = await stack.enter_async_context(stage(folder, Want(model=ONE, fsync=NO_FSYNC, settings=presets)))
+    return dict.fromkeys(TURNS, made)
 
 
 def _notes(found: Rounds) -> tuple[str, ...]:

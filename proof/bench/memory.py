@@ -46,7 +46,7 @@ def measure(plan: Plan) -> Report:
 
 
 async def _sessions(found: Rounds, plan: Plan, url: str) -> None:
-    many = plan.of(1000, 50)
+    many = plan.of(1000, 5)
     for name, messages in CONVERSATIONS.items():
         async with emptied(url) as client:
             await make_sessions(client, ["warm"], history(2))
@@ -68,7 +68,7 @@ async def _sessions(found: Rounds, plan: Plan, url: str) -> None:
 
 
 async def _processes(found: Rounds, plan: Plan, folder: Path) -> None:
-    turns, pages = plan.of(1000, 50), plan.of(1000, 50)
+    turns, pages = plan.of(1000, 10), plan.of(1000, 10)
     async with stage(folder, Want(model=SILENT, turns=turns, fsync=NO_FSYNC)) as on:
         found.add("gateway, idle", "MB", on.gateway.memory_kb / 1024)
         found.add("worker, idle", "MB", on.workers[0].memory_kb / 1024)

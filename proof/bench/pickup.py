@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import arq.connections
 import uvloop
@@ -46,11 +46,22 @@ SIDES: Final[dict[str, tuple[str, float, int, float]]] = {
 slow poll up to two of it, or each message would come just after one. Where processes rest between two messages, other
 programs take their caches: Shoal is measured as a fleet at work is, one message after the other, and with rests."""
 
+QUICK: Final = ("shoal", "arq, poll 0.01 s", "arq, poll 0.5 s")
+"""The sides of a quick look: one of each kind."""
+
 CHATS: Final = 40
 """The messages come from so many chats in turn, so that none of them becomes a long one."""
 
 WARM: Final = 3
 Say = Callable[[int], Awaitable[None]]
+
+
+class Pace(NamedTuple):
+    """How many messages count, up to how many seconds lie between two, and how many come before."""
+
+    many: int
+    pause_s: float
+    warm: int
 
 
 def measure(plan: Plan) -> Report:
@@ -71,14 +82,16 @@ def measure(plan: Plan) -> Report:
 async def _sides(found: Rounds, plan: Plan) -> None:
     with server() as valkey:
         for _ in range(plan.repeats(ROUNDS)):
-            for name, (kind, number, many, pause_s) in SIDES.items():
+            for name in plan.of((*SIDES,), QUICK):
+                kind, number, many, pause_s = SIDES[name]
+                pace = plan.of(Pace(many, pause_s, WARM), Pace(2, 0.0, 1))
                 async with emptied(valkey.url) as client:
                     with noop.workers(kind, valkey.url, number) as pool:
-                        await _side(found, plan, client, valkey.url, pool, name, (plan.of(many, 3), pause_s))
+                        await _side(found, plan, client, valkey.url, pool, name, pace)
 
 
 async def _side(
-    found: Rounds, plan: Plan, client: RedisClient, url: str, pool: noop.Pool, name: str, pace: tuple[int, float]
+    found: Rounds, plan: Plan, client: RedisClient, url: str, pool: noop.Pool, name: str, pace: Pace
 ) -> None:
     async def used() -> tuple[float, float, float]:
         return pool.cpu_s * 1000, await cpu_s(client) * 1000, await calls(client)
@@ -86,16 +99,16 @@ async def _side(
     say = _shoal(client) if name.startswith("shoal") else _arq(client, url)
     async with say as (push, events):
         before, began = await used(), time.perf_counter()
-        times = await _times(*pace, push, events)
+        times = await _times(pace, push, events)
         after, lasted_s = await used(), time.perf_counter() - began
-    rest_s = plan.of(4.0, 0.5)
+    rest_s = plan.of(4.0, 0.2)
     rest = [await used()]
     async with monitoring(url, client) as monitor:
         await asyncio.sleep(rest_s)
         await monitor.catch_up()
         idle = monitor.log.of(noop.NAME if name.startswith("shoal") else "")
     rest.append(await used())
-    turns = pace[0] + WARM
+    turns = pace.many + pace.warm
     for what, at, unit in (("worker", 0, "ms CPU a turn"), ("Redis", 1, "ms CPU a turn"), ("commands", 2, "a turn")):
         a_second = (rest[1][at] - rest[0][at]) / rest_s
         label = "commands, inside of scripts too" if what == "commands" else what
@@ -152,10 +165,11 @@ async def _arq(client: RedisClient, url: str) -> AsyncIterator[tuple[Say, asynci
         await pool.aclose()
 
 
-async def _times(many: int, pause_s: float, push: Say, events: asyncio.Event) -> list[float]:
+async def _times(pace: Pace, push: Say, events: asyncio.Event) -> list[float]:
     """Milliseconds of each message. Pauses are spread evenly, in any order, so that a few meet a poll as many do."""
     found: list[float] = []
-    pauses = [pause_s * (n + random.random()) / (many + WARM) for n in range(many + WARM)]
+    turns = pace.many + pace.warm
+    pauses = [pace.pause_s * (n + random.random()) / turns for n in range(turns)]
     random.shuffle(pauses)
     for n, pause in enumerate(pauses):
         await asyncio.sleep(pause)
@@ -164,13 +178,13 @@ async def _times(many: int, pause_s: float, push: Say, events: asyncio.Event) ->
         await push(n)
         async with asyncio.timeout(30):
             await events.wait()
-        if n >= WARM:
+        if n >= pace.warm:
             found.append((time.perf_counter() - started) * 1000)
     return found
 
 
 async def _whole(found: Rounds, plan: Plan) -> None:
-    seconds = plan.of(20.0, 1.0)
+    seconds = plan.of(20.0, 0.3)
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         async with stage(Path(folder), Want(fsync=NO_FSYNC)) as on, monitoring(on.url, on.client) as monitor:
             await monitor.catch_up()

@@ -33,7 +33,7 @@ def measure(plan: Plan) -> Report:
 
 
 async def _measure(plan: Plan) -> Report:
-    rounds, turns = plan.repeats(ROUNDS), plan.of(160, 16)
+    rounds, turns = plan.repeats(ROUNDS), plan.of(160, 8)
     chats = {n: [f"r{n}c{i}" for i in range(turns)] for n in range(1 + rounds * len(PEOPLE))}
     found = Rounds()
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
@@ -47,8 +47,9 @@ async def _measure(plan: Plan) -> Report:
                 filled = partial(_fill, chats=[one for some in chats.values() for one in some], replica=replica)
                 made = await stack.enter_async_context(stage(Path(folder) / str(copies), want, filled))
                 on[f"copies = {copies}"] = made
-                async with seated(made.address, chats[0], max(PEOPLE.values())) as table:
-                    await table.talk()
+                if not plan.quick:
+                    async with seated(made.address, chats[0], max(PEOPLE.values())) as table:
+                        await table.talk()  # warms up
             number = 0
             for _ in range(rounds):
                 for people, many in PEOPLE.items():
@@ -72,6 +73,7 @@ async def _measure(plan: Plan) -> Report:
 async def _fill(client: RedisClient, chats: list[str], replica: EmbeddedValkey) -> None:
     await make_sessions(client, chats, history(40))
     address = client.locator.address
+    await client.command("CONFIG", "SET", "repl-diskless-sync-delay", 0)  # no other replica comes
     await asyncio.to_thread(valkey.command, replica.url, "CONFIG", "SET", "masterauth", address.password)
     await asyncio.to_thread(valkey.command, replica.url, "REPLICAOF", address.host, str(address.port))
 

@@ -17,7 +17,7 @@ import uvloop
 
 from proof.bench import noop
 from proof.bench.copies import copy_sessions
-from proof.bench.drain import drain
+from proof.bench.drain import QUICK_TURNS, drain
 from proof.bench.plan import Plan
 from proof.bench.server import calls, cpu_s, emptied, server
 from proof.bench.table import Report, Rounds, quantile
@@ -57,7 +57,7 @@ async def _measure(found: Rounds, plan: Plan) -> None:
         for _ in range(plan.repeats(ROUNDS)):
             for many in (1, 2):
                 async with emptied(valkey.url) as client:
-                    cost = await drain(client, valkey.url, "shoal", 100, many, plan.of(6000, 2000))
+                    cost = await drain(client, valkey.url, "shoal", 100, many, plan.of(6000, QUICK_TURNS))
                     found.add(f"{many} busy: rate", "turns/s", cost.rate)
             for sessions in _sessions(plan):
                 async with emptied(valkey.url) as client:
@@ -81,16 +81,18 @@ async def _turns(found: Rounds, plan: Plan, client: RedisClient, url: str, name:
             async def used() -> _Used:
                 return _Used(pool.cpu_s, await cpu_s(client), await calls(client))
 
-            idle_s, for_s = plan.of(3.0, 0.5), plan.of(4.0, 0.5)
+            idle_s, for_s, warm = plan.of(3.0, 0.2), plan.of(4.0, 0.2), plan.of(WARM, 1)
             await sea.wave(chats)
             at_rest = [await used()]
             await asyncio.sleep(idle_s)
             at_rest.append(await used())
             async with sea.talking(chats) as seconds:
-                while len(seconds) < WARM * many:  # a fork copies what it touches first
+                while len(seconds) < warm * many:  # a fork copies what it touches first
                     await asyncio.sleep(0.05)
                 at_work, before = [await used()], len(seconds)
                 await asyncio.sleep(for_s)
+                while len(seconds) == before:  # a quick round may be over before the first turn
+                    await asyncio.sleep(0.05)
                 at_work.append(await used())
                 turns, times = len(seconds) - before, seconds[before:]
 

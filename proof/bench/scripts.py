@@ -108,7 +108,7 @@ class Stage:
     def __init__(self, client: RedisClient, plan: Plan) -> None:
         self.client = client
         self.inbox, self.turns = Inbox(client, LIMITS), Turns(client, LIMITS)
-        self.many = plan.of(WAITING, 2000)
+        self.many = plan.of(WAITING, 200)
 
     def queue(self, name: str = "turns") -> LeaseQueue:
         return LeaseQueue(self.client, name, owner=nonce(), lease_s=600, history_window=600)

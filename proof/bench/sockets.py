@@ -24,6 +24,8 @@ from proof.bench.table import Report, Rounds, quantile
 
 ROUNDS: Final = 3
 SHARED: Final = 100
+QUICK: Final = 10
+"""Pages of each kind in a quick look."""
 
 
 def measure(plan: Plan) -> Report:
@@ -40,7 +42,7 @@ def measure(plan: Plan) -> Report:
 
 
 async def _gateway(found: Rounds, plan: Plan, folder: Path) -> None:
-    many = plan.of(5000, 100)
+    many, sharing = plan.of(5000, QUICK), plan.of(SHARED, QUICK)
     late: list[float] = []
     mark = MARK.encode()
 
@@ -54,12 +56,12 @@ async def _gateway(found: Rounds, plan: Plan, folder: Path) -> None:
             publisher = start("proof.bench.publisher", on.url, talks=True)
             publisher.line()
             await _come(found, on, people, many)
-            await _quiet(found, on, plan.of(10.0, 1.0))
-            await people.come(["shared"] * SHARED)
+            await _quiet(found, on, plan.of(10.0, 0.2))
+            await people.come(["shared"] * sharing)
             for _ in range(plan.repeats(ROUNDS)):
-                rate, seconds = plan.of(1000.0, 100.0), plan.of(10.0, 1.0)
+                rate, seconds = plan.of(1000.0, 100.0), plan.of(10.0, 0.3)
                 await _say(found, on, publisher, late, "spread", f"{many} {rate} {seconds}", 1)
-                await _say(found, on, publisher, late, "shared", f"0 10 {seconds}", SHARED)
+                await _say(found, on, publisher, late, "shared", f"0 10 {seconds}", sharing)
 
 
 async def _come(found: Rounds, on: Stage, people: Crowd, many: int) -> None:
@@ -94,7 +96,7 @@ async def _say(found: Rounds, on: Stage, publisher: Child, late: list[float], na
 
 
 async def _bare(found: Rounds, plan: Plan) -> None:
-    many = plan.of(5000, 100)
+    many = plan.of(5000, QUICK)
     with Children() as start:
         bare = start("proof.bench.bare", talks=True)
         async with crowd(bare.line(), last="welcome") as people:

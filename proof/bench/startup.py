@@ -52,7 +52,7 @@ def measure(plan: Plan) -> Report:
     """Times, memory and imports."""
     found = Rounds()
     with server() as valkey, tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
-        for n in range(plan.repeats(ROUNDS) + 1):
+        for n in range(plan.repeats(ROUNDS) + plan.of(1, 0)):
             counted = found if n or plan.quick else Rounds()  # the first one warms up: caches of the disk, bytecode
             for name, (module, client) in SIDES.items():
                 if client == "litellm" and (plan.quick or n > OF_LITELLM):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Final
 
@@ -13,12 +12,9 @@ import pytest
 from proof.bench.__main__ import BENCHES
 from proof.bench.children import ROOT
 from proof.bench.scripts import CONSTANT
-from proof.bench.table import from_json
+from proof.bench.table import Report, from_json
 from shared.store.client.scripts import script_names
 
-pytestmark = [pytest.mark.xdist_group("processes"), pytest.mark.slow, pytest.mark.timeout(900)]
-
-AT_ONCE: Final = 4
 WITHIN_S: Final = 110.0
 
 COLUMNS: Final = {
@@ -58,40 +54,35 @@ COLUMNS: Final = {
 }  # fmt: skip
 """Some of each; `nanobot` is not installed here."""
 
-Run = Future[subprocess.CompletedProcess[str]]
+
+def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a bench to its end."""
+    command = [sys.executable, "-m", "proof.bench", name, "--quick", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Run, Path]]:
-    """Run all of them, some at once, to their ends: most of their time they wait."""
-    folder = tmp_path_factory.mktemp("runs")
-
-    def run(name: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "proof.bench", name, "--quick", "--json", str(folder / f"{name}.json")]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        started = {name: (pool.submit(run, name), folder / f"{name}.json") for name in COLUMNS}
-        wait([run for run, _ in started.values()])  # no test may find the processes of others
-    return started
-
-
-@pytest.mark.parametrize("name", COLUMNS)
-def test_a_bench_runs_and_gives_its_columns(name: str, runs: dict[str, tuple[Run, Path]]) -> None:
-    """It ends well, prints its table, and writes it as JSON with medians, extremes and the machine."""
-    run, path = runs[name]
-    done = run.result()
+def looked_at(name: str, folder: Path) -> Report:
+    """A quick look of a bench, which ends well, prints its table, and writes it as JSON with the machine."""
+    path = folder / f"{name}.json"
+    done = run(name, "--json", str(path))
     assert done.returncode == 0, done.stderr[-4000:]
     report = from_json(path.read_bytes())
     assert {figure.name for figure in report.figures} >= COLUMNS[name]
     assert all(figure.name in done.stdout for figure in report.figures)
     assert "Valkey" in report.machine
+    return report
 
 
-def test_the_bench_of_scripts_knows_each_of_them(runs: dict[str, tuple[Run, Path]]) -> None:
+# Each bench in a test of its own, so that one that fails is the only one that runs again.
+@pytest.mark.parametrize("name", sorted(COLUMNS.keys() - {"scripts"}))
+def test_a_bench_runs_and_gives_its_columns(name: str, tmp_path: Path) -> None:
+    """It ends well, prints its table, and writes it as JSON with medians, extremes and the machine."""
+    looked_at(name, tmp_path)
+
+
+def test_the_bench_of_scripts_knows_each_of_them(tmp_path: Path) -> None:
     """A new script has a case with the largest data that its limits allow, or data without a size of its own."""
-    runs["scripts"][0].result()
-    measured = {figure.name for figure in from_json(runs["scripts"][1].read_bytes()).figures}
+    measured = {figure.name for figure in looked_at("scripts", tmp_path).figures}
     assert measured | CONSTANT == {*script_names()}
 
 
@@ -102,7 +93,6 @@ def test_every_bench_is_looked_at() -> None:
 
 def test_without_its_peer_the_bench_says_how_to_install_it(tmp_path: Path) -> None:
     """One command, and code 2."""
-    command = [sys.executable, "-m", "proof.bench", "nanobot", "--quick", "--peer", str(tmp_path / "python")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    done = run("nanobot", "--peer", str(tmp_path / "python"))
     assert done.returncode == 2
     assert "pip install nanobot-ai" in done.stderr

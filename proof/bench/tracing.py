@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import psutil
 from msgspec.structs import replace
@@ -43,6 +43,9 @@ MESSAGES: Final = 300
 SENT_S: Final = 1.5
 """After which what waited was sent: fewer spans than the queue holds."""
 
+QUICK: Final = (200, 30, 0.0)
+"""The same three for a quick look: the queue holds all of them."""
+
 SPANS_OF_A_MESSAGE: Final = 7
 ROOT: Final = Path(__file__).parents[2]
 SPEC: Final = AgentRunSpec(session="web:owner/a", entry=UserEntry(content="6*7", turn=1), system="be")
@@ -52,17 +55,26 @@ COLLECTOR: Final = (
 )
 
 
+class Size(NamedTuple):
+    """How much is measured, and how long after it all that waited was sent."""
+
+    rounds: int
+    spans: int
+    messages: int
+    sent_s: float
+
+
 def measure(plan: Plan) -> Report:
     """Without a collector, and with one."""
-    rounds = plan.repeats(ROUNDS)
-    figures = [_spans("a span, off", rounds), _messages("a message, off", rounds)]
+    size = Size(plan.repeats(ROUNDS), *plan.of((SPANS, MESSAGES, SENT_S), QUICK))
+    figures = [_spans("a span, off", size), _messages("a message, off", size)]
     before = psutil.Process().memory_info().rss
     with _collecting() as address:
         process.start(TracingSettings(endpoint=address), process="worker")
         unsampled = fresh(sampled=False).traceparent
         with continued(unsampled):
-            figures.append(_spans("a span, trace not chosen", rounds))
-        figures += [_spans("a span, on", rounds), _messages("a message, on", rounds)]
+            figures.append(_spans("a span, trace not chosen", size))
+        figures += [_spans("a span, on", size), _messages("a message, on", size)]
         asyncio.run(process.stop())
     off, on = (next(one.median for one in figures if one.name == f"a message, {state}") for state in ("off", "on"))
     notes = (
@@ -72,34 +84,34 @@ def measure(plan: Plan) -> Report:
     return Report(title="traces", figures=tuple(figures), notes=notes)
 
 
-def _spans(name: str, rounds: int) -> Figure:
+def _spans(name: str, size: Size) -> Figure:
     """Time of one, in the thread that works."""
     values = []
-    for _ in range(rounds):
+    for _ in range(size.rounds):
         began = time.thread_time_ns()
-        for _ in range(SPANS):
+        for _ in range(size.spans):
             with span(TURN) as now:
                 if now.on:
                     now.set("shoal.turn", 1)
-        values.append((time.thread_time_ns() - began) / SPANS)
+        values.append((time.thread_time_ns() - began) / size.spans)
         if is_on():
-            time.sleep(SENT_S)
+            time.sleep(size.sent_s)
     return Figure(name, "ns", tuple(values))
 
 
-def _messages(name: str, rounds: int) -> Figure:
+def _messages(name: str, size: Size) -> Figure:
     """CPU time of one message, all threads."""
 
     async def round_() -> float:
         began = time.process_time_ns()
-        for _ in range(MESSAGES):
+        for _ in range(size.messages):
             await _message()
         if is_on():
-            await asyncio.sleep(SENT_S)
-        return (time.process_time_ns() - began) / MESSAGES / 1000
+            await asyncio.sleep(size.sent_s)
+        return (time.process_time_ns() - began) / size.messages / 1000
 
     asyncio.run(_message())
-    return Figure(name, "us", tuple(asyncio.run(round_()) for _ in range(rounds)))
+    return Figure(name, "us", tuple(asyncio.run(round_()) for _ in range(size.rounds)))
 
 
 async def _message() -> None:

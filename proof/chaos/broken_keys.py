@@ -77,15 +77,15 @@ class Page:
 
 
 async def broken_keys(
-    folder: Path, *, cases: Sequence[Case], seconds: float, seed: int, lease_s: float
+    folder: Path, *, cases: Sequence[Case], seconds: float, seed: int, lease_s: float, before_s: float = BEFORE_S
 ) -> Sequence[Row]:
-    """Break one after the other, judge."""
+    """Break one after the other, judge. Each stays broken for `seconds`; for `before_s` nothing is."""
     rng = random.Random(seed)
     async with stage(folder, workers=2, gateways=2, lease_s=lease_s, watched=False) as on:
         crowd = Crowd(on.client, [f"c{i}" for i in range(CHATS)])
         pages = [Page(address) for address in on.fleet.addresses()]
         crowd.start()
-        await asyncio.sleep(BEFORE_S)
+        await asyncio.sleep(before_s)
         waits = Waits(_waits(crowd, [0] * CHATS), [], [])
         mute = []
         for number, (kind, how) in enumerate(cases):

@@ -78,7 +78,8 @@ class Pair:
     async def replicate(self) -> None:
         """Have the replica follow the primary, and return when it has everything."""
         for server in (self.primary, self.replica):
-            await self.ask(server, "CONFIG", "SET", "masterauth", self._password)
+            # No other replica comes that a copy of everything could wait for.
+            await self.ask(server, "CONFIG", "SET", "masterauth", self._password, "repl-diskless-sync-delay", "0")
         await self.ask(self.replica, "REPLICAOF", "127.0.0.1", str(self._links[self.primary].port))
         await eventually(self._in_step, within_s=30, what="the replica")
 

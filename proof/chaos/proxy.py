@@ -107,8 +107,8 @@ class _Link:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            writer.close()  # first: whoever stops the proxy may cancel this task while it waits
             await cancel_all(pumps)
-            writer.close()
 
     async def _requests(self, upstream: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

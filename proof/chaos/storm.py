@@ -111,7 +111,9 @@ async def storms(folder: Path, *, turns: int) -> Sequence[Row]:
     ]
 
 
-async def hail(folder: Path, *, kills: int, chats: int, seed: int, quiet_s: float = QUIET_S) -> Sequence[Row]:
+async def hail(
+    folder: Path, *, kills: int, chats: int, seed: int, every_s: float = EVERY_S, quiet_s: float = QUIET_S
+) -> Sequence[Row]:
     """Kill all the time, then wait until it is quiet."""
     rng = random.Random(seed)
     async with slow_fleet(folder, workers=3) as on:
@@ -119,7 +121,7 @@ async def hail(folder: Path, *, kills: int, chats: int, seed: int, quiet_s: floa
         crowd.start()
         done = 0
         while done < kills:
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(every_s)
             on.fleet.keep()
             done += await rng.choice([kill_worker, kill_worker, kill_group])(on.fleet, rng, LEASE_S)
         on.fleet.keep()

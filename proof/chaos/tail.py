@@ -146,7 +146,9 @@ async def forgotten_answers(url: str, talkers: Sequence[Talker]) -> int:
     """
     client = RedisClient(url)
     try:
-        return sum([len(talker.seen_answered - set(await talker.answered(client))) for talker in talkers])
+        # What is seen while we ask may be newer than what we are told.
+        seen = [(talker, frozenset(talker.seen_answered)) for talker in talkers]
+        return sum([len(answers - set(await talker.answered(client))) for talker, answers in seen])
     finally:
         await client.close()
 

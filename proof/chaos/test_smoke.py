@@ -15,14 +15,14 @@ from proof.chaos.failover import failovers
 async def test_a_fleet_under_fire_loses_doubles_and_reorders_nothing(tmp_path: Path) -> None:
     """Kills, drains, pauses, cut connections, restarts of Redis, full memory and disk, every one or two seconds: all
     counts are 0."""
-    plan = Plan(seconds=45, surely=("fill memory", "kill worker", "fill disk", "kill group", "lose answers"))
+    plan = Plan(seconds=12, surely=("fill memory", "kill worker", "fill disk", "kill group", "lose answers"))
     run = await chaos(tmp_path, plan, seed=20, people=8, lease_s=3)
     assert run.left == []
     assert {name: count for name, count in run.verdict.wrongs.items() if count} == {}
     assert run.waiting == set()
-    assert sum(run.done.values()) > 15
+    assert sum(run.done.values()) >= len(plan.surely)
     assert all(run.done[name] for name in plan.surely)
-    assert run.verdict.accepted > 100
+    assert run.verdict.accepted > 20
 
 
 @pytest.mark.timeout(300)
