@@ -162,12 +162,13 @@ def imported(path: Path) -> set[str]:
     return uses(path).imports
 
 
-def loaded_by(module: str) -> set[str]:
-    """Every module that is there after importing this one in a process of its own."""
+@functools.cache
+def loaded_by(module: str) -> frozenset[str]:
+    """Every module that is there after importing this one in a process of its own; each is asked once."""
     script = f"import sys, {module}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    return set(result.stdout.split())
+    return frozenset(result.stdout.split())
 
 
 def allowed(module: str, doors: tuple[str, ...]) -> bool:

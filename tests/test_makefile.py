@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,8 +17,13 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A checkout that was never built, in a folder with a space in its name."""
+    return checkout(tmp_path)
+
+
+def checkout(parent: Path) -> Path:
+    """What the Makefile needs of a checkout, with locks that name nothing."""
     need("make")
-    place = tmp_path / "a folder"
+    place = parent / "a folder"
     (place / ".ci").mkdir(parents=True)
     for name in ("Makefile", ".ci/check_packages.py", ".ci/install.py"):
         shutil.copy(ROOT / name, place / name)
@@ -75,35 +81,51 @@ def test_a_python_without_venv_is_named_with_the_way_out(folder: Path) -> None:
     assert not (folder / ".venv").exists()
 
 
-def test_nothing_runs_when_the_packages_fail_their_check(folder: Path) -> None:
+class Built(NamedTuple):
+    """A checkout that was built twice: in vain, because its packages failed their check, and then without it."""
+
+    folder: Path
+    refused: subprocess.CompletedProcess[str]
+    environment_after: bool
+    stamp_after: bool
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """One environment for all tests that look at one: it takes seconds."""
+    folder = checkout(tmp_path_factory.mktemp("built"))
+    refused = make(folder, f"PYTHON={sys.executable}", "up")
+    after = (folder / ".venv/bin/python").exists(), (folder / ".venv/.stamp-base").exists()
+    (folder / ".ci/check_packages.py").write_text("")
+    made = make(folder, f"PYTHON={sys.executable}", ".venv/.stamp-base")
+    assert made.returncode == 0, made.stderr
+    return Built(folder, refused, *after)
+
+
+def test_nothing_runs_when_the_packages_fail_their_check(built: Built) -> None:
     """An environment without the locked litellm leaves no stamp, so the next try checks again."""
-    result = make(folder, f"PYTHON={sys.executable}", "up")
-    assert result.returncode != 0
-    assert "supply chain: litellm is not installed" in result.stderr
-    assert (folder / ".venv/bin/python").exists()
-    assert not (folder / ".venv/.stamp-base").exists()
+    assert built.refused.returncode != 0
+    assert "supply chain: litellm is not installed" in built.refused.stderr
+    assert built.environment_after
+    assert not built.stamp_after
 
 
-def test_what_is_built_is_not_built_again(folder: Path) -> None:
+def test_what_is_built_is_not_built_again(built: Built) -> None:
     """The second `make up` starts at once; a changed lock is installed."""
-    (folder / ".ci/check_packages.py").write_text("")
     stamp = f"PYTHON={sys.executable}", ".venv/.stamp-base"
-    assert make(folder, *stamp).returncode == 0
-    assert "is up to date" in make(folder, *stamp).stdout
-    later = (folder / ".venv/.stamp-base").stat().st_mtime + 10
-    os.utime(folder / "requirements.txt", (later, later))
-    assert "Installing" in make(folder, *stamp).stdout
+    assert "is up to date" in make(built.folder, *stamp).stdout
+    later = (built.folder / ".venv/.stamp-base").stat().st_mtime + 10
+    os.utime(built.folder / "requirements.txt", (later, later))
+    assert "Installing" in make(built.folder, *stamp).stdout
 
 
-def test_the_shoal_command_finds_its_checkout_from_anywhere(folder: Path, tmp_path: Path) -> None:
+def test_the_shoal_command_finds_its_checkout_from_anywhere(built: Built, tmp_path: Path) -> None:
     """No build step, and a moved or spaced folder is no trouble."""
-    (folder / ".ci/check_packages.py").write_text("")
-    assert make(folder, f"PYTHON={sys.executable}", ".venv/.stamp-base").returncode == 0
-    package = folder / "console"
+    package = built.folder / "console"
     package.mkdir(parents=True)
     (package / "__main__.py").write_text("import sys; print('console', *sys.argv[1:])")
     result = subprocess.run(
-        [folder / ".venv/bin/shoal", "status", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
+        [built.folder / ".venv/bin/shoal", "status", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert result.stdout == "console status --json\n"
 

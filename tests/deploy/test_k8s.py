@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from shared.metrics import REGISTRY
 from shared.settings import Settings, load
 from shared.settings.sections.processes import RunnerSettings
 from shared.version import VERSION
 from tests.deploy import prometheus_rule
-from tests.deploy.test_k8s_schemas import VERSIONS, validated
+from tests.deploy.test_k8s_schemas import validated
+from tests.helpers.kubernetes_schemas import VERSIONS
 from tests.helpers.manifests import (
     EVERYTHING,
     K8S,
@@ -33,6 +33,7 @@ from tests.helpers.manifests import (
     named,
     of_kind,
     overlay,
+    parsed,
     pods,
     rendered_text,
     tool,
@@ -70,7 +71,7 @@ def test_other_ways_to_put_it_together_are_valid(
 ) -> None:
     """Each component goes with and without the others."""
     objects = variant(copied, without=without, components=components)
-    assert validated(yaml.safe_dump_all(objects), VERSIONS[0], copied) == []
+    assert validated(objects, VERSIONS[0]) == []
     check_settings(objects)
 
 
@@ -131,17 +132,18 @@ def check_settings(objects: list[Object]) -> None:
                 unsecret["SHOAL_REDIS__PASSWORD"] = "x"
             config = unsecret.pop("SHOAL_CONFIG", None)
             assert all(not place.startswith("SHOAL_") or "__" in place for place in unsecret)
-            loaded = load(unsecret, path=write(text, config is not None))
+            loaded = settings_from(text if config is not None else "", unsecret)
             assert not [key for key in tomllib.loads(text) if key not in Settings.__struct_fields__]
             if config is not None:
                 assert loaded.log.format == "json"
 
 
-def write(text: str, wanted: bool) -> Path:
-    """The settings file of a container, or an empty one."""
-    with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False) as file:
-        file.write(text if wanted else "")
-    return Path(file.name)
+def settings_from(text: str, variables: Mapping[str, str]) -> Settings:
+    """The settings of a process that has this file and these variables."""
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+        file.write(text)
+        file.flush()
+        return load(variables, path=Path(file.name))
 
 
 def test_production_begins_with_what_holds_everywhere() -> None:
@@ -169,7 +171,7 @@ def test_every_pod_is_given_the_time_that_its_end_takes(name: str) -> None:
 def settings_of(objects: list[Object]) -> Settings:
     """What shoal.toml says."""
     text = named(objects, "ConfigMap", "shoal-config")["data"]["shoal.toml"]
-    return load({}, path=write(text, True))
+    return settings_from(text, {})
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -307,7 +309,7 @@ def test_autoscaling_looks_at_its_own_namespace(copied: Path) -> None:
     file = copied / "k8s" / "overlays" / "production" / "kustomization.yaml"
     for namespace in ("shoal", "staging"):
         file.write_text(re.sub("(?m)^namespace: .*", f"namespace: {namespace}", file.read_text()))
-        queries = keda_queries(list(yaml.safe_load_all(rendered_text(file.parent))))
+        queries = keda_queries(parsed(rendered_text(file.parent)))
         assert len(queries) == 5
         assert {one for query in queries for one in re.findall(r'namespace="(\w*)"', query)} == {namespace}
         for query in queries:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.deploy.test_k8s_schemas import VERSIONS, validated
+from tests.deploy.test_k8s_schemas import validated
 from tests.helpers.kubelet import Cluster, Running
+from tests.helpers.kubernetes_schemas import VERSIONS
 from tests.helpers.local_cluster import local_cluster, start_redis
-from tests.helpers.manifests import K8S, ROOT, Object, containers, of_kind, overlay, pods, rendered_text
+from tests.helpers.manifests import K8S, ROOT, Object, containers, of_kind, overlay, parsed, pods, rendered_text
 from tests.helpers.need import need
 from tests.helpers.network import End, reaches
 from tests.helpers.pod_policy import problems
@@ -36,11 +37,11 @@ def admin(redis: Running, *words: str) -> int:
 
 
 @pytest.mark.parametrize("name", BACKUPS)
-def test_a_backup_is_valid_confined_and_reaches_what_it_needs(name: str, tmp_path: Path) -> None:
+def test_a_backup_is_valid_confined_and_reaches_what_it_needs(name: str) -> None:
     """Redis, and with S3 the internet; no other address, and nobody reaches it."""
     objects = overlay(name)
     for version in (VERSIONS[0], VERSIONS[-1]):
-        assert validated(yaml.safe_dump_all(objects[:]), version, tmp_path) == []
+        assert validated(objects, version) == []
     assert list(problems(objects)) == []
     [job] = of_kind(objects, "CronJob")
     backup = End(job["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"])
@@ -129,14 +130,14 @@ def test_secrets_are_made_in_one_step(tmp_path: Path) -> None:
         subprocess.run(command, check=True, capture_output=True, env={"PATH": "/usr/bin:/bin", "SHOAL_NAMESPACE": name})
         (folder / "redis-worker.old").write_text("old")
         subprocess.run(command, check=True, capture_output=True, env={"PATH": "/usr/bin:/bin", "SHOAL_NAMESPACE": name})
-        made = list(yaml.safe_load_all(rendered_text(folder)))
+        made = parsed(rendered_text(folder))
         assert {one["metadata"].get("namespace", name) for one in made} == {name}
         keys = {one["metadata"]["name"]: set(one["data"]) for one in of_kind(made, "Secret")}
         assert keys.items() >= wanted(overlay("production+backup-volume")).items()
         assert keys["shoal-redis-worker-old"] == {"password"}
         assert "ca.key" not in keys["shoal-redis-tls"]
     base = yaml.safe_load((K8S / "base" / "namespace.yaml").read_text())
-    [namespace] = of_kind(list(yaml.safe_load_all(rendered_text(tmp_path / "shoal"))), "Namespace")
+    [namespace] = of_kind(parsed(rendered_text(tmp_path / "shoal")), "Namespace")
     assert namespace == base
 
 

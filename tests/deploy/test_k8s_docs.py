@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,8 +11,9 @@ import yaml  # type: ignore[import-untyped]
 
 from shared.settings import Settings
 from tests.deploy.test_chart import rendered
-from tests.deploy.test_k8s_schemas import VERSIONS, validated
-from tests.helpers.manifests import EVERYTHING, K8S, ROOT, SENTINELS, named, of_kind, overlay
+from tests.deploy.test_k8s_schemas import validated
+from tests.helpers.kubernetes_schemas import VERSIONS
+from tests.helpers.manifests import EVERYTHING, K8S, ROOT, SENTINELS, named, of_kind, overlay, parsed
 
 PAGES: Final = ("kubernetes.md", "kubernetes-operations.md")
 KINDS: Final = {
@@ -90,11 +90,10 @@ def test_the_values_and_the_patch_of_the_pages_are_accepted() -> None:
     assert "claude" in named(objects, "ConfigMap", "shoal-config")["data"]["shoal.toml"]
 
 
-def test_the_example_of_an_ingress_leads_to_the_page(tmp_path: Path) -> None:
+def test_the_example_of_an_ingress_leads_to_the_page() -> None:
     """Valid, to a Service and a port that there are; files and idle sockets get through."""
-    text = (K8S / "gateways" / "web" / "ingress.example.yaml").read_text()
-    assert validated(text, VERSIONS[-1], tmp_path) == []
-    ingress = yaml.safe_load(text)
+    [ingress] = parsed((K8S / "gateways" / "web" / "ingress.example.yaml").read_text())
+    assert validated([ingress], VERSIONS[-1]) == []
     backend = ingress["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]
     service = named(overlay("production"), "Service", backend["name"])
     assert backend["port"]["name"] in {one["name"] for one in service["spec"]["ports"]}

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from gateway.choice import problems_of
 from gateway.platform.registry import PLATFORMS as HERE
 from shared.settings import Settings, load
 from tests.deploy.test_k8s import SECRETS, check_settings
-from tests.deploy.test_k8s_schemas import VERSIONS, validated
+from tests.deploy.test_k8s_schemas import validated
 from tests.helpers.kubelet import Cluster
+from tests.helpers.kubernetes_schemas import VERSIONS
 from tests.helpers.local_cluster import local_cluster, start_redis
 from tests.helpers.manifests import (
     EVERYTHING,
@@ -28,6 +28,7 @@ from tests.helpers.manifests import (
     named,
     of_kind,
     overlay,
+    parsed,
     with_all_platforms,
 )
 from tests.helpers.network import End, reaches
@@ -101,7 +102,7 @@ def test_a_platform_that_can_call_us_goes_with_the_webhook(name: str, tmp_path: 
     file.write_text(before.replace("  - ../platform\n", "  - ../platform\ncomponents:\n  - ../webhook\n"))
     assert file.read_text() != before
     objects = with_all_platforms(folder)
-    assert validated(yaml.safe_dump_all(objects), VERSIONS[0], tmp_path) == []
+    assert validated(objects, VERSIONS[0]) == []
     assert list(problems(objects)) == []
     check_settings(objects)
     labels = named(objects, "Deployment", f"gateway-{name}")["spec"]["template"]["metadata"]["labels"]
@@ -112,12 +113,13 @@ def test_a_platform_that_can_call_us_goes_with_the_webhook(name: str, tmp_path: 
     assert not reaches(overlay(EVERYTHING), ingress, End(labels), 8090)
 
 
-def test_the_example_of_an_ingress_leads_to_a_gateway(tmp_path: Path) -> None:
+def test_the_example_of_an_ingress_leads_to_a_gateway() -> None:
     """Valid, to a Service and a port that there are, under the path that a gateway answers."""
     text = (K8S / "gateways" / "webhook" / "ingress.example.yaml").read_text()
-    assert validated(text, VERSIONS[-1], tmp_path) == []
+    [ingress] = parsed(text)
+    assert validated([ingress], VERSIONS[-1]) == []
     services = {one["metadata"]["name"]: one["spec"]["ports"] for one in of_kind(overlay(EVERYTHING), "Service")}
-    [rule] = yaml.safe_load(text)["spec"]["rules"]
+    [rule] = ingress["spec"]["rules"]
     for path in rule["http"]["paths"]:
         backend = path["backend"]["service"]
         assert backend["port"]["name"] in {one["name"] for one in services[backend["name"]]}

@@ -7,12 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from shared.settings import Settings, load
 from shared.store.client.address import read_address
 from tests.deploy.test_k8s import check_settings
-from tests.deploy.test_k8s_schemas import VERSIONS, validated
+from tests.deploy.test_k8s_schemas import validated
+from tests.helpers.kubernetes_schemas import VERSIONS
 from tests.helpers.manifests import ROOT, SENTINELS, WORKLOADS, Object, environment, named, of_kind, overlay, pods
 from tests.helpers.need import need
 from tests.helpers.network import End, reaches
@@ -36,11 +36,11 @@ def settings_of(objects: list[Object], name: str) -> Settings:
     )
 
 
-def test_it_is_valid_confined_and_in_words_that_pods_understand(objects: list[Object], tmp_path: Path) -> None:
+def test_it_is_valid_confined_and_in_words_that_pods_understand(objects: list[Object]) -> None:
     """For the oldest and the newest Kubernetes; a small node can have it, too."""
     small = overlay("dev-redis-small+redis-sentinel+small")
     for version in (VERSIONS[0], VERSIONS[-1]):
-        assert validated(yaml.safe_dump_all([*objects, *small]), version, tmp_path) == []
+        assert validated([*objects, *small], version) == []
     assert list(problems(objects)) == list(problems(small)) == []
     check_settings(objects)
     assert [len(pod["containers"]) for name, pod in pods(small) if name in SERVERS] == [1, 1]

@@ -132,10 +132,11 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def release(folder: Path, version: str) -> None:
-    """The sources as they are unpacked, and an environment in which all packages are there already."""
+    """The sources as they are unpacked, compiled already, and an environment in which all packages are there."""
     made = folder / f"shoal-{version}"
+    unwanted = shutil.ignore_patterns("secrets", ".env", "*.pyc.*")  # the last is a file that is being compiled
     for name in (".ci", "console", "deploy", "gateway", "proof", "shared", "shoal", "worker"):
-        shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__", "secrets", ".env"))
+        shutil.copytree(ROOT / name, made / name, ignore=unwanted)
     for name in ("Makefile", "LICENSE", "requirements.txt"):
         shutil.copy(ROOT / name, made / name)
     file = made / "shared" / "version.py"
@@ -150,9 +151,9 @@ def release(folder: Path, version: str) -> None:
 
 @pytest.fixture
 def ports() -> dict[str, str]:
-    """The variables by which the document is told other ports."""
+    """The variables by which the document is told other ports, and not to wait for Prometheus."""
     found = {name: str(free_port()) for name in PORTS}
-    return found | {"WORKER_METRICS": " ".join(str(free_port()) for _ in range(3))}
+    return found | {"WORKER_METRICS": " ".join(str(free_port()) for _ in range(3)), "SCRAPE_EVERY": "1s"}
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,59 +45,76 @@ def page(port: int, name: str) -> tuple[int, str]:
         return 0, ""
 
 
-@pytest.mark.parametrize("kind", ["gateway", "worker"])
-async def test_readiness_follows_redis_and_liveness_does_not(kind: str, server: EmbeddedValkey, spawn: Spawn) -> None:
+def both(spawn: Spawn, server: EmbeddedValkey) -> list[int]:
+    """Start a gateway and a worker; return where each is asked."""
+    ports = [free_port(), free_port()]
+    for kind, port in zip(("gateway", "worker"), ports, strict=True):
+        spawn(
+            kind,
+            REDIS__URL=server.url,
+            METRICS__PORT=str(port),
+            WEB__PORT="0",
+            WEB__TOKENS__OWNER=TOKENS["owner"],
+            MODEL__CLIENT="direct",
+        )
+    return ports
+
+
+async def all_say(ports: list[int], what: Callable[[int], bool], within_s: float = 30) -> None:
+    """Wait until it is so of each process."""
+    await eventually(lambda: all(map(what, ports)), within_s=within_s, every_s=0.1)
+
+
+def is_ready(port: int) -> bool:
+    return page(port, "readyz")[0] == 200
+
+
+def knows_redis_up(port: int) -> bool:
+    return "\nshoal_redis_up 1.0\n" in page(port, "metrics")[1]
+
+
+def knows_redis_away(port: int) -> bool:
+    return "\nshoal_redis_up 0.0\n" in page(port, "metrics")[1]
+
+
+async def test_readiness_follows_redis_and_liveness_does_not(server: EmbeddedValkey, spawn: Spawn) -> None:
     """False before a worker's first acquire and a gateway's first answer, and whenever Redis is away; a process that is
     not ready is alive, and its metrics can be read."""
-    port = free_port()
-    spawn(
-        kind,
-        REDIS__URL=server.url,
-        METRICS__PORT=str(port),
-        WEB__PORT="0",
-        WEB__TOKENS__OWNER=TOKENS["owner"],
-        MODEL__CLIENT="direct",
-    )
+    ports = both(spawn, server)
 
-    def ready() -> bool:
-        return page(port, "readyz")[0] == 200
-
-    def away() -> bool:
+    def away(port: int) -> bool:
         status, text = page(port, "readyz")
         return status == 503 and "redis" in text.lower()
 
     for _ in range(2):
-        await eventually(away, within_s=30, every_s=0.1)
-        assert page(port, "healthz") == (200, "ok")
-        await eventually(lambda: "\nshoal_redis_up 0.0\n" in page(port, "metrics")[1], within_s=10, every_s=0.2)
+        await all_say(ports, away)
+        assert [page(port, "healthz") for port in ports] == [(200, "ok")] * 2
+        await all_say(ports, knows_redis_away, within_s=10)
         server.start()
-        await eventually(ready, within_s=30, every_s=0.1)
-        await eventually(lambda: "\nshoal_redis_up 1.0\n" in page(port, "metrics")[1], within_s=10, every_s=0.2)
+        await all_say(ports, is_ready)
+        await all_say(ports, knows_redis_up, within_s=10)
         server.kill()
-    await eventually(away, within_s=30, every_s=0.1)
+    await all_say(ports, away)
 
 
-@pytest.mark.parametrize("kind", ["gateway", "worker"])
 async def test_nobody_is_ready_at_a_replica_that_follows_its_primary(
-    kind: str, server: EmbeddedValkey, spawn: Spawn, tmp_path: Path
+    server: EmbeddedValkey, spawn: Spawn, tmp_path: Path
 ) -> None:
     """It answers PING and reads like a primary, and refuses every write: a fixed address after a fail-over."""
     server.start()
     other = EmbeddedValkey(tmp_path / "other")
     other.start()
     try:
-        port = free_port()
-        tokens = {"WEB__PORT": "0", "WEB__TOKENS__OWNER": TOKENS["owner"], "MODEL__CLIENT": "direct"}
-        spawn(kind, REDIS__URL=server.url, METRICS__PORT=str(port), **tokens)
-        await eventually(lambda: page(port, "readyz")[0] == 200, within_s=30, every_s=0.1)
+        ports = both(spawn, server)
+        await all_say(ports, is_ready)
         command(server.url, "CONFIG", "SET", "masterauth", urlsplit(other.url).password or "")
         command(server.url, "REPLICAOF", "127.0.0.1", str(other.port))
         await eventually(lambda: "master_link_status:up" in command(server.url, "INFO", "replication"), within_s=20)
-        await eventually(lambda: page(port, "readyz")[0] == 503, within_s=10, every_s=0.1)
-        await eventually(lambda: "\nshoal_redis_up 0.0\n" in page(port, "metrics")[1], within_s=10, every_s=0.2)
-        assert page(port, "healthz") == (200, "ok"), "a restart would not help"
+        await all_say(ports, lambda port: page(port, "readyz")[0] == 503, within_s=10)
+        await all_say(ports, knows_redis_away, within_s=10)
+        assert [page(port, "healthz") for port in ports] == [(200, "ok")] * 2, "a restart would not help"
         command(server.url, "REPLICAOF", "NO", "ONE")
-        await eventually(lambda: page(port, "readyz")[0] == 200, within_s=30, every_s=0.1)
+        await all_say(ports, is_ready)
     finally:
         other.kill()
 

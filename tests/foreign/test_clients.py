@@ -9,8 +9,6 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from tests.gateway.harness import TOKENS, free_port
 from tests.helpers.fleet import warm
 from tests.helpers.fleet_fixtures import Spawn
@@ -87,16 +85,18 @@ EXPECTED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-async def test_a_client_gets_what_it_asks_for(spawn: Spawn, model: ScriptedOpenAI, name: str) -> None:
-    """Chat, streams, usage, tools that it sends, stops, structured answers, and errors in its own classes."""
+async def test_every_client_gets_what_it_asks_for(spawn: Spawn, model: ScriptedOpenAI) -> None:
+    """Chat, streams, usage, tools that it sends, stops, structured answers, and errors in its own classes; one client
+    after the other at one gateway."""
     need("foreign clients", install="run `make foreign`", found=(HOME / ".stamp").exists())
     model.script(*SCRIPT)
-    await warm(spawn("worker", MODEL__CLIENT="direct"))
     port = free_port()
-    gateway = spawn("gateway", WEB__PORT=str(port), WEB__TOKENS__OWNER=TOKENS["owner"])
+    token = {"WEB__TOKENS__OWNER": TOKENS["owner"], "INBOX__SENDER_PER_MINUTE": "0"}  # all are one sender
+    worker, gateway = spawn("worker", MODEL__CLIENT="direct"), spawn("gateway", WEB__PORT=str(port), **token)
+    await warm(worker)
     await eventually(lambda: "web listening" in gateway.log, within_s=30)
-    assert await used(name, f"127.0.0.1:{port}") == EXPECTED[name]
+    found = {name: await used(name, f"127.0.0.1:{port}") for name in EXPECTED}
+    assert found == EXPECTED
 
 
 async def used(name: str, address: str) -> dict[str, Any]:

@@ -36,6 +36,11 @@ def tool(name: str) -> Path:
     return path
 
 
+def parsed(text: str) -> list[Object]:
+    """The objects of a YAML text, by the parser that is written in C: ours have thousands of lines."""
+    return [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one is not None]
+
+
 def rendered_text(folder: Path) -> str:
     """What `kubectl kustomize` makes of a folder. It needs no network."""
     result = subprocess.run([tool("kubectl"), "kustomize", folder], capture_output=True, text=True, check=False)
@@ -55,7 +60,7 @@ def _overlay(name: str) -> tuple[Object, ...]:
         with tempfile.TemporaryDirectory() as folder:
             copied = copied_to(Path(folder))
             return tuple(variant(copied, without=tuple(without), components=tuple(components), name=name))
-    return tuple(yaml.safe_load_all(rendered_text(K8S / "overlays" / name)))
+    return tuple(parsed(rendered_text(K8S / "overlays" / name)))
 
 
 def overlay(name: str) -> list[Object]:
@@ -73,7 +78,7 @@ def variant(
     kept = [name for name in settings["components"] if Path(name).name not in without]
     settings["components"] = kept + [f"../../components/{name}" for name in components]
     file.write_text(yaml.safe_dump(settings))
-    return list(yaml.safe_load_all(rendered_text(file.parent)))
+    return parsed(rendered_text(file.parent))
 
 
 def copied_to(folder: Path) -> Path:
@@ -94,7 +99,7 @@ def with_all_platforms(folder: Path) -> list[Object]:
         text, many = re.subn(line, r"\1\2", (production / name).read_text(), flags=re.MULTILINE)
         assert many >= len(PLATFORMS)
         (production / name).write_text(text)
-    return list(yaml.safe_load_all(rendered_text(production)))
+    return parsed(rendered_text(production))
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,17 +30,40 @@ async def tier(name: str) -> Sandbox:
         raise
 
 
+class PodRunner(NamedTuple):
+    """A runner under a pod's conditions, as another user where the tests are root. Its root is a link, which leads to
+    the workspaces of one test after the other."""
+
+    process: RunnerProcess
+    root: Path
+
+
+@pytest.fixture(scope="module")
+def pod_runner() -> Iterator[PodRunner]:
+    """One for all tests of a file: whatever a command tried, the next one finds the runner as it was."""
+    need("Landlock", found=landlock.abi() >= landlock.NEEDED_ABI, install="Linux 6.2 or newer with Landlock on")
+    need("libseccomp2", found=pod.library() is not None)
+    with tempfile.TemporaryDirectory(prefix="shoal-") as top:
+        Path(top).chmod(0o711)
+        root = Path(top) / "workspaces"
+        root.symlink_to(top)
+        process = RunnerProcess(profile=True, WORKSPACE__ROOT=str(root))
+        yield PodRunner(process, root)
+        process.close()
+
+
 @pytest.fixture(params=TIERS)
 async def walled(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[Sandbox]:
-    """A sandbox of each tier; the runner under a pod's conditions, as another user where the tests are root."""
+    """A sandbox of each tier."""
     if request.param == "runner":
-        need("Landlock", found=landlock.abi() >= landlock.NEEDED_ABI, install="Linux 6.2 or newer with Landlock on")
-        need("libseccomp2", found=pod.library() is not None)
-        runner = RunnerProcess(profile=True, WORKSPACE__ROOT=str(folder.parent))
-        os.chown(folder, -1, runner.group)
+        runner: PodRunner = request.getfixturevalue("pod_runner")
+        runner.root.unlink()
+        runner.root.symlink_to(folder.parent)
+        os.chown(folder, -1, runner.process.group)
         folder.chmod(0o2770)
-        yield await runner.ready()
-        runner.close()
+        sandbox = await runner.process.ready()
+        yield sandbox
+        await sandbox.close()
         return
     made = await tier(request.param)
     yield made
