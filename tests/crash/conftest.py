@@ -1,5 +1,5 @@
 """A fleet for every test here."""
 
-from tests.helpers.fleet_fixtures import model, model_server, spawn
+from tests.helpers.fleet_fixtures import kept_client, kept_fleet, model, model_server, spawn
 
-__all__ = ["model", "model_server", "spawn"]
+__all__ = ["kept_client", "kept_fleet", "model", "model_server", "spawn"]

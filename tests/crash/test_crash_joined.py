@@ -16,48 +16,56 @@ from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox, InboxLimits
 from tests.helpers.build import message
 from tests.helpers.fleet import history, warm
-from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.fleet_fixtures import KeptFleet
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 
 TOOLS = Path(__file__).parents[1] / "helpers" / "crash_tools"
-SESSION = "web:owner/a"
+
+
+@pytest.fixture(scope="module")
+def worker(kept_fleet: KeptFleet) -> Process:
+    """The guardian of all cases: it starts a worker after each death."""
+    folder = kept_fleet.folder
+    env = {VARIABLE: str(folder / "crash"), "MARKS": str(folder), "PYTHONPATH": str(TOOLS)}
+    return kept_fleet.spawn("worker", env=env)
 
 
 @pytest.mark.parametrize("point", ["before_take 1", "after_take 1", "before_ledger_reply 2", "before_commit 1"])
 async def test_what_joined_a_turn_is_answered_once_whenever_its_worker_dies(
-    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path, point: str
+    kept_client: RedisClient, kept_fleet: KeptFleet, worker: Process, model: ScriptedOpenAI, point: str
 ) -> None:
     """Two follow-ups join behind a tool. The successor has them once, at the same place, and one answer names all."""
-    armed = tmp_path / "crash"
-    worker = spawn(
-        "worker", env={VARIABLE: str(armed), "MARKS": str(tmp_path), "PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct"
-    )
+    client, armed = kept_client, kept_fleet.folder / "crash"
+    chat = f"owner/{point.replace(' ', '-')}"
+    session = f"web:{chat}"
     await warm(worker)
     model.script(
         Answer(match="third", role="user", text="all three", times=0),
-        Answer(match="first", role="user", calls=[Call("keep", '{"word": "k"}', "keep1")], first_s=3.0, times=0),
+        Answer(match="first", role="user", calls=[Call("keep", '{"word": "k"}', "keep1")], held=True, times=0),
     )
     inbox = Inbox(client, InboxLimits(busy="steer"))
 
     async def say(text: str) -> None:
-        await inbox.ingest(message(text, id=text), log_line=UserLine(id=text, text=text), principal="owner")
+        await inbox.ingest(message(text, chat=chat, id=text), log_line=UserLine(id=text, text=text), principal="owner")
 
     await say("first")
     await eventually(lambda: model.requests(), within_s=20, what="the first call")
     armed.write_text(point)
     await say("second")
     await say("third")
+    model.release()
 
     async def over() -> bool:
-        return not await client.command("EXISTS", keys.inbox(SESSION))
+        return not await client.command("EXISTS", keys.inbox(session))
 
     await eventually(over, within_s=40, what="the answer")
     assert not armed.exists(), "the worker was killed"
-    lines = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
+    lines = [one.line for one in await Outbox(client).read_after(session, after=0)]
     [reply] = [line for line in lines if isinstance(line, OutboundMessage)]
     assert (reply.content, reply.in_reply_to) == ("all three", ("first", "second", "third"))
-    entries = await history(client, SESSION)
+    entries = await history(client, session)
     assert [entry.content for entry in entries if isinstance(entry, UserEntry)] == ["first", "second", "third"]
     assert torn(entries) == 0
     asked = [one["content"] for one in model.requests()[-1].body["messages"] if one["role"] in ("user", "tool")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,17 @@ from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import warm
-from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.fleet_fixtures import KeptFleet
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 
-HERE, THERE = "web:owner/here", "web:owner/there"
+
+@pytest.fixture(scope="module")
+def worker(kept_fleet: KeptFleet) -> Process:
+    """The guardian of all cases: it starts a worker after each death."""
+    env = {VARIABLE: str(kept_fleet.folder / "crash")}
+    return kept_fleet.spawn("worker", env=env, MEDIA__DIR=str(kept_fleet.folder / "media"))
 
 
 @pytest.mark.parametrize(
@@ -28,33 +33,31 @@ HERE, THERE = "web:owner/here", "web:owner/there"
     ["before_ledger_effect", "after_ledger_effect", "before_ledger_result", "after_ledger_result", "before_commit"],
 )
 async def test_a_worker_killed_around_what_it_says_says_it_once(
-    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path, point: str
+    kept_client: RedisClient, kept_fleet: KeptFleet, worker: Process, model: ScriptedOpenAI, point: str
 ) -> None:
     """SIGKILL: one line in each chat, one reply without a word that ends the turn, and history there knows it once."""
-    armed = tmp_path / "crash"
-    worker = spawn(
-        "worker", env={VARIABLE: str(armed)}, MODEL__CLIENT="direct", MEDIA__DIR=str(tmp_path / "media"),
-    )  # fmt: skip
+    client, armed = kept_client, kept_fleet.folder / "crash"
+    here, there = f"{point}-here", f"{point}-there"
     await warm(worker)
     model.script(Answer(text="yes?"))
-    await say(Inbox(client), "open", chat="owner/there")
-    await eventually(partial(_answered, client, THERE, 1), within_s=20)
+    await say(Inbox(client), "open", chat=f"owner/{there}")
+    await eventually(partial(_answered, client, f"web:owner/{there}", 1), within_s=20)
     result = [
         Call("message", json.dumps({"text": "to you"}), "m1"),
-        Call("message", json.dumps({"text": "to the other", "chat": "there"}), "m2"),
+        Call("message", json.dumps({"text": "to the other", "chat": there}), "m2"),
     ]
     model.script(Answer(role="tool", text="All told.", times=0), Answer(role="user", calls=result, times=0))
     armed.write_text(f"{point} 1")
-    await say(Inbox(client), "tell both", chat="owner/here", id="x1")
-    await eventually(partial(_answered, client, HERE, 1), within_s=20)
+    await say(Inbox(client), "tell both", chat=f"owner/{here}", id=f"{point}-x1")
+    await eventually(partial(_answered, client, f"web:owner/{here}", 1), within_s=20)
     assert not armed.exists(), "the worker was killed"
-    here, there = [await _lines(client, session) for session in (HERE, THERE)]
-    assert [(line.content, line.sent_by_tool, line.in_reply_to) for line in here] == [
+    said_here, said_there = [await _lines(client, f"web:owner/{chat}") for chat in (here, there)]
+    assert [(line.content, line.sent_by_tool, line.in_reply_to) for line in said_here] == [
         ("to you", True, ()),
-        ("", False, ("x1",)),
+        ("", False, (f"{point}-x1",)),
     ]
-    assert [line.content for line in there] == ["yes?", "to the other"]
-    stored = await client.command("LRANGE", keys.history(THERE), 0, -1)
+    assert [line.content for line in said_there] == ["yes?", "to the other"]
+    stored = await client.command("LRANGE", keys.history(f"web:owner/{there}"), 0, -1)
     assert sum(b"to the other" in entry for entry in stored) == 1
 
 

@@ -15,8 +15,9 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
 from tests.helpers.build import say
 from tests.helpers.fleet import history, replies, warm
-from tests.helpers.fleet_fixtures import Spawn
+from tests.helpers.fleet_fixtures import KeptFleet
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 
 TOOLS = Path(__file__).parents[1] / "helpers" / "crash_tools"
@@ -62,37 +63,44 @@ def script(model: ScriptedOpenAI) -> None:
     model.script(*answers)
 
 
+@pytest.fixture(scope="module")
+def worker(kept_fleet: KeptFleet) -> Process:
+    """The guardian of all cases: it starts a worker after each death."""
+    folder = kept_fleet.folder
+    env = {VARIABLE: str(folder / "crash"), "MARKS": str(folder), "PYTHONPATH": str(TOOLS)}
+    return kept_fleet.spawn("worker", env=env)
+
+
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_worker_killed_at_a_point_of_a_turn_loses_and_doubles_nothing(
-    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path, point: str
+    kept_client: RedisClient, kept_fleet: KeptFleet, worker: Process, model: ScriptedOpenAI, point: str
 ) -> None:
     """Every message is answered once and in order, nothing is left behind, no unsafe tool runs twice, no finished model
     call is made again, and the model is told when an outcome is unknown."""
-    expected = POINTS[point]
-    armed = tmp_path / "crash"
-    worker = spawn(
-        "worker", env={VARIABLE: str(armed), "MARKS": str(tmp_path), "PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct"
-    )
+    client, folder = kept_client, kept_fleet.folder
+    expected, armed = POINTS[point], folder / "crash"
     await warm(worker)
+    for number in MESSAGES:
+        (folder / f"kept-k{number}").unlink(missing_ok=True)
     for hit in MESSAGES:
         model.reset()
         script(model)
-        (tmp_path / "marks").unlink(missing_ok=True)
+        (folder / "marks").unlink(missing_ok=True)
         armed.write_text(f"{point} {(hit - 1) * expected.passes + 1}")
-        chat, session = f"owner/{hit}", f"web:owner/{hit}"
+        chat, session = f"owner/{point}{hit}", f"web:owner/{point}{hit}"
         inbox = Inbox(client)
         for number in MESSAGES:
-            await say(inbox, f"message {number}", chat=chat, id=f"{hit}-{number}")
+            await say(inbox, f"message {number}", chat=chat, id=f"{point}-{hit}-{number}")
         await eventually(partial(_quiet, client, session), within_s=20, what=f"the answers with a crash in {hit}")
         assert not armed.exists(), "the worker was killed"
         assert await replies(client, session) == [f"answer {number}" for number in MESSAGES]
-        marks = (tmp_path / "marks").read_text().split() if (tmp_path / "marks").exists() else []
+        marks = (folder / "marks").read_text().split() if (folder / "marks").exists() else []
         assert marks == [f"m{number}" for number in MESSAGES if number != hit or expected.marked]
         result = {e.call_id: e.content for e in await history(client, session) if isinstance(e, ToolEntry)}
         unknown = [call for call, content in result.items() if "outcome unknown" in content]
         assert unknown == ([] if expected.known else [f"mark{hit}"])
         assert len(model.requests()) == 2 * len(MESSAGES) + expected.calls_again
-    assert all((tmp_path / f"kept-k{number}").exists() for number in MESSAGES)
+    assert all((folder / f"kept-k{number}").exists() for number in MESSAGES)
     assert await client.command("XLEN", keys.DEAD) == 0
 
 

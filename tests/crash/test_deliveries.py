@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -18,12 +19,14 @@ from shared.store.client.redis_client import RedisClient
 from tests.contracts.channels.echo import Echo
 from tests.fakes.pond import LIMIT, TOKEN, FakePond, Offers
 from tests.gateway.harness import free_port
+from tests.helpers import valkey
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.pond_package import pond_package
 from tests.helpers.processes import Process
-from tests.helpers.wait import eventually
+from tests.helpers.wait import eventually, together
 
 POINTS: Final = ("before_post", "after_post", "after_sent")
+OFFERS: Final[tuple[Offers, ...]] = ("key", "look-up", "nothing")
 WORDS: Final = ("one", "two", "three")
 CHATS: Final = ("chat0", "chat1", "chat2")
 PARTS: Final = 2
@@ -35,8 +38,8 @@ WITHIN_S: Final = 60.0
 class Fleet:
     """Gateways of Pond, one after the other."""
 
-    def __init__(self, spawn: Spawn, pond: FakePond, path: tuple[str, ...], armed: Path) -> None:
-        self._spawn, self._pond, self._path = spawn, pond, path
+    def __init__(self, spawn: Spawn, redis_url: str, pond: FakePond, path: tuple[str, ...], armed: Path) -> None:
+        self._spawn, self._redis_url, self._pond, self._path = spawn, redis_url, pond, path
         self._armed = armed
         self.metrics_port = 0
 
@@ -46,6 +49,7 @@ class Fleet:
             "gateway",
             "pond",
             env={VARIABLE: str(self._armed), "PYTHONPATH": os.pathsep.join(self._path)},
+            REDIS__URL=self._redis_url,
             METRICS__PORT=str(self.metrics_port),
             WORKER__LEASE_S="2",
             CHANNELS__POND__API=self._pond.address,
@@ -89,35 +93,44 @@ def posts(pond: FakePond, chat: str) -> list[str]:
     return [" ".join(message.text.split()[:2]) for message in pond.chats.get(chat, [])]
 
 
-@pytest.mark.parametrize("offers", ["key", "look-up", "nothing"])
 @pytest.mark.parametrize("point", POINTS)
 async def test_a_gateway_killed_in_a_delivery_loses_nothing_and_doubles_only_what_is_counted(
-    client: RedisClient, redis_url: str, spawn: Spawn, tmp_path: Path, point: str, offers: Offers
+    spawn: Spawn, tmp_path: Path, point: str
 ) -> None:
     """In the first, a middle and the last post of a chat. Every post is there, in order; one stands there twice only
     where the platform knows no key and cannot be asked, and then it is counted."""
-    armed = tmp_path / "crash"
-    wanted = list(chain.from_iterable([f"{word} {part}" for part in range(PARTS)] for word in WORDS))
     with pond_package() as path:
-        async with FakePond(offers).serving() as pond, answering(redis_url):
-            fleet = Fleet(spawn, pond, path, armed)
-            gateway, counted = fleet.start(), 0
-            await eventually(lambda: "listening" in gateway.log, within_s=WITHIN_S, what="the gateway")
-            for chat, visit in zip(CHATS, (1, PARTS * len(WORDS) // 2, PARTS * len(WORDS)), strict=True):
-                armed.write_text(f"{point} {visit}")
-                for word in WORDS:
-                    reported(pond, chat, word)
-                await died(gateway)
-                gateway = fleet.start()
-                await delivered(client, pond, chat, wanted[-1])
-                counted = fleet.unknown()
-                shown = posts(pond, chat)
-                assert [post for post, _ in groupby(shown)] == wanted, "in order, nothing lost"
-                doubles = len(shown) - len(wanted)
-                assert doubles == (offers == "nothing" and point == "after_post")
-                assert counted == (offers == "nothing" and point != "after_sent")
-            gateway.terminate()
-            assert gateway.wait() == 0
+        await together({offers: killed(spawn, path, tmp_path / offers, point, offers) for offers in OFFERS})
+
+
+async def killed(spawn: Spawn, path: tuple[str, ...], folder: Path, point: str, offers: Offers) -> None:
+    """A gateway of a platform that offers this, killed three times at a point."""
+    armed = folder / "crash"
+    wanted = list(chain.from_iterable([f"{word} {part}" for part in range(PARTS)] for word in WORDS))
+    async with contextlib.AsyncExitStack() as stack:
+        redis_url = stack.enter_context(valkey.another(folder))
+        client = RedisClient(redis_url)
+        stack.push_async_callback(client.close)
+        pond = await stack.enter_async_context(FakePond(offers).serving())
+        await stack.enter_async_context(answering(redis_url))
+        fleet = Fleet(spawn, redis_url, pond, path, armed)
+        gateway, counted = fleet.start(), 0
+        await eventually(lambda: "listening" in gateway.log, within_s=WITHIN_S, what="the gateway")
+        for chat, visit in zip(CHATS, (1, PARTS * len(WORDS) // 2, PARTS * len(WORDS)), strict=True):
+            armed.write_text(f"{point} {visit}")
+            for word in WORDS:
+                reported(pond, chat, word)
+            await died(gateway)
+            gateway = fleet.start()
+            await delivered(client, pond, chat, wanted[-1])
+            counted = await asyncio.to_thread(fleet.unknown)
+            shown = posts(pond, chat)
+            assert [post for post, _ in groupby(shown)] == wanted, "in order, nothing lost"
+            doubles = len(shown) - len(wanted)
+            assert doubles == (offers == "nothing" and point == "after_post")
+            assert counted == (offers == "nothing" and point != "after_sent")
+        gateway.terminate()
+        assert await asyncio.to_thread(gateway.wait) == 0
 
 
 async def died(gateway: Process) -> None:

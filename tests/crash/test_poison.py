@@ -25,7 +25,7 @@ async def test_a_message_that_kills_workers_is_convicted_alone(
     The next message of its chat is answered, and so are those that stood beside it: once, with no dead letter."""
     model.script(
         Answer(match="poison", calls=[Call("die", '{"word": "exit"}')], delta_s=0.2, times=0),
-        Answer(match="slow", text="slow but fine", total_s=4, times=0),
+        Answer(match="slow", text="slow but fine", held=True, times=0),
     )
     worker = spawn("worker", env={"PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct")
     await warm(worker)
@@ -43,6 +43,7 @@ async def test_a_message_that_kills_workers_is_convicted_alone(
 
     await eventually(lambda: client.command("XLEN", keys.DEAD), within_s=VERDICT_S, what="the verdict")
     verdict_s = time.monotonic() - began
+    model.release()
     await eventually(all_answered, within_s=30, what="all answers")
     apology, answer = await replies(client, "web:owner/p")
     assert "put it aside" in apology
@@ -76,11 +77,12 @@ async def test_a_message_that_eats_all_memory_meets_the_limit_of_its_quarantine(
 async def test_a_message_that_blocks_its_event_loop_is_killed_in_quarantine(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
-    """A child that is silent for some seconds is killed and its turn convicted, while its parent answers others."""
+    """A child that is silent for some seconds is killed and its turn convicted, while its parent answers others. Twenty
+    seconds are shortened to six."""
     model.script(Answer(match="poison", calls=[Call("die", '{"word": "loop"}')], times=0))
     await say(Inbox(client), "poison", chat="owner/p", id="p1")
     await client.command("HSET", keys.session("web:owner/p"), "tries", 1, "crashes", 2)
-    worker = spawn("worker", env={"PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct")
+    worker = spawn("worker", env={"PYTHONPATH": str(TOOLS), "SILENT_TICKS": "12"}, MODEL__CLIENT="direct")
     await eventually(lambda: "quarantined" in worker.log, within_s=20)
     await say(Inbox(client), "hello", chat="owner/b", id="b1")
     await eventually(lambda: replies(client, "web:owner/b"), within_s=10)

@@ -169,7 +169,7 @@ async def test_a_heartbeat_comes_with_its_file_and_goes_with_it(
         Answer(match="water the plants", text="They are dry!", times=1),
         Answer(match="water the plants", text="HEARTBEAT_OK", times=0),
     )
-    await warm(start(spawn, HEARTBEAT__EVERY_MIN="0.02"))
+    await warm(start(spawn, HEARTBEAT__EVERY_MIN="0.01"))
     await say(Inbox(client), "begin")
     await eventually(lambda: _reported(client, ["begun", "They are dry!"]), within_s=30, what="the third heartbeat")
     kept = await history(client, SESSION)

@@ -1,4 +1,4 @@
-"""Workers killed for real, in the middle of an answer; LiteLLM calls a scripted model over HTTP."""
+"""Workers killed for real, in the middle of an answer; they call a scripted model over HTTP, two by LiteLLM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def test_a_worker_killed_while_it_streams_is_replaced_within_a_second(
 ) -> None:
     """kill -9: the guardian frees the lease, another attempt streams into the same turn, one reply is kept."""
     model.script(Answer(text=WORDS, delta_s=0.05, times=0))
-    await warm(*[spawn("worker", WORKER__LEASE_S="15") for _ in range(2)])
+    await warm(*[spawn("worker", WORKER__LEASE_S="15", MODEL__CLIENT="litellm") for _ in range(2)])
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "tell me")
         await eventually(lambda: len(seen.deltas()) > 5, within_s=20)
@@ -48,7 +48,7 @@ async def test_the_text_that_a_person_reads_goes_on_where_it_stood(
     """However much there is of it: the next letter takes a takeover and the model's first word, not the whole text
     again. No letter on the screen changes, and the reply is one text."""
     model.script(Answer(text=WORDS, delta_s=0.05, times=0))
-    await warm(*[spawn("worker", WORKER__LEASE_S="15", MODEL__CLIENT="direct") for _ in range(2)])
+    await warm(*[spawn("worker", WORKER__LEASE_S="15") for _ in range(2)])
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "tell me")
         await eventually(lambda: any("word40" in text for text in seen.shown()), within_s=20)
@@ -72,7 +72,7 @@ async def test_the_only_worker_is_replaced_by_its_spare_before_a_person_looks_up
 ) -> None:
     """No process has to start: the next letter is there as soon as the model says it."""
     model.script(Answer(text=WORDS, delta_s=0.05, times=0))
-    fleet = spawn("worker", "--spare", WORKER__LEASE_S="15", MODEL__CLIENT="direct")
+    fleet = spawn("worker", "--spare", WORKER__LEASE_S="15")
     await eventually(lambda: fleet.log.count("model ready") == 2, within_s=60, every_s=0.05)
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "tell me")
@@ -142,7 +142,7 @@ async def test_sigterm_hands_a_turn_over_without_repeating_its_model_call(
         ),
         Answer(match="^sum", text="It is four."),
     )
-    first = spawn("worker")
+    first = spawn("worker", MODEL__CLIENT="litellm")
     await workers(client, 1)
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "sum")

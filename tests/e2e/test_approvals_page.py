@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.async_api import Locator, Page, expect
 
 from shared.store.client.redis_client import RedisClient
@@ -14,6 +15,8 @@ from tests.gateway.harness import free_port
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.wait import eventually
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 TOOLS = Path(__file__).parents[1] / "helpers" / "crash_tools"
 NASTY = "<img src=x onerror=alert(1)>"

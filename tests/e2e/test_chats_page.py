@@ -19,6 +19,8 @@ from tests.gateway.harness import gateway, session_of
 from tests.helpers.axe import violations
 from tests.helpers.build import message
 
+pytestmark = pytest.mark.usefixtures("browser")
+
 DAY_MS = 86_400_000
 
 

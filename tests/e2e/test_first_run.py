@@ -23,6 +23,8 @@ from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.processes import ROOT, Process
 from tests.helpers.wait import eventually
 
+pytestmark = pytest.mark.usefixtures("browser")
+
 KEY = "sk-a-key-that-nobody-may-read"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import expect
 
 from shared.messages.codec import encode
@@ -14,6 +15,8 @@ from tests.e2e.test_chats_page import chats_page
 from tests.e2e.test_page import PATIENCE_MS
 from tests.gateway.harness import session_of
 from tests.helpers.axe import violations
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 LINES = 2000
 SESSION = session_of("long")

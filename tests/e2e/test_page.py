@@ -1,4 +1,4 @@
-"""A person at the chat page: real Chromium, real gateway, real worker, LiteLLM, and a scripted model over HTTP."""
+"""A person at the chat page: real Chromium, real gateway, real worker, once LiteLLM, and a scripted model over HTTP."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import pytest
 from playwright.async_api import Page, expect
 
 from gateway.commands.registry import OWN
@@ -22,6 +23,8 @@ from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 TOKEN = "sesame-open-the-door"
 STORY = "Once upon a time " + " ".join(f"word{i}" for i in range(80)) + " the end."
@@ -83,7 +86,7 @@ async def test_a_question_typed_into_the_page_is_answered_by_a_model_over_http(
     )
     port = free_port()
     start_gateway(spawn, port)
-    spawn("worker")
+    spawn("worker", MODEL__CLIENT="litellm")
     async with page_at(port) as page:
         assert "token" not in page.url, "the token leaves the address bar"
         await ask(page, "show me code")
@@ -385,7 +388,7 @@ async def test_a_waiting_message_is_shown_with_its_place_and_can_be_withdrawn(
     """ "Received, 1 ahead of you" and a button; the second page sees it struck through; what joined a turn waits for
     nothing more; the rest is answered."""
     model.script(
-        Answer(match="slow", text="at last", first_s=8, times=0), Answer(match="keep", text="kept it", times=0)
+        Answer(match="slow", text="at last", held=True, times=0), Answer(match="keep", text="kept it", times=0)
     )
     port = free_port()
     start_gateway(spawn, port)
@@ -402,6 +405,7 @@ async def test_a_waiting_message_is_shown_with_its_place_and_can_be_withdrawn(
         await expect(dropped).to_have_attribute("data-state", "withdrawn", timeout=PATIENCE_MS)
         await expect(dropped).to_contain_text("Withdrawn")
         await expect(page.locator(".own", has_text="keep this")).to_contain_text("1 ahead of you")
+        model.release()
         await expect(page.locator('.card.reply[data-state="done"]')).to_have_count(2, timeout=PATIENCE_MS)
         await page.reload()
         await expect(page.locator('.own[data-state="withdrawn"]')).to_have_count(1, timeout=PATIENCE_MS)

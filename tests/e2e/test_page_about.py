@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import expect
 
 from shared.store.client.redis_client import RedisClient
@@ -13,6 +14,8 @@ from tests.helpers.axe import violations
 from tests.helpers.children import Parent
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.schedules import schedule
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 
 async def test_plans_jobs_and_memory_are_seen_and_changed_with_buttons(client: RedisClient, spawn: Spawn) -> None:

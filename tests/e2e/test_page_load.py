@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import expect
 
 from shared.store.client.redis_client import RedisClient
 from tests.e2e.test_page import PATIENCE_MS, page_at, start_gateway
 from tests.gateway.harness import free_port
 from tests.helpers.fleet_fixtures import Spawn
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 FETCHED = """() => performance.getEntriesByType("resource").filter(one => one.name.includes("/static/"))
   .map(one => [one.transferSize, one.encodedBodySize, one.decodedBodySize])"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from playwright.async_api import FilePayload, Page, expect
 
 from shared.errors import Refused
@@ -17,6 +18,8 @@ from tests.helpers.build import message
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.media_files import archive, png, wav
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 TOKEN = "sesame-open-the-door"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.async_api import expect
 
 from shared.store import keys
@@ -13,6 +14,8 @@ from tests.gateway.harness import free_port
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 PRESETS = '[model.presets.quick]\nname = "openai/quick"\n'
 

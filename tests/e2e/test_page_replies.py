@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+import pytest
 from playwright.async_api import expect
 
 from shared.store.client.redis_client import RedisClient
@@ -13,6 +14,8 @@ from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.media_files import png
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 REPLY = rf"""Euler: $e^{{i\pi}} + 1 = 0$, and
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import expect
 
 from shared.store.client.redis_client import RedisClient
@@ -10,6 +11,8 @@ from tests.gateway.harness import free_port
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 
 async def test_the_newest_answer_again_and_its_message_changed(

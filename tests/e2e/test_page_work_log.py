@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from playwright.async_api import expect
 
 from shared.store import keys
@@ -14,6 +15,8 @@ from tests.e2e.test_page_media import fleet
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 
 async def test_tools_model_and_tokens_stand_under_an_answer_after_a_reload(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from tests.e2e.pictures import FOLDER, KILL, take
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 FILM_BYTES, PICTURE_BYTES = 1_500_000, 150_000
 

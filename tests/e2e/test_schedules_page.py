@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from playwright.async_api import expect
 
 from shared.messages.schedule import AtPlan, Schedule
@@ -14,6 +15,8 @@ from tests.helpers.fleet import warm
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.schedules import schedule, server_ms
+
+pytestmark = pytest.mark.usefixtures("browser")
 
 
 async def test_a_page_shows_the_answer_of_a_schedule(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> None:

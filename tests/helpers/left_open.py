@@ -8,8 +8,8 @@ import sys
 import threading
 import time
 from asyncio import base_subprocess, runners, selector_events
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -90,6 +90,17 @@ class LeftOpen:
         return sorted(child_ids() - self._children - self._expected)
 
 
+@asynccontextmanager
+async def in_shared_loop() -> AsyncIterator[None]:
+    """Look at an event loop that goes on after the test: what the block opens in it, the block has to close."""
+    loop = asyncio.get_running_loop()
+    connections, tasks = _connections(loop), _tasks(loop)
+    yield
+    await asyncio.sleep(0)  # what was cancelled at last ends here
+    _left.extend(_addresses(transport) for transport in _connections(loop) - connections)
+    _left.extend(f"the task {task!r}" for task in _tasks(loop) - tasks - {asyncio.current_task()})
+
+
 def _forget() -> None:
     """Drop what was found outside of any test, and what a failed test's traceback kept alive until now."""
     for name in ("last_exc", "last_type", "last_value", "last_traceback"):
@@ -138,14 +149,10 @@ def _watch_loops() -> None:
 
     def watched(loop: Any) -> None:
         if not loop.is_closed():
-            for transport in list(loop._transports.values()):
-                if not transport.is_closing():
-                    _left.append(
-                        f"the connection {transport.get_extra_info('sockname')} to "
-                        f"{transport.get_extra_info('peername')}"
-                    )
-                    transport._sock.close()
-                    transport._sock = None
+            for transport in _connections(loop):
+                _left.append(_addresses(transport))
+                transport._sock.close()
+                transport._sock = None
             for child in list(_subprocesses):
                 if child._loop is loop and not child._closed:
                     _left.append(f"the transport of process {child.get_pid()}")
@@ -155,15 +162,27 @@ def _watch_loops() -> None:
     base.close = watched
 
 
+def _connections(loop: Any) -> set[Any]:
+    return {transport for transport in list(loop._transports.values()) if not transport.is_closing()}
+
+
+def _addresses(transport: Any) -> str:
+    return f"the connection {transport.get_extra_info('sockname')} to {transport.get_extra_info('peername')}"
+
+
 def _watch_tasks() -> None:
     module: Any = runners
     cancel_all = module._cancel_all_tasks
 
     def watched(loop: asyncio.AbstractEventLoop) -> None:
-        _left.extend(f"the task {task!r}" for task in asyncio.all_tasks(loop) if _is_ours(task))
+        _left.extend(f"the task {task!r}" for task in _tasks(loop))
         cancel_all(loop)
 
     module._cancel_all_tasks = watched
+
+
+def _tasks(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
+    return {task for task in asyncio.all_tasks(loop) if _is_ours(task)}
 
 
 def _is_ours(task: asyncio.Task[Any]) -> bool:

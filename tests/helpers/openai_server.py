@@ -2,7 +2,8 @@
 
 `python -m tests.helpers.openai_server --port 0` prints its port on the first line. Without a script it answers
 `echo: <last user text>`. `POST /script` takes a JSON list of `Answer`s, `POST /reset` forgets everything,
-`GET /requests` lists what was asked (body, headers, time), `GET /stats` counts it.
+`POST /release` lets held answers go, `GET /requests` lists what was asked (body, headers, time), `GET /stats` counts
+it.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class Server:
         self._requests: list[Request] = []
         self._open = 0
         self._most_open = 0
+        self._released = asyncio.Event()
 
     async def handle(self, reader: Reader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -118,6 +120,10 @@ class Server:
                 self._answers.clear()
                 self._requests.clear()
                 self._most_open = self._open
+                self._released = asyncio.Event()
+                await _send(writer, 200, b"{}")
+            case "POST", "/release":
+                self._released.set()
                 await _send(writer, 200, b"{}")
             case "GET", "/v1/models":
                 await _send(writer, 200, b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
@@ -165,6 +171,8 @@ class Server:
         answer = self._pick(text, messages[-1].get("role", ""))
         if answer.fault == "hang":
             await asyncio.Event().wait()  # until the client gives up
+        if answer.held:
+            await self._released.wait()
         if answer.status != 200:
             error = {"message": f"scripted error {answer.status}", "type": "scripted", "code": None} | answer.error
             extra = {"Retry-After": answer.retry_after} if answer.retry_after else {}
@@ -333,6 +341,10 @@ class ScriptedOpenAI:
     def reset(self) -> None:
         """Forget all answers and all requests."""
         self._ask("/reset", b"")
+
+    def release(self) -> None:
+        """Let answers that are held go, and those that would be until the next `reset`."""
+        self._ask("/release", b"")
 
     def requests(self) -> list[Request]:
         """What was asked so far, oldest first."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from console.up.supervisor import Reaper
 from shared.embedded import EmbeddedValkey
 
 
@@ -16,6 +20,20 @@ def fresh(server: EmbeddedValkey) -> str:
     command(server.url, "FLUSHALL", "SYNC")
     command(server.url, "SCRIPT", "FLUSH", "SYNC")
     return server.url
+
+
+@contextlib.contextmanager
+def another(folder: Path) -> Iterator[str]:
+    """The address of a server of one scene, for scenes that are played at the same time."""
+    folder.mkdir(parents=True)
+    reaper = Reaper()  # no server outlives a run that was killed
+    server = EmbeddedValkey(folder, fsync="no", spawned=lambda pid: reaper.watch(step=0, pid=pid))
+    server.start()
+    try:
+        yield server.url
+    finally:
+        server.stop()
+        reaper.close()
 
 
 def command(url: str, *words: str, within_s: float = 10) -> str:

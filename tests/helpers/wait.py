@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar, overload
 
 import pytest
@@ -59,6 +59,25 @@ async def eventually(
             named = what() if callable(what) else what
             raise AssertionError(f"{named} did not hold within {within_s:g} s; last: {last!r}")
         await asyncio.sleep(every_s)
+
+
+async def together(scenes: Mapping[str, Awaitable[object]]) -> None:
+    """Play scenes that have nothing in common at the same time: they wait more than they compute. The first that fails
+    ends all, and its name is in the error."""
+
+    async def play(name: str, scene: Awaitable[object]) -> None:
+        try:
+            await scene
+        except Exception as exc:
+            exc.add_note(f"in the scene {name!r}")
+            raise
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for name, scene in scenes.items():
+                group.create_task(play(name, scene))
+    except BaseExceptionGroup as faults:
+        raise faults.exceptions[0] from None
 
 
 def eventually_sync(

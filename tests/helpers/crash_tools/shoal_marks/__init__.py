@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,13 @@ import msgspec
 
 from shared.crash_points import crash_point
 from worker.agent.tools.tool import Safety, ToolContext
-from worker.attempt import attempt
+from worker.attempt import attempt, quarantine
 
 if "NO_QUARANTINE" in os.environ:
     # What the quarantine costs is measured against workers that have none.
     attempt.__dict__["AFTER_CRASHES"] = attempt.__dict__["CRASH_LIMIT"] = 1_000_000
+if "SILENT_TICKS" in os.environ:
+    quarantine.__dict__["SILENT_TICKS"] = int(os.environ["SILENT_TICKS"])
 
 
 class Word(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,4 +119,4 @@ class Die:
                     hoard.append(bytearray(64 * 1024 * 1024))
             case _:
                 while True:
-                    pass
+                    time.sleep(1)  # and not a loop that takes a core from everybody else
