@@ -98,9 +98,9 @@ def pytest_configure(config: pytest.Config) -> None:
     starts.watch()
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: two for each core, because tests wait more than they compute."""
-    return 2 * _cores()
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """`-n auto`: two for each core, because tests wait more than they compute; those that are not fast wait most."""
+    return (2 if config.option.markexpr == kinds.FAST else 3) * _cores()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -112,7 +112,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before -m deselects, and before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its path. Those of processes share as many groups as there are cores; with --dist loadgroup,
+    """Mark each test by its path. Those of processes share a group more than there are cores; with --dist loadgroup,
     one of each group runs at a time."""
     known = durations.read()
     for item in items:
@@ -122,7 +122,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif kinds.among(kinds.SLOW, path, item.name):
             item.add_marker("slow")
     of_processes = {_path(item) for item in items if item.get_closest_marker("process")}
-    groups = durations.shared_out(of_processes, known, _cores())
+    groups = durations.shared_out(of_processes, known, _cores() + 1)
     for item in items:
         if item.get_closest_marker("process"):
             item.add_marker(pytest.mark.xdist_group(f"processes {groups[_path(item)]}"))
