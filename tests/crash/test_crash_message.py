@@ -51,12 +51,12 @@ async def test_a_worker_killed_around_what_it_says_says_it_once(
     await say(Inbox(client), "tell both", chat=f"owner/{here}", id=f"{point}-x1")
     await eventually(partial(_answered, client, f"web:owner/{here}", 1), within_s=20)
     assert not armed.exists(), "the worker was killed"
-    said_here, said_there = [await _lines(client, f"web:owner/{chat}") for chat in (here, there)]
-    assert [(line.content, line.sent_by_tool, line.in_reply_to) for line in said_here] == [
+    those_here, those_there = [await _lines(client, f"web:owner/{chat}") for chat in (here, there)]
+    assert [(line.content, line.sent_by_tool, line.in_reply_to) for line in those_here] == [
         ("to you", True, ()),
         ("", False, (f"{point}-x1",)),
     ]
-    assert [line.content for line in said_there] == ["yes?", "to the other"]
+    assert [line.content for line in those_there] == ["yes?", "to the other"]
     stored = await client.command("LRANGE", keys.history(f"web:owner/{there}"), 0, -1)
     assert sum(b"to the other" in entry for entry in stored) == 1
 

@@ -127,7 +127,10 @@ class Fanout:
             await self._keep_connected(tried)
         finally:
             self._tried = None
-            tried.set()
+            # Nobody confirms any more: who waits for that goes on.
+            for waiting in (tried, *self._confirming.values()):
+                waiting.set()
+            self._confirming.clear()
 
     async def _keep_connected(self, tried: asyncio.Event) -> None:
         backoff = Backoff()

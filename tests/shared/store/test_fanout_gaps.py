@@ -73,3 +73,19 @@ async def test_nobody_waits_for_a_redis_that_is_away() -> None:
     finally:
         await cancel_all([running])
         await nowhere.close()
+
+
+async def test_a_subscription_that_nobody_confirms_any_more_ends(client: RedisClient) -> None:
+    """A process that stops leaves nobody waiting."""
+
+    async def on_gap() -> None:
+        pass
+
+    fanout = Fanout(client, on_gap=on_gap)
+    running = asyncio.create_task(fanout.run())
+    await fanout.subscribe("shoal:{0ax}:live:a", lambda _: None)
+    late = asyncio.create_task(fanout.subscribe("shoal:{0ax}:live:b", lambda _: None))
+    await asyncio.sleep(0)  # it has asked, and waits for the word
+    await cancel_all([running])
+    async with asyncio.timeout(1):
+        await late
