@@ -12,7 +12,8 @@ To join, write `tests/contracts/channels/benches/<name>.py`, 60 to 100 lines, wi
 one entry for each run mode of the channel, named `<channel>, <run mode>` (and perhaps more behind another comma); each
 value is an async context manager function without arguments that yields the bench. Files in that folder are found by
 themselves, so no other file is touched. `benches/pond.py` is the example; `pytest tests/contracts/channels -k telegram`
-runs the suite for one channel.
+runs the suite for one channel. A bench that sends in the same way as another one of its platform goes into SAME_WAY_OUT
+of `conftest.py`: tests of the way out leave it out.
 
 What the suite relies on:
 
