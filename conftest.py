@@ -99,8 +99,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """`-n auto`: two for each core, because tests wait more than they compute; those that are not fast wait most."""
-    return (2 if config.option.markexpr == kinds.FAST else 3) * _cores()
+    """`-n auto`: two for each core, because tests wait more than they compute; those that are not fast wait more."""
+    return 2 * _cores() if config.option.markexpr == kinds.FAST else 5 * _cores() // 2
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -110,10 +110,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return kinds.among((*kinds.PROCESS, *kinds.SLOW), collection_path.relative_to(ROOT).as_posix()) or None
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m deselects, and before xdist reads the groups
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its path. Those of processes share a group more than there are cores; with --dist loadgroup,
-    one of each group runs at a time."""
+    """Mark each test by its path, and let the files that take longest begin."""
     known = durations.read()
     for item in items:
         path = _path(item)
@@ -121,12 +120,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("process")
         elif kinds.among(kinds.SLOW, path, item.name):
             item.add_marker("slow")
-    of_processes = {_path(item) for item in items if item.get_closest_marker("process")}
-    groups = durations.shared_out(of_processes, known, _cores() + 1)
-    for item in items:
-        if item.get_closest_marker("process"):
-            item.add_marker(pytest.mark.xdist_group(f"processes {groups[_path(item)]}"))
     items.sort(key=lambda item: -known.get(_path(item), 0.0))
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist may be switched off
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """`--dist loadgroup`: see `Units`."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from tests.helpers.units import Units
+
+    return Units(config, log)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

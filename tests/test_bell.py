@@ -14,9 +14,10 @@ import pytest
 from tests.helpers import durations, kinds, starts
 from tests.helpers.left_open import LeftOpen
 from tests.helpers.own_time import OwnTime, delays_of
+from tests.helpers.units import unit
 
 ROOT = Path(__file__).parents[1]
-ENTRIES = sorted({*kinds.PROCESS, *kinds.SLOW, *kinds.SCENERY})
+ENTRIES = sorted({*kinds.PROCESS, *kinds.SLOW, *kinds.SCENERY, *kinds.TOGETHER})
 
 
 @pytest.fixture
@@ -158,10 +159,11 @@ def test_a_duration_that_is_about_right_stays() -> None:
     assert durations.merged(old, new) == {"a.py": 20.0, "b.py": 41.0, "new.py": 8.0, "small.py": 3.0}
 
 
-def test_files_are_shared_out_longest_first() -> None:
-    """So that all groups end at about the same time."""
-    known = {"a": 10.0, "b": 6.0, "c": 5.0}
-    assert durations.shared_out(["c", "a", "b", "d"], known, 2) == {"a": 0, "b": 1, "c": 1, "d": 0}
+def test_tests_that_share_a_fleet_go_to_one_worker() -> None:
+    """Each other test by itself."""
+    shared = "tests/crash/test_crash_points.py"
+    assert {unit(f"{shared}::test_a"), unit(f"{shared}::test_b[1]")} == {shared}
+    assert unit("tests/crash/test_stop.py::test_a[1]") == "tests/crash/test_stop.py::test_a[1]"
 
 
 def test_the_recorded_durations_are_of_files_that_exist() -> None:

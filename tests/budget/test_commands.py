@@ -39,7 +39,7 @@ from tests.budget.table import (
 from tests.helpers.monitor import Monitor, counted, monitoring
 from tests.helpers.wait import eventually
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHATS: Final = [f"c{n}" for n in range(10)]
 IDLE_S: Final = 6.0

@@ -14,6 +14,7 @@ from tests.helpers.fleet import history
 from tests.helpers.fleet_fixtures import KeptFleet
 from tests.helpers.openai_server import ScriptedOpenAI
 from tests.helpers.processes import Process
+from tests.helpers.wait import eventually
 
 UNKNOWN = "outcome unknown"
 
@@ -58,7 +59,7 @@ async def test_a_call_that_was_allowed_runs_once_or_not_at_all(
     settled = await scene.approvals.resolve(scene.session, question.id, yes=True, sender="owner", now_ms=1)
     assert settled == "done"
     await scene.over()
-    assert not scene.armed.exists(), "the worker was killed"
+    await eventually(lambda: not scene.armed.exists(), what="the death of the worker")
     assert scene.marks == (0 if point in ("after_ledger_intent 1", "before_effect 1") else 1)
     [result] = await scene.results()
     assert result.startswith(outcome)

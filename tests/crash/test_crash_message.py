@@ -50,7 +50,7 @@ async def test_a_worker_killed_around_what_it_says_says_it_once(
     armed.write_text(f"{point} 1")
     await say(Inbox(client), "tell both", chat=f"owner/{here}", id=f"{point}-x1")
     await eventually(partial(_answered, client, f"web:owner/{here}", 1), within_s=20)
-    assert not armed.exists(), "the worker was killed"
+    await eventually(lambda: not armed.exists(), what="the death of the worker")
     those_here, those_there = [await _lines(client, f"web:owner/{chat}") for chat in (here, there)]
     assert [(line.content, line.sent_by_tool, line.in_reply_to) for line in those_here] == [
         ("to you", True, ()),

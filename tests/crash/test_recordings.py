@@ -40,7 +40,7 @@ async def test_a_note_is_shown_once_whoever_dies(
     armed.write_text(f"{point} 1")
     await say(Inbox(client), "", chat="owner/a", media=(str(note),))
     await eventually(partial(_answered, client), within_s=30)
-    assert not armed.exists(), "the worker was killed"
+    await eventually(lambda: not armed.exists(), what="the death of the worker")
     assert [line.content for line in await _lines(client)] == [
         "You said: \N{LEFT DOUBLE QUOTATION MARK}Buy milk.\N{RIGHT DOUBLE QUOTATION MARK}",
         "I will.",

@@ -48,7 +48,7 @@ async def test_a_worker_killed_between_spawn_and_report_loses_and_doubles_no_res
     armed.write_text(f"{point} 1")
     await say(Inbox(client), "please", chat=chat)
     await eventually(lambda: quiet(client, session), within_s=40)
-    assert not armed.exists(), "the worker was killed"
+    await eventually(lambda: not armed.exists(), what="the death of the worker")
     assert await replies(client, session) == ["started", "it found gold"]
     assert len(await reported(client, session)) == 1
     [child] = await Subagents(client).of_session(session)

@@ -86,7 +86,7 @@ async def test_a_question_typed_into_the_page_is_answered_by_a_model_over_http(
     )
     port = free_port()
     start_gateway(spawn, port)
-    spawn("worker", MODEL__CLIENT="litellm")
+    await warm(spawn("worker", MODEL__CLIENT="litellm"))
     async with page_at(port) as page:
         assert "token" not in page.url, "the token leaves the address bar"
         await ask(page, "show me code")

@@ -1,5 +1,5 @@
-"""How long the tests of each file took in the last whole run, in a file of the repository: it puts the longest first
-and shares the process tests among the groups."""
+"""How long the tests of each file took in the last whole run, in a file of the repository: it puts the longest
+first."""
 
 from __future__ import annotations
 
@@ -49,14 +49,3 @@ def summed(reports: Iterable[tuple[str, float]]) -> dict[str, float]:
     for path, seconds in reports:
         total[path] += seconds
     return dict(total)
-
-
-def shared_out(files: Iterable[str], known: Mapping[str, float], groups: int) -> dict[str, int]:
-    """Return the group of each file: the longest first, each into the group that has the least so far."""
-    loads = [0.0] * groups
-    chosen = {}
-    for path in sorted(files, key=lambda path: (-known.get(path, 1.0), path)):
-        group = loads.index(min(loads))
-        loads[group] += known.get(path, 1.0)
-        chosen[path] = group
-    return chosen

@@ -174,6 +174,23 @@ SLOW: Final = (
 )
 """They start nothing and take longer than two seconds, by the clock of a platform or by the number of cases."""
 
+TOGETHER: Final = (
+    "tests/budget/",
+    "tests/crash/test_approval_points.py",
+    "tests/crash/test_crash_joined.py",
+    "tests/crash/test_crash_message.py",
+    "tests/crash/test_crash_points.py",
+    "tests/crash/test_subagent_points.py",
+    "tests/e2e/test_chat_command.py",
+    "tests/e2e/test_wheel.py",
+    "tests/gateway/channels/email/test_real_servers.py",
+    "tests/gateway/channels/matrix/test_real_synapse.py",
+    "tests/gateway/test_renderer.py",
+    "tests/records/test_rolling_update.py",
+    "tests/test_makefile.py",
+)
+"""Their tests share what takes seconds to start, so one worker of a run gets all of a file."""
+
 SCENERY: Final = (
     "tests/console/test_dead.py::test_one_or_all_must_be_given",
     "tests/console/test_jobs.py::test_nothing_is_there",
