@@ -13,6 +13,7 @@ from shared.chatlog.turn_reader import TurnReader
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput, RedisAway, ShoalError
 from shared.ids import session_id, split_session
+from shared.log import configure_guest
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import DeltaEvent, LiveEvent
 from shared.messages.outbound import UserLine
@@ -88,6 +89,7 @@ async def process_direct(
     With `worker`, `tools` or `hooks` this process answers, by a `local_worker` for this call alone.
     A message that gets no reply returns `""`, or raises NotAnswered if `strict`. Raises BadInput,
     Refused, RedisAway or SettingsError when the message was not accepted, and AnswerLate."""
+    configure_guest()
     message = _message(content, session_key, channel, chat_id)
     settings = settings or load_trusted()
     async with contextlib.AsyncExitStack() as stack:

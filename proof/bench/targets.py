@@ -98,7 +98,7 @@ TARGETS: Final = (
     Target("worker ready", "", "startup", _of("startup", "worker: ready"), 0.5, "{:.2f} s"),
     Target("gateway ready", "", "startup", _of("startup", "gateway: ready"), 0.5, "{:.2f} s"),
     Target("memory of a gateway", "", "startup", _of("startup", "gateway: memory when ready"), 60, "{:.0f} MB"),
-    Target("memory of a worker without LiteLLM", "", "startup", _of("startup", "worker: memory then"), 90, "{:.0f} MB"),
+    Target("memory of a worker without LiteLLM", "", "startup", _of("startup", "worker: memory then"), 80, "{:.0f} MB"),
     Target("a turn's CPU, 10 → 100,000 idle sessions", "", "scale",
            _ratio("scale", "100,000 sessions: all", "10 sessions: all"), 1.15, "{:.2f}x"),
     Target("a turn's commands, 1 → 100 idle workers", "", "scale",

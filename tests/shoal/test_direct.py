@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+import structlog
 
 from shared.errors import BadInput, RedisAway, Refused, SettingsError, TooBig
 from shared.messages.codec import encode
@@ -103,6 +104,19 @@ async def test_commands_apply_in_the_callers_own_chats(client: RedisClient, hand
     lines = [row.line for row in await Outbox(client).read_after(SESSION, after=0)]
     kinds = [line.kind for line in lines if isinstance(line, OutboundMessage)]
     assert kinds == ["reply", "command", "command", "reply"]
+
+
+async def test_a_program_that_configured_no_log_gets_the_answer_alone(
+    client: RedisClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it prints is its own: structlog would write every line of ours to its output."""
+    before = structlog.get_config()
+    structlog.reset_defaults()
+    try:
+        assert "/memory" in await process_direct("/help", client=client)
+    finally:
+        structlog.configure(**before)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("text", ["/yes", "/trust", "/new"])

@@ -10,13 +10,22 @@ from typing import Final, TypedDict
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, ModelError, RedisAway, Refused, SettingsError
+from shared.ids import split_session
 from shared.log import logger
 from shared.messages.schedule import CronPlan
 from shared.metrics import CONSOLIDATIONS
 from shared.settings import MemorySettings
 from shared.store.fleet.spending import Spending
 from shared.store.schedules.times import check_plan, next_tick
-from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, Source, Unconsolidated
+from shared.store.sessions.memory import (
+    MemoryChanged,
+    MemoryStore,
+    MemoryText,
+    Source,
+    Unconsolidated,
+    about_scope,
+    soul_scope,
+)
 from worker.agent.limits import CHARS_PER_TOKEN
 from worker.agent.model.model import Model, TokenUsage
 from worker.memory.lines import middle_out, stamp
@@ -29,9 +38,6 @@ PIECE_LEAST_CHARS: Final = 4_000
 RAW_CHARS: Final = 16_000
 SWAPS: Final = 4  # attempts while MEMORY.md keeps changing; then the job returns later
 SPREAD_MS: Final = 600_000
-_OWN: Final = {"chat": "soul", "user": "about"}
-"""The agent's own file that a memory feeds, by the kinds of their scopes."""
-
 _TOO_OFTEN: Final = f"MEMORY.md was changed {SWAPS} times in the meantime; try again later"
 
 log = logger("memory")
@@ -106,15 +112,25 @@ class Consolidator:
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
         """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md, and then the agent's own
-        files that it feeds: the SOUL.md of a chat with a memory of its own, the USER.md of a person
-        whose memory it is. Return whether MEMORY.md changed. If the model cannot do it, a file stays. A
-        chat that owns the memory is charged."""
+        files that it feeds: the SOUL.md of a chat with a memory of its own, the USER.md of the person
+        whose memory it is, or who alone writes in its chat. Return whether MEMORY.md changed. If the
+        model cannot do it, a file stays. A chat that owns the memory is charged."""
         changed = await self._rewrite(scope, scope, "rework", patient)
-        of, _, name = scope.partition(":")
         # What strangers wrote must not get into them, and a summary of it is theirs, too.
-        if self._own_files and of in _OWN and not (await self._memory.read_memory(scope)).sources:
-            await self._rewrite(f"{_OWN[of]}:{name}", scope, _OWN[of], patient)
+        if self._own_files and not (await self._memory.read_memory(scope)).sources:
+            for own in await self._own_files_of(scope):
+                await self._rewrite(own, scope, own.partition(":")[0], patient)
         return changed
+
+    async def _own_files_of(self, scope: str) -> list[str]:
+        """Return the scopes of the agent's own files that a memory feeds; none for one of all chats."""
+        of, _, name = scope.partition(":")
+        if of == "user":
+            return [f"about:{name}"]
+        if of != "chat":
+            return []
+        person = await self._memory.transcripts.find_person(name)
+        return [soul_scope(name), *([about_scope(split_session(name)[0], person)] if person else [])]
 
     async def _rewrite(self, scope: str, source: str, task: str, patient: bool) -> bool:
         """Rewrite the file of `scope` from itself and the HISTORY.md of `source`. Return whether it

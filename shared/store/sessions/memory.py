@@ -15,7 +15,7 @@ from shared.store import keys
 from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient, pairs
 from shared.store.schedules.agenda import Agenda
-from shared.store.sessions.transcripts import pack_pages
+from shared.store.sessions.transcripts import Transcripts, pack_pages
 from shared.store.turns.inbox import DAY_MS, TURNS
 from shared.store.turns.queue import Claim
 
@@ -125,12 +125,13 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryStore:
     """MEMORY.md and HISTORY.md of every scope. All writes compare and swap; nothing is overwritten
     unseen. `idle` has the sessions to consolidate, `rework` the scopes with a MEMORY.md to
-    rewrite."""
+    rewrite, `transcripts` what left the conversations."""
 
     def __init__(self, client: RedisClient, limits: MemoryLimits | None = None) -> None:
         self._client = client
         self._limits = limits or MemoryLimits()
         self.idle, self.rework = Agenda(client, keys.IDLE), Agenda(client, keys.REWORK)
+        self.transcripts = Transcripts(client)
 
     async def read_memory(self, scope: str) -> MemoryText:
         """Read MEMORY.md of a scope; empty when nothing was ever stored. Raises RedisAway."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from shared.errors import BadInput
+from shared.messages import schedule, subagent
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 
@@ -19,8 +20,10 @@ PAGE_BYTES: Final = 256 * 1024  # of records in a page; one record that is large
 PAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 READS: Final = 5
 _FIND_PAGES: Final = 1000
+_PERSON_ENTRIES: Final = 1000
 _CURSOR: Final = re.compile(r"(?:@[0-9a-f]{16}|\d{1,20}-\d{1,20}\.\d{0,9})?")
 _records: Final = msgspec.msgpack.Decoder(list[bytes])
+_NOBODY: Final = {"", schedule.SENDER, subagent.SENDER}  # senders of messages that no person wrote
 
 
 class TranscriptPage(msgspec.Struct, frozen=True):
@@ -30,6 +33,15 @@ class TranscriptPage(msgspec.Struct, frozen=True):
     records: tuple[bytes, ...] = ()
     before: str = ""
     trusted: int = 0
+
+
+class _Written(msgspec.Struct, frozen=True):
+    """Who wrote an entry; only messages have a sender."""
+
+    sender_id: str = ""
+
+
+_decode_sender: Final = msgspec.msgpack.Decoder(_Written).decode
 
 
 class Transcripts:
@@ -71,6 +83,17 @@ class Transcripts:
         begin = max(0, end - limit)
         older = f"{newest[0][0].decode()}." if newest else ""
         return TranscriptPage(tuple(records[begin:end]), _digest(records[begin]) if begin else older, trusted)
+
+    async def find_person(self, session: str) -> str:
+        """Return the id of the only person whose messages are kept of this chat; `""` for several or
+        none. Raises RedisAway."""
+        found, before = set[str](), ""
+        while len(found) < 2:
+            page = await self.read_back(session, before, limit=_PERSON_ENTRIES)
+            found |= set(map(_sender_of, page.records)) - _NOBODY
+            if not (before := page.before):
+                break
+        return found.pop() if len(found) == 1 else ""
 
     async def _read_transcript(self, session: str, before: str, limit: int) -> TranscriptPage:
         """Read at most one page: the entries before `<page>.<index>`, its last ones without an
@@ -122,6 +145,13 @@ def unpack_page(page: Sequence[Any]) -> list[bytes]:
         return _records.decode(unpacked)
     except (zlib.error, msgspec.MsgspecError, IndexError):
         return []
+
+
+def _sender_of(record: bytes) -> str:
+    try:
+        return _decode_sender(record).sender_id
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _split(records: Iterable[bytes]) -> Iterator[list[bytes]]:

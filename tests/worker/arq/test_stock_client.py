@@ -39,7 +39,7 @@ from worker.lease.lease_loop import LeaseLoop, Runner
 
 @pytest.fixture
 async def stock(redis_url: str) -> AsyncIterator[ArqRedis]:
-    """The client of another program, as docs/operations.md shows it."""
+    """The client of another program, as docs/architecture/arq.md shows it."""
     pool = await arq.create_pool(
         RedisSettings.from_dsn(redis_url),
         job_serializer=msgspec.msgpack.encode,

@@ -19,7 +19,14 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.spending import Spending
 from shared.store.sessions import erase
-from shared.store.sessions.memory import MemoryChanged, MemoryStore, MemoryText, UnconsolidatedCounts, soul_scope
+from shared.store.sessions.memory import (
+    MemoryChanged,
+    MemoryStore,
+    MemoryText,
+    UnconsolidatedCounts,
+    about_scope,
+    soul_scope,
+)
 from tests.helpers.clock import HandClock
 from tests.helpers.remembering import NOON_MS, SCOPE, SESSION, command, fill, plain_turn, put, tool_turn
 from tests.helpers.scripted_model import Replies, Reply, ScriptedModel, call, calls
@@ -453,6 +460,26 @@ async def test_a_rework_rewrites_the_agents_own_file_that_the_memory_feeds(
     model = ScriptedModel([save("", "- pages")])
     assert await consolidator(client, model, own_files=True).rework(scope)
     assert (await memory.read_memory(own)).text == "Brief and kind."
+
+
+@pytest.mark.parametrize(("also", "rewritten"), [("cron", True), ("subagent", True), ("eve", False)])
+async def test_a_rework_rewrites_the_file_of_the_one_person_who_writes_in_a_chat(
+    client: RedisClient, also: str, rewritten: bool
+) -> None:
+    """A chat has a memory of its own by default. One where several people write says whose fact is whose nowhere."""
+    own = about_scope("web", "owner")
+    memory = MemoryStore(client)
+    model = ScriptedModel([save("Ada likes tea."), save("", "- tea"), save("", "Likes tea.")])
+    made = consolidator(client, model, own_files=True)
+    await memory.write_memory(own, "Ada.", version="0")
+    await fill(client, 2)
+    await put(client, [UserEntry(content="It is nine.", turn=3, at=NOON_MS, sender_id=also)])
+    await made.consolidate(SESSION, 0)
+    await fill(client, 1, first=4)
+    assert await made.rework(SCOPE)
+    assert (await memory.read_memory(own)).text == ("Likes tea." if rewritten else "Ada.")
+    assert [one.text for one in await memory.earlier_texts(own)] == (["Ada."] if rewritten else [])
+    assert len(model.asked) == (3 if rewritten else 2)
 
 
 @pytest.mark.parametrize("reply", [REFUSED, "no", save("", "")])
