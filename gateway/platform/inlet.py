@@ -123,7 +123,7 @@ class PlatformInlet:
                     content=content,
                     media=tuple(media),
                     metadata=self._metadata(event),
-                    sources=self._sources(event),
+                    sources=merge_sources(self._sources(event), map(_refused_label, refused)),
                 ),
                 show=self._refusal_notice(refused) if refused else None,
                 notice=True,
@@ -185,3 +185,8 @@ class PlatformInlet:
     def _count_duplicate(self) -> InletVerdict:
         MESSAGES_DUPLICATE.labels(self._channel).inc()
         return "duplicate"
+
+
+def _refused_label(line: str) -> str:
+    """Return the source that the line about a refused file is of: its name is read all the same."""
+    return source_label(f"file {line.partition(': ')[0]}")

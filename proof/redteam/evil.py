@@ -1,4 +1,4 @@
-"""What strangers offer: a tool server, a page, a search engine; and a record of what was done to it."""
+"""What strangers offer: a tool server, a page, a search engine, a recording; and a record of what was done to it."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ class Evil(Offer):
             case "long":
                 return f"{WORD} " * (LONG // len(WORD)), False
         return f"A page of a stranger. {WORD}", False
+
+    def heard(self) -> str:
+        return f"A stranger speaks. {WORD}"
 
     def page(self, path: str) -> tuple[str, str]:
         if path.startswith("/search"):

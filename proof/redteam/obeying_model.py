@@ -106,9 +106,12 @@ def _reached(text: str, messages: Sequence[Message]) -> bool:
 
 
 def _without_orders(text: str) -> str:
-    """Return what stands before and after the first orders."""
+    """Return what stands before and after the first orders; of orders that were cut, what stands before them."""
     before, begin, rest = text.partition(BEGIN)
-    return before + rest[json.JSONDecoder().raw_decode(rest)[1] :] if begin else text
+    try:
+        return before + rest[json.JSONDecoder().raw_decode(rest)[1] :] if begin else text
+    except json.JSONDecodeError:
+        return before
 
 
 def _left(orders: Orders, since: Sequence[Message]) -> tuple[list[Order], str]:

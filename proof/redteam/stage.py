@@ -210,7 +210,10 @@ async def stage(folder: Path, settings: Mapping[str, Any], *, gateway: bool = Fa
         server = EmbeddedValkey(folder / "valkey", fsync="no", spawned=start.watch)
         await asyncio.to_thread(server.start)
         client, port, config = RedisClient(server.url), free_port(), folder / "shoal.toml"
-        config.write_text(render_toml(_usual(folder, server.url, port), settings))
+        tools = dict(settings.get("tools", {}))
+        if gateway:  # its pages can be read as those of any other server
+            tools["web_allow"] = [*tools.get("web_allow", ()), f"127.0.0.1:{port}"]
+        config.write_text(render_toml(_usual(folder, server.url, port), {**settings, "tools": tools}))
         made = Stage(client, load({}, path=config), f"127.0.0.1:{port}")
         following = asyncio.create_task(made.fanout.run())
         try:

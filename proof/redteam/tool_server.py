@@ -1,7 +1,8 @@
 """A tool server that speaks MCP over HTTP, as much of it as a client needs, with the standard library alone: the Python
 of AgentDojo's own environment runs it, too.
 
-`POST /mcp/<server>` is the protocol, `POST /admin/<question>` what the program that plays the attack asks about it.
+`POST /mcp/<server>` is the protocol, `POST /admin/<question>` what the program that plays the attack asks about it,
+`POST /voice/…` writes a recording down.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ class Offer:
         """Return a page's media type and text."""
         raise NotImplementedError
 
+    def heard(self) -> str:
+        """Return what is said in any recording."""
+        raise NotImplementedError
+
 
 class Handler(BaseHTTPRequestHandler):
     """One connection."""
@@ -41,8 +46,12 @@ class Handler(BaseHTTPRequestHandler):
     offer: Offer
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", "0"))) or b"{}")
+        sent = self._body()
         _, kind, name = self.path.split("/", 2)
+        if kind == "voice":
+            self._send(200, json.dumps({"text": self.offer.heard()}).encode())
+            return
+        body = json.loads(sent or b"{}")
         if kind == "admin":
             self._send(200, json.dumps(self.offer.ask(name, body)).encode())
         elif "id" not in body:
@@ -63,6 +72,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing."""
+
+    def _body(self) -> bytes:
+        if "Content-Length" in self.headers:
+            return self.rfile.read(int(self.headers["Content-Length"]))
+        parts = []
+        while "chunked" in self.headers.get("Transfer-Encoding", ""):
+            size = int(self.rfile.readline(), 16)
+            parts.append(self.rfile.read(size + 2)[:size])
+            if not size:
+                break
+        return b"".join(parts)
 
     def _reply(self, server: str, body: dict[str, Any]) -> dict[str, Any]:
         params = body.get("params") or {}

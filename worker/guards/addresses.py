@@ -60,7 +60,7 @@ _NUMBER: Final = re.compile(r"0x[0-9a-f]*|[0-9]+")
 # Endings of names that networks and clusters give out themselves. No public name has one of them.
 _LOCAL_NAMES: Final = (
     *("localhost", "localdomain", "localdomain6", "local", "internal", "intranet", "private", "lan", "home", "corp"),
-    *("home.arpa", "onion", "svc", "pod", "consul", "mail"),
+    *("home.arpa", "onion", "svc", "pod", "consul", "mail", "default", "kube-system"),
 )
 _DEVIATIONS: Final = frozenset("ßς\u200c\u200d")  # the idna codec below maps these to another host's name
 

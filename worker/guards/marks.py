@@ -61,7 +61,7 @@ class WorkspaceMark:
         self.turn, self.folder = mark, folder
         self._store = store
         self._session = session
-        self._unsettled = False
+        self._reads = self._settled = 0
 
     async def before_write(self) -> None:
         """Mark the workspace with the mark of the turn. Nothing may be written before that. Each write
@@ -72,18 +72,16 @@ class WorkspaceMark:
 
     def note_read(self) -> None:
         """Note that something was read; a search reads many files, and asks the store once."""
-        self._unsettled = True
+        self._reads += 1
 
     async def settle(self) -> None:
         """Mark the turn with the mark of the workspace if it read there. Called once the text was
-        read: a mark is stored before its text, so that it cannot be missed."""
-        if self._unsettled and self._store is not None:
-            self._unsettled = False
-            try:
-                self.turn.add(await self._store.read(self._session, self.folder))
-            except BaseException:
-                self._unsettled = True  # a call that ran out of time was not answered
-                raise
+        read: a mark is stored before its text, so that it cannot be missed. Calls that run beside
+        each other settle each for itself: none returns before the mark of what it read is known."""
+        reads = self._reads
+        if reads > self._settled and self._store is not None:
+            self.turn.add(await self._store.read(self._session, self.folder))
+            self._settled = max(self._settled, reads)
 
 
 def message_sources(message: InboundMessage) -> Sources:

@@ -116,8 +116,7 @@ class Consolidator:
         whose memory it is, or who alone writes in its chat. Return whether MEMORY.md changed. If the
         model cannot do it, a file stays. A chat that owns the memory is charged."""
         changed = await self._rewrite(scope, scope, "rework", patient)
-        # What strangers wrote must not get into them, and a summary of it is theirs, too.
-        if self._own_files and not (await self._memory.read_memory(scope)).sources:
+        if self._own_files:
             for own in await self._own_files_of(scope):
                 await self._rewrite(own, scope, own.partition(":")[0], patient)
         return changed
@@ -140,7 +139,7 @@ class Consolidator:
         for _ in range(SWAPS):
             old = await self._memory.read_memory(scope)
             history = "\n\n".join(await self._memory.read_log(source))
-            if not history or (scope != source and not old.text.strip()):
+            if not history or (scope != source and not await self._may_feed(source, old)):
                 return False
             text = f"{_notes(old.text)}\n\n<history>\n{history[-self._chars :]}\n</history>"
             try:
@@ -158,6 +157,12 @@ class Consolidator:
                 continue
             return True
         raise MemoryChanged(_TOO_OFTEN)
+
+    async def _may_feed(self, source: str, old: MemoryText) -> bool:
+        """Return whether a file of the agent's own is rewritten from a memory. What strangers wrote must
+        not get into it, and a summary of that is theirs, too. Asked once the memory was read: its mark
+        is never younger than its text."""
+        return bool(old.text.strip()) and not (await self._memory.read_memory(source)).sources
 
     async def _advance(self, session: str, read: Unconsolidated, goal: int, patient: bool) -> Unconsolidated:
         """Consolidate up to the mark `goal`, in pieces. Return the conversation as it is then.

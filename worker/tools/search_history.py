@@ -109,9 +109,7 @@ def _search(page: TranscriptPage, terms: Sequence[str], turn: int, timezone: str
             continue
         shown = text if turn else text_around(text, terms[0], SHOWN_CHARS)
         lines.append(f"#{entry.turn} {shown}")
-        # A person has trusted what earlier turns read.
-        if not 0 < entry.turn <= page.trusted:
-            marks.append(entry.sources)
+        marks.append(page.trusted.left_of(entry.turn, entry.sources))
     return _Found(lines, merge_sources(*marks))
 
 

@@ -180,6 +180,7 @@ class TurnAgent:
         memory = MemoryFile(self.memory, work.scope, seen, claim=claim, limit_bytes=limit, mark=mark)
         own_files = () if plain else await self._own_files(conversation, memory)
         own_texts = {file.name: file.seen.text for file in own_files}
+        mark.add(label for file in own_files for label in file.seen.sources)
         system = self._plain_system if plain else self._prompt.render(work.memory, own, own_texts)
         system = system_prompt([system, folder_section(marked.folder, workspace.granted)])
         files = TurnFiles(memory, skills=skills, workspace=workspace, mark=marked, own=own_files)

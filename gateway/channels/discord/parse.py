@@ -73,7 +73,7 @@ def parse_event(
         addressed=is_addressed(event, me),
         own=own,
         from_bot=not own and (author.bot or event.webhook_id is not None),
-        forwarded=bool(event.message_snapshots),
+        forwarded=bool(event.message_snapshots or event.sticker_items),  # anybody may name a sticker
         name=author.global_name or author.username,
         replaces=event.id if event.edit else None,
         files=files,

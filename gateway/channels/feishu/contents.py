@@ -14,6 +14,8 @@ from gateway.channels.feishu.wire import Mention
 from gateway.platform.protocol import RemoteFile
 
 FORWARDED: Final = "merge_forward"
+OWN_WORDS: Final = frozenset(("text", "post", "image", "file", "audio", "media"))
+"""Kinds of messages whose text their sender wrote. Cards, votes, events and places have words of others, too."""
 
 _EVERYBODY: Final = "@_all"
 _KEY: Final = re.compile(r"@_(?:user_[0-9]+|all)")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from gateway.channels.feishu.contents import FORWARDED, MentionNames, read_content
+from gateway.channels.feishu.contents import FORWARDED, OWN_WORDS, MentionNames, read_content
 from gateway.channels.feishu.wire import CardPressed, EventHeader, Message, MessageReceived
 from gateway.platform.protocol import PlatformMessage
 from shared.messages.inbound import InboundMessage
@@ -84,7 +84,7 @@ class FeishuEventParser(Struct, frozen=True):
                 addressed=addressed,
                 own=own,
                 from_bot=not own and received.sender.sender_type != "user",
-                forwarded=kind == FORWARDED,
+                forwarded=kind not in OWN_WORDS,
                 files=words.files,
             ),
             parent=parent if parent and MESSAGE_ID.fullmatch(parent) else None,

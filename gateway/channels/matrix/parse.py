@@ -120,6 +120,7 @@ def parse_event(
         addressed=not group or named or answered == me or _COMMAND.match(text) is not None,
         own=event.sender == me,
         from_bot=event.sender != me and content.msgtype == "m.notice",
+        forwarded=event.type == STICKER or content.msgtype == "m.location",  # others named the sticker, the place
         name=members.get(event.sender, ""),
         replaces=original,
         files=files,

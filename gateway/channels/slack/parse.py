@@ -117,7 +117,7 @@ class SlackEventParser(Struct, frozen=True):
             or re.search(self._mention(), message.text or "") is not None,
             own=own,
             from_bot=bool(is_bot) and not own,
-            forwarded=any(one.is_share for one in attachments_in(message)),
+            forwarded=_has_words_of_others(message),
             replaces=self._message_id(place, id) if edited else None,
             files=files,
         )
@@ -224,6 +224,12 @@ def _is_edit_by_person(message: Message, before: Message | None) -> bool:
     if message.edited is None or not message.edited.ts:
         return False
     return before is None or (message.text, _file_ids(message)) != (before.text, _file_ids(before))
+
+
+def _has_words_of_others(message: Message) -> bool:
+    """Return whether it shares a message, or a file stored elsewhere, which whoever owns it named."""
+    shared = any(one.is_share for one in attachments_in(message))
+    return shared or any(one.mode == "external" for one in _all_files(message))
 
 
 def _file_ids(message: Message) -> list[str]:

@@ -84,6 +84,7 @@ class Message(msgspec.Struct, frozen=True):
     is_topic_message: bool = False
     reply_to_message: Message | None = None
     forward_origin: dict[str, Any] | None = None
+    via_bot: User | None = None  # another bot wrote the text; the person only chose it
     text: str = ""
     caption: str = ""
     entities: tuple[_Entity, ...] = ()
@@ -190,7 +191,7 @@ def _platform_message(
         addressed=addressed,
         own=own,
         from_bot=not own and person is not None and person.is_bot,
-        forwarded=message.forward_origin is not None,
+        forwarded=any(one is not None for one in (message.forward_origin, message.via_bot, message.contact)),
         name=" ".join(filter(None, (sender.first_name, sender.last_name))) if sender else "",
         replaces=replaces,
         files=files,

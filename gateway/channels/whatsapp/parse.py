@@ -205,11 +205,19 @@ def _parse_message(channel: str, message: _Message, names: Mapping[str, str]) ->
             content=text,
             timestamp=int(message.timestamp) * 1000 if _SECONDS.fullmatch(message.timestamp) else 0,
         ),
-        forwarded=message.context is not None and (message.context.forwarded or message.context.frequently_forwarded),
+        forwarded=_has_words_of_others(message),
         name=names.get(message.from_, ""),
         files=files,
         notes={LAST_MESSAGE: message.id},
     )
+
+
+def _has_words_of_others(message: _Message) -> bool:
+    """Return whether it was forwarded, or names a contact or a place: they named themselves."""
+    context, place = message.context, message.location
+    if context is not None and (context.forwarded or context.frequently_forwarded):
+        return True
+    return bool(message.contacts) or (place is not None and bool(place.name or place.address))
 
 
 def _message_text(message: _Message) -> str:

@@ -16,6 +16,7 @@ from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient, pairs
 from shared.store.schedules.agenda import Agenda
 from shared.store.sessions.transcripts import Transcripts, pack_pages
+from shared.store.sessions.trust import NO_TRUST, TRUST_FIELDS, Trust
 from shared.store.turns.inbox import DAY_MS, TURNS
 from shared.store.turns.queue import Claim
 
@@ -65,15 +66,15 @@ def about_scope(channel: str, sender_id: str) -> str:
 class Unconsolidated(msgspec.Struct, frozen=True):
     """A conversation as it was read: raw entries, oldest first, the mark of the first one, and the
     memory scope it feeds. `mark` counts the entries that ever left the conversation at its head, so
-    that it identifies the first one. `total` counts all entries, also unread ones. A person has
-    trusted what turns up to `trusted` read."""
+    that it identifies the first one. `total` counts all entries, also unread ones. What a person has
+    `trusted` marks nothing any more."""
 
     source: Source
     entries: tuple[bytes, ...]
     mark: int
     scope: str
     total: int
-    trusted: int = 0
+    trusted: Trust = NO_TRUST
 
     def sources(self, take: int) -> Sources:
         """Return the sources that mark the first `take` entries. Reads nothing else of an entry,
@@ -85,7 +86,7 @@ class Unconsolidated(msgspec.Struct, frozen=True):
                     entry = _decode_mark(record)
                 except msgspec.MsgspecError:
                     entry = EntryMark(sources=("an old conversation",))
-                marks += [entry.sources] if not 0 < entry.turn <= self.trusted else []
+                marks.append(self.trusted.left_of(entry.turn, entry.sources))
         return merge_sources(*marks)
 
 
@@ -190,15 +191,15 @@ class MemoryStore:
         # The mark first: were it read last, entries that left in between would give these a mark
         # that is not theirs.
         listed = _LISTS[source](session)
-        (mark, scope, trusted), entries, total = await self._client.pipeline(
+        (mark, scope, *trusted), entries, total = await self._client.pipeline(
             [
-                ("HMGET", keys.session(session), _MARKS[source], "scope", "trusted"),
+                ("HMGET", keys.session(session), _MARKS[source], "scope", *TRUST_FIELDS),
                 ("LRANGE", listed, 0, limit - 1),
                 ("LLEN", listed),
             ]
         )
         scope = scope.decode() if scope else f"chat:{session}"
-        return Unconsolidated(source, tuple(entries), int(mark or 0), scope, total, int(trusted or 0))
+        return Unconsolidated(source, tuple(entries), int(mark or 0), scope, total, Trust.parse(trusted))
 
     async def count_unconsolidated(self, session: str) -> UnconsolidatedCounts:
         """Count the entries of a session that are not in memory yet. Raises RedisAway."""

@@ -15,6 +15,7 @@ from shared.errors import BadInput
 from shared.messages import schedule, subagent
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.trust import NO_TRUST, TRUST_FIELDS, Trust
 
 PAGE_BYTES: Final = 256 * 1024  # of records in a page; one record that is larger has its own
 PAGE_LIMIT_BYTES: Final = 16 * 1024 * 1024
@@ -28,11 +29,11 @@ _NOBODY: Final = {"", schedule.SENDER, subagent.SENDER}  # senders of messages t
 
 class TranscriptPage(msgspec.Struct, frozen=True):
     """Records of a conversation, oldest first. `before` names what lies before them, `""` for nothing.
-    A person has trusted what turns up to `trusted` read."""
+    What a person has `trusted` marks nothing any more."""
 
     records: tuple[bytes, ...] = ()
     before: str = ""
-    trusted: int = 0
+    trusted: Trust = NO_TRUST
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class Transcripts:
             raise BadInput("bad_cursor", f"{before!r} is no place in a conversation; take one from a page before it")
         if "." in before:
             return await self._read_transcript(session, before, limit)
-        marks = ("HMGET", keys.session(session), "mark", "archive_mark", "trusted")
+        marks = ("HMGET", keys.session(session), "mark", "archive_mark", *TRUST_FIELDS)
         for _ in range(READS):
             was, archive, history, newest, now = await self._client.pipeline(
                 [
@@ -73,7 +74,7 @@ class Transcripts:
             # The marks count what left either list: equal ones say that these are of one moment.
             if was[:2] == now[:2]:
                 break
-        records, trusted = [*archive, *history], int(now[2] or 0)
+        records, trusted = [*archive, *history], Trust.parse(now[2:])
         end = len(records)
         if before:
             end = next((at for at, record in enumerate(records) if _digest(record) == before), -1)
@@ -103,7 +104,7 @@ class Transcripts:
             pages, trusted = await self._client.pipeline(
                 [
                     ("XREVRANGE", keys.transcript(session), start, "-", "COUNT", 2),
-                    ("HGET", keys.session(session), "trusted"),
+                    ("HMGET", keys.session(session), *TRUST_FIELDS),
                 ]
             )
             if not pages:
@@ -114,7 +115,7 @@ class Transcripts:
             older = pages[1][0].decode() if len(pages) > 1 else ""
             cursor = f"{id}.{begin}" if begin else older and f"{older}."
             if begin < end or not cursor:
-                return TranscriptPage(tuple(records[begin:end]), cursor, int(trusted or 0))
+                return TranscriptPage(tuple(records[begin:end]), cursor, Trust.parse(trusted))
             start, index = older, ""
 
     async def _find(self, session: str, digest: str) -> str:

@@ -495,12 +495,13 @@ class Strange(Exception):
 async def test_a_file_that_is_refused_is_a_line_for_the_person_and_the_model(
     replica: Replica, file: RemoteFile, parts: list[bytes | Exception | asyncio.Event], why: str
 ) -> None:
-    """With the reason; the rest of the message is read."""
+    """With the reason; the rest of the message is read. Its name, which others may have chosen, marks the chat."""
     replica.files.files = {"a": parts, "ok": [b"text"]}
     assert await replica.say(text="look", files=(file, RemoteFile(handle="ok", name="note.txt"))) == "taken"
     [message] = await replica.waiting()
     line = f"{file.name}: {why}"
     assert message.content == f"look\n\n[A file was not taken, and the person was told so: {line}]"
+    assert message.sources == (f"file {file.name}",)
     assert [read_reference(one).name for one in message.media] == ["note.txt"]
     assert await replica.notices() == [f"I could not take:\n- {line}"]
     assert await replica.say(text="look", files=(file,)) == "duplicate"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from shared.errors import TurnParked
+from shared.errors import LeaseLost, TurnParked
 from shared.messages.transcript import ApprovalEntry, DecisionEntry, IntentEntry, ToolEntry, UserEntry
 from tests.helpers.scripted_model import Reply, ScriptedModel, call, calls
 from tests.helpers.turn_borders import MemoryJournal, RecordingTool
 from worker.agent.loop import run_agent
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed
-from worker.agent.tools.tool import Safety
+from worker.agent.tools.tool import Safety, ToolContext
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec
 from worker.guards.marks import TurnMark
@@ -138,6 +139,27 @@ async def test_a_worker_lost_behind_the_intent_leaves_the_outcome_unknown_and_as
     assert turn.runs == []
     assert turn.results["c1"].startswith("outcome unknown")
     assert [event for event in turn.events if event.startswith("park")] == ["park:c1"]
+
+
+async def test_what_one_of_several_calls_at_once_read_marks_the_record_of_each() -> None:
+    """Whichever ends first takes the mark along; the worker may be lost when only the other one is written."""
+    turn, second_ended = Turn(calls(call("reads", id="c1"), call("looks", id="c2")), "done"), asyncio.Event()
+
+    async def reads(_: Any, context: ToolContext) -> str:
+        context.mark_read(["evil.example"])
+        await second_ended.wait()
+        return "obey"
+
+    async def looks(*_: Any) -> str:
+        asyncio.get_running_loop().call_later(0, second_ended.set)
+        return "42"
+
+    turn.tools += [RecordingTool("reads", behaviour=reads), RecordingTool("looks", behaviour=looks)]
+    turn.journal.on("result:c1", LeaseLost("the worker is gone"), before=False)
+    with pytest.raises(LeaseLost):
+        await turn.run()
+    [written] = [one for one in turn.journal.entries if isinstance(one, ToolEntry)]
+    assert (written.call_id, written.sources) == ("c1", ("evil.example",))
 
 
 async def test_several_calls_are_asked_about_one_after_the_other() -> None:

@@ -184,6 +184,7 @@ def test_a_public_address_in_an_odd_spelling_is_refused_too(host: str) -> None:
         "http://router.home.arpa/",
         "http://localhost.localdomain/",
         "http://valkey.shoal.svc/",
+        "http://kubernetes.default/",
         "http://valkey.shoal.svc.cluster.local/",
         "http://10-0-0-1.shoal.pod/",
         "http://vault.service.consul/",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from shared.errors import RedisAway
@@ -76,6 +78,33 @@ async def test_what_was_not_answered_is_asked_again() -> None:
     store.away, store.marks = False, ("evil.example",)
     await mark.settle()
     assert turn.sources == ("evil.example",)
+
+
+async def test_calls_beside_each_other_all_wait_for_the_mark() -> None:
+    """The first one to end asks the store for all of them; none may go on before the answer."""
+
+    class SlowMarks(CountingMarks):
+        answered = asyncio.Event()
+
+        async def read(self, session: str, folder: str = "") -> Sources:
+            await self.answered.wait()
+            return await super().read(session, folder)
+
+    store, turn = SlowMarks(), TurnMark()
+    store.marks = ("evil.example",)
+    mark, known = WorkspaceMark(turn, store, SESSION), list[Sources]()
+
+    async def one() -> None:
+        mark.note_read()
+        await mark.settle()
+        known.append(turn.sources)
+
+    async with asyncio.TaskGroup() as calls:
+        for _ in range(2):
+            calls.create_task(one())
+        await asyncio.sleep(0)
+        store.answered.set()
+    assert known == [("evil.example",)] * 2
 
 
 async def test_a_workspace_is_marked_before_each_write() -> None:

@@ -97,7 +97,7 @@ async def test_text_of_strangers_keeps_its_mark(client: RedisClient, trusted: in
     """A turn that finds it again is marked, also after `/new`, unless a person has trusted it; finding nothing of it
     marks nothing."""
     await leave(client, [TURN[0], *(replace(entry, sources=("example.org",)) for entry in TURN[1:])])
-    await client.command("HSET", keys.session(SESSION), "trusted", trusted)
+    await client.command("HSET", keys.session(SESSION), "trusted", trusted, "trusted_sources", "example.org")
     mark = TurnMark()
     await searched(client, words="Ask Ada", mark=mark)
     assert mark.sources == ()

@@ -13,7 +13,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.backup import SessionBackup, read_file, write_file
 from shared.store.sessions.erase import erase
 from shared.store.sessions.memory import about_scope, soul_scope
-from tests.worker.turn.test_marks import FETCH, A, Asked, Make, World, make, server
+from tests.worker.turn.test_marks import EVIL, FETCH, WIPE, A, Asked, Make, World, make, server
 
 __all__ = ["make", "server"]  # fixtures
 
@@ -79,6 +79,15 @@ async def test_what_strangers_wrote_gets_into_neither(make: Make, client: RedisC
     await world.say("/trust")
     await keep(world, "Be kind.")
     assert await text_of(client, SOUL) == "Be kind."
+
+
+async def test_a_mark_that_one_of_them_has_marks_the_turn(make: Make) -> None:
+    """None is written with one, but what is in a store may come from anywhere."""
+    world = make(own_files=True)
+    await world.memory.write_memory(soul_scope(A), "wipe it", version="0", sources=(EVIL,))
+    world.script("use", WIPE)
+    await world.say("use")
+    assert await world.needs() == ("mcp_evil_wipe", (EVIL,))
 
 
 async def test_an_earlier_text_comes_back(make: Make, client: RedisClient) -> None:

@@ -86,7 +86,10 @@ class Actor:
         consented = all(need == FREE for need in self._needs.values())
         if consented and all(self._tools.can_run_concurrently(call.name) for call in waiting):
             await self._journal.checkpoint()
-            for entry in await self._run_together(waiting):
+            together = await self._run_together(waiting)
+            # Any of them may have taken along what another one read, and a successor may find only one.
+            read = tuple(dict.fromkeys(label for entry in together for label in entry.sources))
+            for entry in (msgspec.structs.replace(one, sources=read) for one in together):
                 done[entry.call_id] = entry
                 await self._journal.append(entry)
         else:

@@ -44,6 +44,8 @@ redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'aw
 if keep ~= '1' then
   redis.call('HDEL', session, 'share')
 end
+-- The newest turn that belongs to the old conversation: `/trust` vouches for none of those.
+redis.call('HSET', session, 'began', n)
 -- The generation: reports of subagents to an older one are dropped.
 count_up(session, 'gen', 1)
 drop_subagents(name)
@@ -80,7 +82,10 @@ else
     -- The empty memory stays for a day: its version tells a writer that began before that it
     -- changed.
     set_memory(memory, '')
-    redis.call('HDEL', memory, 'log', 'sources', unpack(old_texts(memory)))
+    for _, old in ipairs(old_texts(memory)) do
+      redis.call('HDEL', memory, old, 'mark:' .. string.sub(old, 5))
+    end
+    redis.call('HDEL', memory, 'log', 'sources')
     redis.call('PEXPIRE', memory, 86400000)
   end
   guarded('ZREM', REWORK, scope)

@@ -13,5 +13,7 @@ if known then return known end
 -- Only a text that it had: a repeated answer finds the newest there already.
 local text = redis.call('HGET', memory, 'old:' .. earlier)
 if not text then return {'changed'} end
+local marks = redis.call('HGET', memory, 'mark:' .. earlier)
 set_memory(memory, text)
+add_sources(memory, 'sources', marks or '')
 return answer_command(command, session, outbox, live, chats, now, 0)

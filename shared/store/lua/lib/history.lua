@@ -96,14 +96,15 @@ end
 -- stay,
 -- for people who want one back.
 local function set_memory(memory, text)
-  local before, at = unpack(redis.call('HMGET', memory, 'text', 'v'))
+  local before, at, marks = unpack(redis.call('HMGET', memory, 'text', 'v', 'sources'))
   local version = integer(math.max(now_us(), (tonumber(at) or 0) + 1))
   redis.call('HSET', memory, 'text', text, 'v', version)
   if before and before ~= '' and before ~= text then
-    redis.call('HSET', memory, 'old:' .. at, before)
+    -- With its mark: `/trust` and a backup clear that of the text which is there, not of earlier ones.
+    redis.call('HSET', memory, 'old:' .. at, before, 'mark:' .. at, marks or '')
     local old = old_texts(memory)
     for i = 1, #old - 10 do
-      redis.call('HDEL', memory, old[i])
+      redis.call('HDEL', memory, old[i], 'mark:' .. string.sub(old[i], 5))
     end
   end
   return version

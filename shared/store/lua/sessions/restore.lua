@@ -78,7 +78,7 @@ for field, value in pairs({created = created, updated = updated, meta = meta}) d
   end
 end
 -- Turns that a person trusted have nothing to do with the turns of these entries.
-redis.call('HDEL', session, 'trusted')
+redis.call('HDEL', session, 'trusted', 'trusted_after', 'trusted_sources')
 if transcript then
   redis.call('DEL', transcript)
   for _, page in ipairs(redis.call('LRANGE', pages_upload, 0, -1)) do
