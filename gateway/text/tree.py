@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, pairwise
 from threading import local
 from typing import Final
 
@@ -23,6 +23,8 @@ _MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, whose end t
 _MAX_LINES: Final = 5_000  # a line costs time for each quote and list that it may be in
 _MAX_CELLS: Final = 40_000  # missing cells of a row are made, too
 _MAX_ADDRESSES: Final = 1_000
+_MAX_QUOTED: Final = 200_000  # a quote looks at every line up to the next blank one
+_BEGIN: Final = re.compile(r"[\s>*+\-\d.)]*")  # of a line: what may open blocks in each other
 _PARAGRAPHS: Final = re.compile(r"\n[ \t]*\n\s*")
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 _STYLES: Final[dict[str, Style]] = {"strong": "bold", "em": "italic", "s": "strike"}
@@ -46,7 +48,13 @@ def read(markdown: str) -> list[Leaf]:
 def _is_costly(text: str) -> bool:
     lines = text.split("\n")
     cells = len(lines) * max(line.count("|") for line in lines)
-    return len(lines) > _MAX_LINES or cells > _MAX_CELLS or text.count("://") > _MAX_ADDRESSES
+    if len(lines) > _MAX_LINES or cells > _MAX_CELLS or text.count("://") > _MAX_ADDRESSES:
+        return True
+    if ">" not in text:
+        return False
+    longest = max(part.count("\n") for part in _PARAGRAPHS.split(text)) + 1
+    depths = [found[0].count(">") for line in lines if (found := _BEGIN.match(line))]
+    return longest * sum(one != other for one, other in pairwise(depths)) > _MAX_QUOTED
 
 
 def _as_it_is(text: str) -> list[Leaf]:

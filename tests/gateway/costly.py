@@ -19,6 +19,8 @@ COSTLY: Final[dict[str, Callable[[int], str]]] = {
     "$a$": lambda n: "$a$" * (n // 3),
     "\\(": lambda n: "\\(" * (n // 2),
     "lines in a deep quote": lambda n: "> " * 45 + "a\n" + "b\n" * (n // 2),
+    "quotes that each look at all lines": lambda n: ("`" + "a" * 16 + "\n> ---\n") * (n // 24),
+    "the same in a quote": lambda n: ("> `" + "a" * 14 + "\n> > ---\n") * (n // 26),
 }
 """By what they repeat: the text of about so many characters."""
 

@@ -95,10 +95,11 @@ async def test_calls_beside_each_other_all_wait_for_the_mark() -> None:
     mark, known = WorkspaceMark(turn, store, SESSION), list[Sources]()
 
     async def one() -> None:
-        mark.note_read()
         await mark.settle()
         known.append(turn.sources)
 
+    for _ in range(2):
+        mark.note_read()
     async with asyncio.TaskGroup() as calls:
         for _ in range(2):
             calls.create_task(one())
