@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.manifests import OVERLAYS, Object, containers, overlay, pods
+from tests.helpers.manifests import OVERLAYS, WORKLOADS, Object, containers, of_kind, overlay, pods
 from tests.helpers.pod_policy import problems
 
 POD = (
@@ -67,25 +67,26 @@ def test_every_pod_keeps_the_restricted_standard_and_ours(name: str) -> None:
 
 
 def changes(objects: list[Object]) -> Iterator[tuple[str, list[Object]]]:
-    """Each overlay that is worse by one field, with what was done."""
-    for at, (name, pod) in enumerate(pods(objects)):
+    """Each workload that is worse by one field, alone, with what was done."""
+    for workload in of_kind(objects, *WORKLOADS, "CronJob"):
+        [(name, pod)] = pods([workload])
         for path in POD:
-            yield f"{name} without {path}", _changed(objects, at, None, path)
+            yield f"{name} without {path}", _changed(workload, None, path)
         for path, value in WORSE_POD:
-            yield f"{name} with {path} = {value!r}", _changed(objects, at, None, path, value)
+            yield f"{name} with {path} = {value!r}", _changed(workload, None, path, value)
         for number, container in enumerate(containers(pod)):
             for path in CONTAINER:
-                yield f"{name}/{container['name']} without {path}", _changed(objects, at, number, path)
+                yield f"{name}/{container['name']} without {path}", _changed(workload, number, path)
             for path, value in WORSE:
-                yield f"{name}/{container['name']} with {path} = {value!r}", _changed(objects, at, number, path, value)
+                yield f"{name}/{container['name']} with {path} = {value!r}", _changed(workload, number, path, value)
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 if probe in container:
-                    yield f"{name}/{container['name']} without {probe}", _changed(objects, at, number, probe)
+                    yield f"{name}/{container['name']} without {probe}", _changed(workload, number, probe)
 
 
-def _changed(objects: list[Object], at: int, number: int | None, path: str, value: Any = None) -> list[Object]:
-    changed = copy.deepcopy(objects)
-    _, pod = list(pods(changed))[at]
+def _changed(workload: Object, number: int | None, path: str, value: Any = None) -> list[Object]:
+    changed = [copy.deepcopy(workload)]
+    [(_, pod)] = pods(changed)
     target = pod if number is None else list(containers(pod))[number]
     *steps, last = path.split(".")
     for step in steps:

@@ -263,12 +263,15 @@ def test_few_expressions_are_excused() -> None:
     assert len(EMPTY) <= 5
 
 
-async def test_machines_pages_are_not_on_the_address_of_people(fleet: Fleet) -> None:
+async def test_machines_pages_are_not_on_the_address_of_people(spawn: Spawn) -> None:
     """What is told to the monitoring is told to nobody else."""
+    metrics, web = free_port(), free_port()
+    spawn("gateway", METRICS__PORT=str(metrics), WEB__PORT=str(web), WEB__TOKENS__OWNER=TOKENS["owner"])
+    await eventually(lambda: answers(f"127.0.0.1:{web}"), within_s=30)
     for page in ("metrics", "healthz", "readyz"):
-        assert fetch(f"http://127.0.0.1:{fleet.gateway_port}/{page}")
+        assert fetch(f"http://127.0.0.1:{metrics}/{page}")
         with pytest.raises(urllib.error.HTTPError, match="404") as refused:
-            fetch(f"http://{fleet.web}/{page}")
+            fetch(f"http://127.0.0.1:{web}/{page}")
         refused.value.close()
 
 

@@ -7,6 +7,7 @@ direction is open in it; selected ones may do what any of their policies allows.
 from __future__ import annotations
 
 import ipaddress
+from functools import cache
 from typing import Any, NamedTuple
 
 from tests.helpers.manifests import Object, of_kind
@@ -56,9 +57,9 @@ def _peer(rule: dict[str, Any], peer: End) -> bool:
     if (block := rule.get("ipBlock")) is not None:
         if not peer.address:
             return False
-        address = ipaddress.ip_address(peer.address)
-        inside = [address in ipaddress.ip_network(one) for one in (block["cidr"], *block.get("except", ()))]
-        return inside[0] and not any(inside[1:])
+        return _inside(peer.address, block["cidr"]) and not any(
+            _inside(peer.address, one) for one in block.get("except", ())
+        )
     if peer.labels is None:
         return False
     if (selector := rule.get("namespaceSelector")) is not None:
@@ -67,6 +68,11 @@ def _peer(rule: dict[str, Any], peer: End) -> bool:
     elif peer.namespace != "shoal":
         return False
     return _selects(rule.get("podSelector", {}), peer.labels)
+
+
+@cache
+def _inside(address: str, block: str) -> bool:
+    return ipaddress.ip_address(address) in ipaddress.ip_network(block)
 
 
 def _selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:

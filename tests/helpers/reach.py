@@ -38,6 +38,7 @@ Name = tuple[str, str]
 """A module and a name at its top; the module's other statements are the name `""`."""
 
 
+@cache
 def reach(*starts: str) -> Reach:
     """What the modules that are one of `starts`, or inside one, may say to Redis."""
     todo: list[Name] = [
@@ -143,12 +144,17 @@ def _modules() -> dict[str, Path]:
 
 
 @cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(_modules()[module].read_text())
+
+
+@cache
 def _parts(module: str) -> dict[str, tuple[ast.stmt, ...]]:
     """Each name at the top of a module, with the statements that make it."""
     if module not in _modules():
         return {}
     found: dict[str, tuple[ast.stmt, ...]] = {}
-    for statement in ast.parse(_modules()[module].read_text()).body:
+    for statement in _tree(module).body:
         match statement:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 names = [name]
@@ -168,7 +174,7 @@ def _parts(module: str) -> dict[str, tuple[ast.stmt, ...]]:
 @cache
 def _imports(module: str) -> dict[str, Name]:
     found: dict[str, Name] = {}
-    for statement in ast.walk(ast.parse(_modules()[module].read_text())):
+    for statement in ast.walk(_tree(module)):
         if isinstance(statement, ast.ImportFrom):
             found |= _imported(statement)
     return found
