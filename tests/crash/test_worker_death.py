@@ -143,7 +143,7 @@ async def test_sigterm_hands_a_turn_over_without_repeating_its_model_call(
         Answer(match="^sum", text="It is four."),
     )
     first = spawn("worker", MODEL__CLIENT="litellm")
-    await workers(client, 1)
+    await warm(first)
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "sum")
         await eventually(lambda: seen.deltas(), within_s=20)

@@ -93,9 +93,12 @@ class LeftOpen:
 @asynccontextmanager
 async def in_shared_loop() -> AsyncIterator[None]:
     """Look at an event loop that goes on after the test: what the block opens in it, the block has to close."""
-    loop = asyncio.get_running_loop()
+    loop: Any = asyncio.get_running_loop()
     connections, tasks = _connections(loop), _tasks(loop)
     yield
+    if (threads := loop._default_executor) is not None:  # of `asyncio.to_thread`, which a loop ends with itself
+        loop._default_executor = None
+        threads.shutdown()
     await asyncio.sleep(0)  # what was cancelled at last ends here
     _left.extend(_addresses(transport) for transport in _connections(loop) - connections)
     _left.extend(f"the task {task!r}" for task in _tasks(loop) - tasks - {asyncio.current_task()})
