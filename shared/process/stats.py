@@ -100,13 +100,20 @@ class Announcer:
         self._client = client
         self._state = state
         self._stats = StatsReader()
+        self.announced = False
+        """Whether the record was written once: operators may see this process."""
+
+    async def announce(self) -> None:
+        """Write the record, unless Redis is unavailable."""
+        record = replace(self._record, stats=self._stats.read(), **self._state())
+        with contextlib.suppress(RedisAway, Refused):
+            await announce(self._client, record)
+            self.announced = True
 
     async def run(self) -> None:
         """Write the record until cancelled."""
         while True:
-            record = replace(self._record, stats=self._stats.read(), **self._state())
-            with contextlib.suppress(RedisAway, Refused):
-                await announce(self._client, record)
+            await self.announce()
             await asyncio.sleep(PRESENCE_EVERY_S)
 
     async def farewell(self) -> None:

@@ -290,7 +290,8 @@ class WorkerDeps:
             await event_within(self._sandbox.first_try_done, SANDBOX_CHECK_S)
 
     async def _keep_announcing(self) -> None:
-        await self._until_sandbox_checked()  # its result is part of the presence
+        await self._announcer.announce()
+        await self._until_sandbox_checked()  # what it can do is part of the presence, which does not wait for it
         await self._announcer.run()
 
     def _state(self) -> dict[str, Any]:
@@ -306,4 +307,5 @@ class WorkerDeps:
             return "draining"
         if not self._loops or not all(loop.connected.is_set() for loop in self._loops):
             return "Redis has not answered yet, or is away"
-        return None
+        # Who waits for readiness and then asks for the state of the fleet finds this worker there.
+        return None if self._announcer.announced else "its presence is not written yet"

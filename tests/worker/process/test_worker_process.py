@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shared.store.client.redis_client import RedisClient
+from shared.store.fleet.presence import list_processes
 from tests.gateway.harness import free_port
 from tests.helpers.fleet import workers
 from tests.helpers.monitor import monitoring
@@ -55,6 +56,7 @@ async def test_a_worker_is_ready_in_under_five_seconds_and_small(client: RedisCl
     worker = start(METRICS__PORT=str(port))
     await eventually(lambda: page(port, "/readyz")[0] == 200, within_s=5)
     assert time.monotonic() - began < 5
+    assert [one.kind for one in await list_processes(client)] == ["worker"], "who is ready is seen"
     process = worker.child("worker.main")
     assert process.memory_info().rss < 68e6
 
