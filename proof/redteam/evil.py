@@ -47,7 +47,7 @@ class Evil(Offer):
                 return f"{WORD} " * (LONG // len(WORD)), False
         return f"A page of a stranger. {WORD}", False
 
-    def heard(self) -> str:
+    def received(self) -> str:
         return f"A stranger speaks. {WORD}"
 
     def page(self, path: str) -> tuple[str, str]:

@@ -33,7 +33,7 @@ class Offer:
         """Return a page's media type and text."""
         raise NotImplementedError
 
-    def heard(self) -> str:
+    def received(self) -> str:
         """Return what is said in any recording."""
         raise NotImplementedError
 
@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
         sent = self._body()
         _, kind, name = self.path.split("/", 2)
         if kind == "voice":
-            self._send(200, json.dumps({"text": self.offer.heard()}).encode())
+            self._send(200, json.dumps({"text": self.offer.received()}).encode())
             return
         body = json.loads(sent or b"{}")
         if kind == "admin":
