@@ -98,9 +98,9 @@ def pytest_configure(config: pytest.Config) -> None:
     starts.watch()
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """`-n auto`: two for each core, because tests wait more than they compute; those that are not fast wait more."""
-    return 2 * _cores() if config.option.markexpr == kinds.FAST else 5 * _cores() // 2
+def pytest_xdist_auto_num_workers() -> int:
+    """`-n auto`: two for each core, because tests wait more than they compute."""
+    return 2 * _cores()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

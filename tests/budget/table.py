@@ -72,10 +72,11 @@ RUNNING: Final = (("turns/renew", Every(3.0)),)
 """Of a worker besides, while turns run."""
 
 CHORES: Final = Every(30.0, 30)
-"""Of a worker besides: cron jobs, of which there is one each half a minute, arq's own commands for it included."""
+"""Of a worker besides: cron jobs, of which there is one each half a minute, arq's own commands for it included, with a
+connection more when one is queued while arq polls."""
 
 OF_CHORES: Final = frozenset(
-    {"turns/acquire", "blpop", "subagents/sweep", "exec", "exists", "expire", "jobs/finish", "get", "incrby",
+    {"auth", "turns/acquire", "blpop", "subagents/sweep", "exec", "exists", "expire", "jobs/finish", "get", "incrby",
      "multi", "psetex", "time", "jobs/wake", "watch", "zadd", "zrange", "zrangebyscore"}
 )  # fmt: skip
 

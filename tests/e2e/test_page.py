@@ -52,17 +52,25 @@ async def page_at(
         page = await browser.new_page(viewport={"width": width, "height": height}, timezone_id=timezone)
         errors: list[str] = []
         page.on("pageerror", lambda error: errors.append(str(error)))
-        await eventually(lambda: _opened(page, port, token), within_s=15)
+        await _open(page, port, token)
         await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
         yield page
         assert errors == []
 
 
-async def _opened(page: Page, port: int, token: str = TOKEN) -> bool:
+async def _open(page: Page, port: int, token: str = TOKEN) -> None:
+    """Open the page once somebody listens: Chromium tries again by itself where nobody does, beside us."""
+    await eventually(lambda: _listens(port), within_s=15, what="the gateway")
+    await page.goto(f"http://127.0.0.1:{port}/#token={token}")
+
+
+async def _listens(port: int) -> bool:
     try:
-        await page.goto(f"http://127.0.0.1:{port}/#token={token}")
-    except Exception:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
         return False
+    writer.close()
+    await writer.wait_closed()
     return True
 
 
@@ -116,7 +124,7 @@ async def test_a_link_with_the_token_of_another_asks_first_and_says_whose_it_is(
     spawn("gateway", WEB__PORT=str(port), WEB__TOKEN=TOKEN, WEB__TOKENS__MALLORY=others)
     async with page_at(port) as page:
         switch, stored = page.locator("#switch"), "localStorage.getItem('shoal.token')"
-        assert await _opened(page, port, others)
+        await _open(page, port, others)
         await expect(switch).to_be_visible(timeout=PATIENCE_MS)
         await expect(switch).to_contain_text("signs you in as mallory. Here you are owner.")
         assert "token" not in page.url
@@ -126,11 +134,11 @@ async def test_a_link_with_the_token_of_another_asks_first_and_says_whose_it_is(
         await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
         await expect(switch).to_be_hidden()
         assert await page.evaluate(stored) == TOKEN
-        assert await _opened(page, port, "not-a-token-of-anybody")
+        await _open(page, port, "not-a-token-of-anybody")
         await expect(page.locator(".toast")).to_contain_text("not accepted", timeout=PATIENCE_MS)
         await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
         assert await page.evaluate(stored) == TOKEN
-        assert await _opened(page, port, others)
+        await _open(page, port, others)
         await page.get_by_role("button", name="Sign in as mallory").click(timeout=PATIENCE_MS)
         await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
         assert await page.evaluate(stored) == others
@@ -374,7 +382,7 @@ async def test_a_wrong_token_gets_the_login_form_with_the_reason(client: RedisCl
     start_gateway(spawn, port)
     async with chromium() as browser:
         page = await browser.new_page()
-        await eventually(lambda: _opened(page, port, token="wrong"), within_s=15)
+        await _open(page, port, token="wrong")
         await expect(page.locator("#login input")).to_be_visible(timeout=PATIENCE_MS)
         await expect(page.locator("#login-message")).not_to_be_empty()
         await page.locator("#login input").fill(TOKEN)
