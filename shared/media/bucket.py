@@ -12,6 +12,7 @@ content, so no conditional writes are needed."""
 from __future__ import annotations
 
 import itertools
+import random
 import re
 import secrets
 import tempfile
@@ -38,6 +39,11 @@ from shared.media.reference import MediaRef
 from shared.object_store import ObjectStore, open_store
 from shared.settings import MediaSettings
 
+TRIES: Final = 6
+COLLISION_S: Final = 0.3  # how far the second tries of uploads that collide are spread
+AT_ONCE_S: Final = 5.0
+
+_RNG: Final = random.Random()
 _CONTENT: Final = "media/content"
 _STATE: Final = "media/state"
 _KEY: Final = re.compile(rf"{_STATE}/(\w+)/(\w+)/([\w.]+)/(\d+)-(\d+)-(held|named)-\w+", re.ASCII)
@@ -69,14 +75,7 @@ class BucketFiles:
         return Part(self._scratch_file())
 
     def keep(self, session: str, ref: MediaRef, part: Part, data: bytes, *, named: bool) -> None:
-        # The state comes first: of two uploads at the border each sees the other, and never both
-        # are accepted. What a crash leaves from here on is deleted after an hour.
-        held = self._add_state(session, ref.file, len(data), named=False)
-        try:
-            self._check_limits(session)
-        except MediaTooBig:
-            self.store.delete([held])
-            raise
+        self._hold(session, ref.file, len(data))
         self.store.put(_content_key(*_place(session, ref.file)), data)
         if part.file.closed:  # its sender was given up meanwhile, so no message will name it
             raise TimeoutError
@@ -129,14 +128,34 @@ class BucketFiles:
                 self.store.delete([state.key for state in over])
         return gone
 
+    def _hold(self, session: str, file: str, size_bytes: int) -> None:
+        """Add a state for a file that is being stored. Raises MediaTooBig."""
+        for tries_left in reversed(range(TRIES)):
+            # The state comes first: of two uploads at the border each sees the other, and never both
+            # are accepted. What a crash leaves from here on is deleted after an hour.
+            held = self._add_state(session, file, size_bytes, named=False)
+            states = self._states_now(folder_name(person_of(session)))
+            try:
+                self._check_limits(session, states)
+                return
+            except MediaTooBig:
+                self.store.delete([held])
+                # Where only uploads of this moment are in the way, all of them see so and give way;
+                # one of those that come again, each after a while of its own, finds room.
+                settled = [state for state in states if state.named or state.key == held or _is_settled(state)]
+                self._check_limits(session, settled)
+                if not tries_left:
+                    raise
+            time.sleep(_RNG.uniform(0, COLLISION_S * (TRIES - tries_left)))
+
     def _delete(self, place: tuple[str, str, str], states: Iterable[_State]) -> None:
         """Delete a file. Its states go last, so that a crash leaves something to sweep."""
         self.store.delete([_content_key(*place), *(state.key for state in states)])
 
-    def _check_limits(self, session: str) -> None:
-        """Raise MediaTooBig when a session or its person has too much."""
-        person, chat = folder_name(person_of(session)), folder_name(session)
-        sizes = {state.file: state.size_bytes for state in self._states_now(person)}
+    def _check_limits(self, session: str, states: Iterable[_State]) -> None:
+        """Raise MediaTooBig when by these states of a person a session or the person has too much."""
+        chat = folder_name(session)
+        sizes = {state.file: state.size_bytes for state in states}
         if sum(size for file, size in sizes.items() if file[1] == chat) > self._settings.session_mb * MB:
             raise chat_has_too_much(self._settings)
         limit_mb = self._settings.person_mb
@@ -173,6 +192,11 @@ class BucketFiles:
 
 def _place(session: str, file: str) -> tuple[str, str, str]:
     return folder_name(person_of(session)), folder_name(session), file
+
+
+def _is_settled(state: _State) -> bool:
+    """Return whether a state is older than the moment in which uploads at once see each other."""
+    return state.at_s < time.time() - AT_ONCE_S
 
 
 def _content_key(person: str, chat: str, file: str) -> str:

@@ -94,6 +94,24 @@ def servers() -> Iterator[Servers]:
             made.kill()
 
 
+@pytest.mark.timeout(120)
+def test_a_sentinel_tells_everybody_the_primary_and_obeys_only_its_own(servers: Servers) -> None:
+    """Processes of Shoal have no password for it."""
+    primary = servers.wait()
+    ca = servers._ca
+    host = servers._cluster.hosts["shoal-sentinel-0.shoal-sentinel"]
+    command = ["redis-cli", "-h", host, "-p", servers._cluster.ours["26379"], "--tls", "--cacert", str(ca)]
+
+    def ask(*words: str) -> str:
+        return subprocess.run([*command, *words], capture_output=True, text=True, check=False).stdout
+
+    assert ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shoal").startswith(f"{primary}.shoal-redis\n")
+    assert "num-slaves" in ask("SENTINEL", "MASTER", "shoal")
+    for words in (("SENTINEL", "FAILOVER", "shoal"), ("SENTINEL", "REMOVE", "shoal"), ("SENTINEL", "RESET", "*")):
+        assert ask(*words).startswith("NOPERM"), words
+
+
+# The last one here: what it starts anew ends with the fixture.
 @pytest.mark.timeout(240)
 def test_what_was_written_outlives_each_of_them_and_all_together(servers: Servers) -> None:
     """A killed primary comes back as a replica, one without data too; a hand-over takes no time; and after a start of
@@ -124,20 +142,3 @@ def test_what_was_written_outlives_each_of_them_and_all_together(servers: Server
     last = servers.wait()
     assert last != third
     assert [servers.ask(f"shoal-redis-{n}", "GET", "kept") for n in range(3)] == ["1"] * 3
-
-
-@pytest.mark.timeout(120)
-def test_a_sentinel_tells_everybody_the_primary_and_obeys_only_its_own(servers: Servers) -> None:
-    """Processes of Shoal have no password for it."""
-    primary = servers.wait()
-    ca = servers._ca
-    host = servers._cluster.hosts["shoal-sentinel-0.shoal-sentinel"]
-    command = ["redis-cli", "-h", host, "-p", servers._cluster.ours["26379"], "--tls", "--cacert", str(ca)]
-
-    def ask(*words: str) -> str:
-        return subprocess.run([*command, *words], capture_output=True, text=True, check=False).stdout
-
-    assert ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "shoal").startswith(f"{primary}.shoal-redis\n")
-    assert "num-slaves" in ask("SENTINEL", "MASTER", "shoal")
-    for words in (("SENTINEL", "FAILOVER", "shoal"), ("SENTINEL", "REMOVE", "shoal"), ("SENTINEL", "RESET", "*")):
-        assert ask(*words).startswith("NOPERM"), words

@@ -72,7 +72,12 @@ def inside(runner: RunnerProcess) -> list[int]:
 
 async def started(path: Path) -> int:
     """The number that a command wrote into a file, once it has."""
-    return await eventually(lambda: int(path.read_text()) if path.exists() else 0, SLOW_S, what=f"{path.name} written")
+
+    def number() -> int:
+        text = path.read_text() if path.exists() else ""
+        return int(text) if text.endswith("\n") else 0  # a shell makes the file before it writes
+
+    return await eventually(number, SLOW_S, what=f"{path.name} written")
 
 
 DAEMON = "setsid sh -c 'echo $$ > daemon; exec sleep 1000' & while [ ! -s daemon ]; do :; done; "
