@@ -17,6 +17,7 @@ from shared.store.turns.inbox import TURNS
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
 from shared.tasks import cancel_all
+from tests.helpers.wait import PATIENCE_S
 
 AT_ONCE: Final = 32
 
@@ -66,7 +67,7 @@ class Echo:
     def __init__(self, redis_url: str) -> None:
         self.received: list[InboundMessage] = []
         self.scripts: dict[str, Script] = {}
-        self._client = RedisClient(redis_url)
+        self._client = RedisClient(redis_url, timeout_s=PATIENCE_S)
         self._queue = LeaseQueue(self._client, TURNS, owner=secrets.token_hex(16), lease_s=120)
         self._turns = Turns(self._client)
         self._working: set[asyncio.Task[None]] = set()

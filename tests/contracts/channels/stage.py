@@ -37,6 +37,9 @@ LEASE_S: Final = 3.0
 SOON_S: Final = 60.0
 """Nothing here depends on speed: this is how long a loaded machine may need."""
 
+REDIS_S: Final = 5.0
+"""So long a gateway waits for an answer of a Redis that is there. One that was killed refuses connections at once."""
+
 _ids = count(1)
 
 
@@ -89,7 +92,7 @@ class Replica:
 
     def __init__(self, name: str, settings: Settings, redis_url: str, pace: Pace = SLOW_EDITS) -> None:
         self.settings = settings
-        self.client = MortalClient(redis_url, timeout_s=1.0)
+        self.client = MortalClient(redis_url, timeout_s=REDIS_S)
         self.stop = asyncio.Event()
         self.hooks = WebhookServer(settings.hooks, self.stop)
         self.channel = channel = ChatChannel(name, settings, self.client, self.hooks)
@@ -146,7 +149,7 @@ class Stage:
         self.bench = bench
         self.redis_url = redis_url
         self.home = home
-        self.client = RedisClient(redis_url)
+        self.client = RedisClient(redis_url, timeout_s=SOON_S)
         self.worker = Echo(redis_url)
         self.replicas: list[Replica] = []
         self._http = http
