@@ -14,6 +14,7 @@ from tests.helpers.axe import violations
 from tests.helpers.children import Parent
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.schedules import schedule
+from tests.helpers.wait import eventually
 
 pytestmark = pytest.mark.usefixtures("browser")
 
@@ -29,7 +30,7 @@ async def test_plans_jobs_and_memory_are_seen_and_changed_with_buttons(client: R
         await expect(opener).to_be_hidden()
         await ask(page, "hello")
         await expect(page.locator(".own")).to_have_count(1)
-        [session] = await sessions(client)
+        [session] = await eventually(lambda: sessions(client))  # the page shows a message before it is stored
         chat = session.removeprefix("web:")
         parent = await Parent.begin(client, chat=chat)
         await parent.spawn("one")
