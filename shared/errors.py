@@ -103,7 +103,7 @@ class TurnLimited(TurnEnded):
 
 class ModelError(ShoalError):
     """A model call failed. `kind` is one of rate_limit, overloaded, timeout, connection, auth,
-    bad_request, context_length, bad_reply, invalid_output. `retryable` says whether the same call
+    billing, bad_request, context_length, bad_reply, invalid_output. `retryable` says whether the same call
     can work later; `retry_after_s` is the provider's wish, when it gave one. `reason` may quote what
     was sent: it is for the owner alone, and in no log."""
 

@@ -58,6 +58,7 @@ def ask_model(settings: ModelSettings) -> None:
         where = settings.api_base or "the provider"
         advice = {
             "auth": "the key is wrong, or may not use this model",
+            "billing": "the account has no money, or no quota left",
             "bad_request": "there is no model of this name, or the address is that of something else",
             "connection": f"no connection to {where}",
             "timeout": f"{where} did not answer within {_TEST_S:g} s",

@@ -34,6 +34,7 @@ APOLOGIES: Final = {
     "poison": "Sorry, something in this message makes me fail every time, so I have put it aside.",
     "crashes": "Sorry, something in this message makes me fail every time, so I have put it aside.",
     "auth": "Sorry, I cannot answer: the key for the model is not accepted. Please tell whoever runs this service.",
+    "billing": "Sorry, I cannot answer: the account for the model is empty. Please tell whoever runs this service.",
     "bad_request": "Sorry, the model refused this request.",
     "invalid_output": "Sorry, the model's answer did not have the form that was asked for.",
     "context_length": "Sorry, this conversation has become too long for the model.",

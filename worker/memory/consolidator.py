@@ -272,5 +272,5 @@ def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
 
 
 def _may_pass(exc: UnusableReply | ModelError) -> bool:
-    """Return whether the service is at fault, not the text. A rejected key will be replaced."""
-    return isinstance(exc, ModelError) and (exc.retryable or exc.kind == "auth")
+    """Return whether the service is at fault, not the text. Keys are replaced, accounts refilled."""
+    return isinstance(exc, ModelError) and (exc.retryable or exc.kind in ("auth", "billing"))

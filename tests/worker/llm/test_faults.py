@@ -54,7 +54,7 @@ def test_retry_after_is_seconds_or_a_date(headers: dict[str, str], seconds: floa
         (500, "the request exceeds the available context size", "context_length"),
         (429, "rate limit; your maximum context length is fine", "rate_limit"),
         (400, "temperature is wrong", "bad_request"),
-        (402, "", "bad_request"),
+        (402, "", "billing"),
         (302, "", "bad_request"),
         (503, "", "overloaded"),
     ],

@@ -13,27 +13,19 @@ import msgspec
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import ModelError
 from shared.redaction import redacted
+from worker.llm.clients.refusal_text import RefusalText
 
 RETRYABLE: Final = frozenset({"rate_limit", "overloaded", "timeout", "connection", "bad_reply"})
 _ADVICE: Final = {
     "auth": "check model.api_key",
     "bad_request": "check model.name and model.api_base",
+    "billing": "the account has no money or no quota left",
     "context_length": "the conversation is too long for it",
 }
-_BY_STATUS: Final = {401: "auth", 403: "auth", 408: "timeout", 429: "rate_limit"}
+_BY_STATUS: Final = {401: "auth", 402: "billing", 403: "auth", 408: "timeout", 429: "rate_limit"}
+_COMPARED: Final = frozenset({400, 413, 422})  # where a size above a limit is that of the prompt
 _LONGEST_WAIT_S: Final = 86_400
 REASON_CHARS: Final = 500
-_TOO_LONG: Final = (
-    "context_length_exceeded",
-    "maximum context length",
-    "maximum context limit",
-    "model's context length",
-    "exceed context limit",
-    "exceeds the available context size",
-    "exceeds the maximum number of tokens",
-    "input tokens exceed",
-    "prompt is too long",
-)
 
 
 def model_error(
@@ -65,26 +57,30 @@ def kind_of_status(status: int) -> str:
     return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "bad_request")
 
 
-def kind_of_refusal(status: int, body: str) -> str:
-    """Return the kind of ModelError for a refusal. Its text only says if a prompt was too long."""
-    too_long = status not in _BY_STATUS and says_too_long(body)
-    return "context_length" if too_long else kind_of_status(status)
+def kind_of_refusal(status: int, said: Any) -> str:
+    """Return the kind of ModelError for a refusal: that of its status, except where what it `said`
+    (the body, or an error) names a prompt that is too long, an empty account or a wrong key."""
+    text = RefusalText(said)
+    if status == 402 or text.says_no_money():
+        return "billing"
+    if status in (413, 429) and text.is_over_a_minute():
+        return "context_length"
+    if status in _BY_STATUS:
+        return _BY_STATUS[status]
+    if status == 400 and text.says_wrong_key():
+        return "auth"
+    compared = status in _COMPARED and text.compares_sizes()
+    return "context_length" if status == 413 or compared or text.says_too_long() else kind_of_status(status)
 
 
 def kind_of_error(error: Any, otherwise: str) -> str:
     """Return the kind for an error inside an answer; its `code` may be an HTTP status."""
     fields = error if isinstance(error, dict) else {"message": error}
-    text = f"{fields.get('code')} {fields.get('type')} {fields.get('message')}"
     code = str(fields.get("code"))
     if code.isascii() and code.isdecimal() and 400 <= int(code[:4]) < 600:
-        return kind_of_refusal(int(code), text)
-    return "context_length" if says_too_long(text) else otherwise
-
-
-def says_too_long(text: str) -> bool:
-    """Return whether a provider's text says that the prompt does not fit the model's context."""
-    text = text.lower()
-    return any(words in text for words in _TOO_LONG)
+        return kind_of_refusal(int(code), fields)
+    kind = kind_of_refusal(400, fields)
+    return otherwise if kind == "bad_request" else kind
 
 
 def retry_after_s(headers: Mapping[str, str], clock: Clock = SYSTEM_CLOCK) -> float | None:

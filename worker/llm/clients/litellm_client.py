@@ -181,11 +181,11 @@ class LiteLLMModel:
         except ModelError:
             raise
         except Exception as exc:
-            kind = self._library.kind_of(exc)
             status = getattr(exc, "status_code", None)
             what = f"{type(exc).__name__}{f' {status}' if status else ''}"
             headers = getattr(exc, "litellm_response_headers", None) or {}
             wait_s, words = retry_after_s(headers), str(getattr(exc, "message", "")).partition("Exception - ")[2]
+            kind = self._library.kind_of(exc, words)
             raise model_error(self.name, kind, what, retry_after_s=wait_s, reason=read_reason(words)) from None
 
 

@@ -30,7 +30,7 @@ from litellm.llms.openrouter.chat.transformation import OpenRouterChatCompletion
 
 from shared.network.outgoing import current
 from worker.agent.model.model import LLMResponse, TokenUsage
-from worker.llm.clients.faults import kind_of_status
+from worker.llm.clients.faults import kind_of_refusal
 
 
 class Unlogged(Logging):
@@ -174,8 +174,8 @@ def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, mode
         return TokenUsage()
 
 
-def kind_of(exc: BaseException) -> str:
-    """Return the kind of ModelError for an exception of the library."""
+def kind_of(exc: BaseException, words: str) -> str:
+    """Return the kind of ModelError for an exception of the library; `words` are the provider's."""
     if isinstance(exc, ContextWindowExceededError):
         return "context_length"
     if any(isinstance(cause, json.JSONDecodeError) for cause in _causes(exc)):
@@ -189,7 +189,7 @@ def kind_of(exc: BaseException) -> str:
         return "bad_reply"
     if status >= 500 and getattr(exc, "litellm_response_headers", None) is None:
         return "connection"  # without headers nothing came from the provider
-    return kind_of_status(status)
+    return kind_of_refusal(status, words)
 
 
 def _bare_id(id_: Any) -> Any:

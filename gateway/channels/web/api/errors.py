@@ -23,10 +23,11 @@ FAILED_TURNS: Final = {
     "bad_request": (400, "model_refused"),
     "context_length": (400, "context_length_exceeded"),
     "auth": (403, "model_auth"),
+    "billing": (403, "model_billing"),
     "invalid_output": (500, "invalid_output"),
 }
 """Status and code of a turn that failed for a reason, which a retry does not change. It is 403 for a
-wrong key of the model: 401 would say that the client's own token is wrong."""
+wrong key or an empty account of the model: 401 and 402 would speak of the client's own."""
 
 _STATUS: Final = {"file_too_big": 413}
 _TYPE: Final = {403: "permission_error", 429: "rate_limit_error"}
