@@ -32,6 +32,19 @@ class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
     about: str = ""
 
 
+RequestPart = Literal[
+    "images",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "parallel_tool_calls",
+    "temperature",
+    "tool_choice",
+    "tools",
+]
+"""A part of requests that some models refuse."""
+
+
 class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The language model. `name` is a LiteLLM name, or `demo` for the built-in one that needs no
     network.
@@ -40,9 +53,10 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     other providers. `headers` are sent with every request to `api_base`; `traceparent` adds the
     trace context. `context_tokens` None, and prices missing in `prices` (USD per million tokens, in
     and out), are looked up in built-in tables; `context_default` is the context of a model that
-    none of them has. `requests_per_minute` limits the whole fleet for one key. After
-    `breaker_after` faults in a row a circuit breaker stops calls to the provider for up to
-    `breaker_s`."""
+    none of them has. `omit` has, by the name of a model, the parts of requests that it does not take;
+    `max_tokens` and `max_completion_tokens` are then replaced by each other. `requests_per_minute`
+    limits the whole fleet for one key. After `breaker_after` faults in a row a circuit breaker stops
+    calls to the provider for up to `breaker_s`."""
 
     name: Text = "demo"
     api_base: Text | None = None
@@ -61,6 +75,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     context_tokens: Count | None = None
     context_default: Count = 32_768
     prices: dict[str, tuple[float, float]] = {}
+    omit: dict[str, tuple[RequestPart, ...]] = {}
     requests_per_minute: Count | None = None
     breaker_after: Count = 5
     breaker_s: Seconds = 30.0

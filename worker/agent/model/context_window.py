@@ -57,7 +57,7 @@ class TurnPictures:
             message["content"] = [*parts, {"type": "text", "text": text}] if parts else text
 
     def remove_from(self, messages: Iterable[Message]) -> list[Message]:
-        """Return the messages without any of these pictures. No more are shown in this turn."""
+        """Return the messages without pictures, also those of people. No more are shown in this turn."""
         self._left = 0
         return [_without_pictures(message) for message in messages]
 
@@ -76,9 +76,15 @@ class TurnPictures:
 
 def _without_pictures(message: Message) -> Message:
     content = message["content"]
-    if not isinstance(content, list) or not str(content[-1].get("text")).startswith(MARK):
+    if not isinstance(content, list):
         return message
-    return {**message, "content": f"{content[-1]['text']}: {REFUSED}"}
+    texts = [part["text"] for part in content if part.get("type") == "text"]
+    pictures = sum(part.get("type") == "image_url" for part in content)
+    if not pictures:
+        return message
+    if texts and texts[-1].startswith(MARK):
+        return {**message, "content": f"{texts[-1]}: {REFUSED}"}
+    return {**message, "content": "\n\n".join([f"[{pictures} of the person's pictures: {REFUSED}]", *texts])}
 
 
 AIM: Final = 0.75  # share of its limit that a compacted prompt aims at, to last some rounds
@@ -136,7 +142,8 @@ class ContextWindow:
             return self._tokens() < tokens
         if refusal.kind != "bad_request":
             return False
-        # Some models refuse every request with a picture in it, with no kind of error of its own.
+        # A model may refuse any picture, or one that is too big for it, with no kind of error of its own:
+        # the turn goes on without those of its tools and of the person.
         before = self.messages
         self.messages = self._pictures.remove_from(before)
         return self.messages != before

@@ -16,6 +16,7 @@ from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.clients.faults import kind_of_refusal, model_error, read_reason, retry_after_s
+from worker.llm.clients.omissions import OMISSIONS, Omissions
 from worker.llm.clients.replies import read_event_stream, read_whole_answer
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
@@ -77,6 +78,7 @@ class DirectModel:
         self._settings = settings
         self._url = f"{route.api_base}/chat/completions"
         self._writer = RequestWriter(route)
+        self._omissions = Omissions(settings.name, settings.omit.get(settings.name, ()))
         self._headers = {
             "Content-Type": "application/json",
             "Accept-Encoding": "identity",  # a packed stream would arrive in lumps
@@ -95,18 +97,34 @@ class DirectModel:
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         with self._faults():
-            body = self._writer.write(request, stream=on_delta is not None)
+            body = self._writer.body(request, stream=on_delta is not None)
         with CallTimeouts(self._settings) as timeouts:
             # Nothing of a whole answer is shown on the way: one limit for all of it is enough.
             wait = timeouts.wait_all if on_delta is None else timeouts.wait_next
-            with self._faults():
-                response = await wait(self._post(body))
+            response = await self._accepted(body, wait)
             try:
                 return await self._read_answer(response, timeouts, wait, on_delta)
             finally:
                 # A complete answer has already returned its connection to the pool. Half an answer
                 # must not: the rest of it would be read as the answer to the next request.
                 response.close()
+
+    async def _accepted(self, body: dict[str, Any], wait: Wait) -> aiohttp.ClientResponse:
+        """Return the response to a request, asked again without a part that the model does not take.
+        Raises ModelError for any other refusal."""
+        for _ in range(1 + len(OMISSIONS)):
+            sent = self._omissions.applied(body)
+            with self._faults():
+                response: aiohttp.ClientResponse = await wait(self._post(self._writer.encode(sent)))
+            if response.status == 200:
+                return response
+            try:
+                text = await self._refusal_text(response, wait)
+            finally:
+                response.close()
+            if not self._omissions.learn(response.status, text, sent):
+                break
+        raise self._refusal(response, text)
 
     async def _post(self, body: bytes) -> aiohttp.ClientResponse:
         session = CONNECTIONS.session()
@@ -116,9 +134,6 @@ class DirectModel:
     async def _read_answer(
         self, response: aiohttp.ClientResponse, timeouts: CallTimeouts, wait: Wait, on_delta: OnDelta | None
     ) -> LLMResponse:
-        if response.status != 200:
-            raise await self._refusal(response, wait)
-
         async def next_piece() -> bytes:
             with self._faults():  # not around `on_delta`: its exceptions are the caller's own
                 piece: bytes = await wait(response.content.readany())
@@ -130,11 +145,14 @@ class DirectModel:
             data = await wait(read_body(response, ANSWER_LIMIT_BYTES))
         return await read_whole_answer(data, self.name, on_delta)
 
-    async def _refusal(self, response: aiohttp.ClientResponse, wait: Wait) -> ModelError:
+    async def _refusal_text(self, response: aiohttp.ClientResponse, wait: Wait) -> str:
         body = b""
         with contextlib.suppress(aiohttp.ClientError, OSError, ValueError):
             body = await wait(read_body(response, ERROR_LIMIT_BYTES))
-        text, status = body.decode("utf-8", "replace"), response.status
+        return body.decode("utf-8", "replace")
+
+    def _refusal(self, response: aiohttp.ClientResponse, text: str) -> ModelError:
+        status = response.status
         wait_s, reason = retry_after_s(response.headers), read_reason(text)
         return model_error(self.name, kind_of_refusal(status, text), status, retry_after_s=wait_s, reason=reason)
 

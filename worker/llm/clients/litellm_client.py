@@ -19,6 +19,7 @@ from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
 from worker.llm.clients.faults import model_error, read_reason, retry_after_s
+from worker.llm.clients.omissions import Omissions
 from worker.llm.clients.replies import ReplyAssembler, parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
@@ -71,6 +72,7 @@ class LiteLLMModel:
         self._settings = settings
         self._route = route or choose(msgspec.structs.replace(settings, client="litellm"))
         self._library: Any = None
+        self._omissions = Omissions(settings.name, settings.omit.get(settings.name, ()))
         self._fixed: dict[str, Any] = {"model": self._route.model, "max_retries": 0, "num_retries": 0}
         if self._route.api_base:
             self._fixed["api_base"] = self._route.api_base
@@ -111,12 +113,23 @@ class LiteLLMModel:
             if on_delta is not None:
                 return await self._stream(arguments, timeouts, on_delta)
             with self._faults():
-                answer = await timeouts.wait_all(self._library.send(arguments))
+                answer = await timeouts.wait_all(self._send(arguments))
                 return parse_whole_reply(self._answered(answer), self.name)
+
+    async def _send(self, arguments: dict[str, Any]) -> Any:
+        """Return LiteLLM's answer, asked again without a part that the model does not take."""
+        while True:
+            sent = self._omissions.applied(arguments)
+            try:
+                return await self._library.send(sent)
+            except Exception as exc:
+                status = getattr(exc, "status_code", None) or 0
+                if not self._omissions.learn(status, _words_of(exc), sent):
+                    raise
 
     async def _stream(self, arguments: dict[str, Any], timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
         with self._faults():
-            stream = self._answered(await timeouts.wait_next(self._library.send(arguments)))
+            stream = self._answered(await timeouts.wait_next(self._send(arguments)))
         answer = self._library.http_answer(stream)
         if answer is None:
             return await self._chunks(stream, timeouts, on_delta)
@@ -184,9 +197,14 @@ class LiteLLMModel:
             status = getattr(exc, "status_code", None)
             what = f"{type(exc).__name__}{f' {status}' if status else ''}"
             headers = getattr(exc, "litellm_response_headers", None) or {}
-            wait_s, words = retry_after_s(headers), str(getattr(exc, "message", "")).partition("Exception - ")[2]
+            wait_s, words = retry_after_s(headers), _words_of(exc)
             kind = self._library.kind_of(exc, words)
             raise model_error(self.name, kind, what, retry_after_s=wait_s, reason=read_reason(words)) from None
+
+
+def _words_of(exc: BaseException) -> str:
+    """Return the provider's words in an exception of the library."""
+    return str(getattr(exc, "message", "")).partition("Exception - ")[2]
 
 
 def _library(model: str) -> Any:

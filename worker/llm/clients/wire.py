@@ -25,6 +25,10 @@ class RequestWriter:
 
     def write(self, request: ModelRequest, *, stream: bool) -> bytes:
         """Return the body of a request. Raises msgspec's errors for a message that is no JSON."""
+        return self.encode(self.body(request, stream=stream))
+
+    def body(self, request: ModelRequest, *, stream: bool) -> dict[str, Any]:
+        """Return the body of a request, its unchanging parts encoded."""
         route = self._route
         body: dict[str, Any] = {
             "model": route.model,
@@ -38,7 +42,10 @@ class RequestWriter:
             body["stream"] = True
             if route.stream_usage:
                 body["stream_options"] = {"include_usage": True}
-        return self._encoder.encode(route.apply_overrides(body))
+        return route.apply_overrides(body)
+
+    def encode(self, body: Mapping[str, Any]) -> bytes:
+        return self._encoder.encode(body)
 
     def _messages(self, messages: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
         first = messages[0] if messages else {}
