@@ -17,9 +17,9 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
-from gateway.channels.discord.parse import ConversationInfo, DiscordIdentity
+from gateway.channels.discord.parse import ConversationInfo
 from gateway.channels.discord.render import edit_form, new_message_form, target_channel
-from gateway.channels.discord.wire import Snowflake
+from gateway.channels.discord.wire import DiscordIdentity, Snowflake
 from gateway.channels.http import PlatformHttp
 from gateway.platform.protocol import (
     ChannelBroken,

@@ -23,12 +23,12 @@ from gateway.channels.discord.cursor import (
     new_session,
 )
 from gateway.channels.discord.event_queue import EventQueue, EventWindow
-from gateway.channels.discord.parse import DiscordIdentity, written_ms
+from gateway.channels.discord.parse import written_ms
 from gateway.channels.discord.receiver import EventReceiver
 from gateway.channels.discord.render import render_reply
 from gateway.channels.discord.settings import DiscordSettings, read_discord
 from gateway.channels.discord.shard import Shard
-from gateway.channels.discord.wire import Interaction, MessagesDeleted
+from gateway.channels.discord.wire import DiscordIdentity, Interaction, MessagesDeleted
 from gateway.channels.unsupported import cannot_find, cannot_hook
 from gateway.platform.protocol import Abilities, Inlet, Rate, RunMode, Throttled
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext

@@ -7,21 +7,20 @@ from typing import Final
 
 import msgspec
 
-from gateway.channels.discord.wire import Interaction, Message, Snowflake, sender
-from gateway.platform.protocol import PlatformMessage, RemoteFile
+from gateway.channels.discord.contents import (
+    answered_quote,
+    has_words_of_others,
+    message_files,
+    message_text,
+)
+from gateway.channels.discord.wire import DiscordIdentity, Interaction, Message, sender
+from gateway.platform.protocol import PlatformMessage
+from gateway.text.quotes import is_strange, with_quote
 from shared.messages.inbound import InboundMessage
 
 BEGAN_MS: Final = 1_420_070_400_000  # epoch of Discord's ids, which contain the ms since then
 PRESSED: Final = "press/"  # prefix of the id of a press, which is not a message's id
-_NAMED: Final = re.compile(r"<@!?([0-9]+)>")
 _COMMAND: Final = re.compile(r"/\w+@(\S+)")
-
-
-class DiscordIdentity(msgspec.Struct, frozen=True):
-    """The bot's own id and name."""
-
-    id: Snowflake
-    username: str
 
 
 class ConversationInfo(msgspec.Struct, frozen=True):
@@ -59,7 +58,7 @@ def parse_event(
     """Return the message; None if the event contains none."""
     if isinstance(event, Interaction):
         return _parse_press(channel, event, place)
-    text, files, author = _message_text(event, me), _message_files(event), event.author
+    text, files, author = message_text(event, me), message_files(event), event.author
     if (not text and not files) or author is None:
         return None
     at_ms = written_ms(event.id)
@@ -67,13 +66,14 @@ def parse_event(
         at_ms = round(event.edited_timestamp.timestamp() * 1000)
     id = f"{event.id}/{at_ms}" if event.edit else event.id
     own = author.id == me.id
+    quote = answered_quote(event, me)
     return PlatformMessage(
-        message=_inbound(channel, place, author.id, id, text, at_ms),
+        message=_inbound(channel, place, author.id, id, with_quote(text, quote), at_ms),
         group=event.guild_id is not None,
         addressed=is_addressed(event, me),
         own=own,
         from_bot=not own and (author.bot or event.webhook_id is not None),
-        forwarded=bool(event.message_snapshots or event.sticker_items),  # anybody may name a sticker
+        forwarded=has_words_of_others(event) or is_strange(quote),
         name=author.global_name or author.username,
         replaces=event.id if event.edit else None,
         files=files,
@@ -100,31 +100,6 @@ def _pressed_text(press: Interaction) -> str:
         return says
     buttons = [button for row in press.message.components for button in row.components]
     return next((button.label or "" for button in buttons if button.custom_id == custom_id), "")
-
-
-def _message_text(message: Message, me: DiscordIdentity) -> str:
-    # A leading or trailing mention of the bot only addresses us.
-    name = rf"<@!?{me.id}>"
-    shorter = re.sub(rf"^\s*(?:{name}[\s,:]*)+|\s*{name}\s*$", "", message.content).strip()
-    names = {one.id: f"@{one.username}" for one in message.mentions if one.username}
-    names[me.id] = f"@{me.username}"
-    text = _NAMED.sub(lambda found: names.get(found[1], found[0]), shorter or message.content)
-    snapshots = (one.message.content for one in message.message_snapshots)
-    stickers = (f"[sticker: {one.name}]" for one in message.sticker_items)
-    return "\n\n".join(part.strip() for part in (text, *snapshots, *stickers) if part.strip())
-
-
-def _message_files(message: Message) -> tuple[RemoteFile, ...]:
-    forwarded = [file for one in message.message_snapshots for file in one.message.attachments]
-    return tuple(
-        RemoteFile(
-            handle=file.url,
-            name=file.filename,
-            media_type=(file.content_type or "").partition(";")[0].strip(),
-            size_bytes=file.size,
-        )
-        for file in (*message.attachments, *forwarded)
-    )
 
 
 def deleted_message(channel: str, id: str, place: ConversationInfo) -> InboundMessage:

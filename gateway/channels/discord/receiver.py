@@ -10,14 +10,21 @@ from gateway.channels.discord.api import PAGE, DiscordApi
 from gateway.channels.discord.cursor import ChatCache, KnownChannel
 from gateway.channels.discord.parse import (
     ConversationInfo,
-    DiscordIdentity,
     deleted_message,
     first_id,
     is_addressed,
     parse_event,
 )
 from gateway.channels.discord.settings import DiscordSettings
-from gateway.channels.discord.wire import Event, Interaction, Message, MessagesDeleted, UnreadableEvent, read_event
+from gateway.channels.discord.wire import (
+    DiscordIdentity,
+    Event,
+    Interaction,
+    Message,
+    MessagesDeleted,
+    UnreadableEvent,
+    read_event,
+)
 from gateway.platform.protocol import ChannelBroken, ChatClosed, Inlet, NotDelivered, PostRefused
 from shared.log import logger
 

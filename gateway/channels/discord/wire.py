@@ -9,10 +9,19 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
+from gateway.platform.nulls import convert
+
 _SPOKEN: Final = (0, 19)  # by people: plain ones and replies; others report joins, pins and so on
 _COMPONENT: Final = 3  # interaction type of a button press
 
 Snowflake = Annotated[str, Meta(pattern=r"^[0-9]{1,20}\Z")]
+
+
+class DiscordIdentity(msgspec.Struct, frozen=True):
+    """The bot's own id and name."""
+
+    id: Snowflake
+    username: str
 
 
 class UnreadableEvent(ValueError):
@@ -41,35 +50,40 @@ class _Sticker(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _Snapshot(msgspec.Struct, frozen=True):
+class MessageBody(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a person reads of a message. `embeds`, `poll` and `components` have many forms, and
+    are read as plain values."""
+
     content: str = ""
+    mentions: tuple[User, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    sticker_items: tuple[_Sticker, ...] = ()
+    embeds: Any = None
+    poll: Any = None
+    components: Any = None
 
 
 class _Forwarded(msgspec.Struct, frozen=True):
-    message: _Snapshot
+    message: MessageBody
 
 
-class _Referenced(msgspec.Struct, frozen=True):
+class Referenced(MessageBody, frozen=True, kw_only=True):
+    """The message that another one answers, or that a thread began with."""
+
     author: User | None = None
+    message_snapshots: tuple[_Forwarded, ...] = ()
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(Referenced, frozen=True, kw_only=True):
     """The parts of a message that we read. Without `guild_id` it is a direct message."""
 
     id: Snowflake
     channel_id: Snowflake
     guild_id: Snowflake | None = None
     type: int = 0
-    author: User | None = None
     webhook_id: str | None = None
-    content: str = ""
     edited_timestamp: datetime | None = None
-    mentions: tuple[User, ...] = ()
-    referenced_message: _Referenced | None = None
-    message_snapshots: tuple[_Forwarded, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
-    sticker_items: tuple[_Sticker, ...] = ()
+    referenced_message: Referenced | None = None
     edit: bool = False  # it arrived as an update; Discord has no such field
 
 
@@ -119,17 +133,17 @@ def read_event(name: str, data: Any) -> Event | None:
     try:
         match name:
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
-                message, edit = msgspec.convert(data, Message), name == "MESSAGE_UPDATE"
+                message, edit = convert(data, Message), name == "MESSAGE_UPDATE"
                 spoken = message.type in _SPOKEN and message.author is not None
                 dated = not edit or message.edited_timestamp is not None
                 return replace(message, edit=edit) if spoken and dated else None
             case "MESSAGE_DELETE":
-                one = msgspec.convert(data, _MessageDeleted)
+                one = convert(data, _MessageDeleted)
                 return MessagesDeleted(one.channel_id, (one.id,), one.guild_id)
             case "MESSAGE_DELETE_BULK":
-                return msgspec.convert(data, MessagesDeleted)
+                return convert(data, MessagesDeleted)
             case "INTERACTION_CREATE":
-                press = msgspec.convert(data, Interaction)
+                press = convert(data, Interaction)
                 ours = press.type == _COMPONENT and press.channel_id and press.data and sender(press)
                 return press if ours else None
             case _:

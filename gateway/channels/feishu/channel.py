@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from gateway.channels.feishu.api import FeishuApi
+from gateway.channels.feishu.api import FeishuApi, Item
 from gateway.channels.feishu.cipher import decrypt_body, is_same_secret, is_signed
-from gateway.channels.feishu.contents import forwarded_text
+from gateway.channels.feishu.contents import BOT_WORDS, OWN_WORDS, forwarded_text, quoted_text
 from gateway.channels.feishu.listener import LongConnectionListener
 from gateway.channels.feishu.parse import FeishuEventParser, FeishuIdentity, ParsedMessage, is_group
 from gateway.channels.feishu.render import render_reply
@@ -41,6 +41,7 @@ from gateway.platform.protocol import (
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
+from gateway.text.quotes import Quote, is_strange, with_quote
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
@@ -70,8 +71,13 @@ ABILITIES: Final = Abilities(
 MAX_KNOWN: Final = 10_000
 """Limit for remembered chats and posts per process."""
 
+MAX_ANSWERED: Final = 500
+"""Limit for remembered messages that others answered."""
+
 CHECK_BYTES: Final = 4096
 """An unsigned body is read only for the address check, which is short."""
+
+T = TypeVar("T")
 
 log = logger("feishu")
 
@@ -107,6 +113,8 @@ class FeishuChannel:
         self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), settings.threads)
         self._groups: dict[str, bool] = {}
         self._own_messages: dict[str, bool] = {}
+        self._topics: dict[str, str] = {}
+        self._answered: dict[str, Item | None] = {}
 
     async def open(self) -> None:
         self._parser = replace(self._parser, me=await self._api.open())
@@ -162,6 +170,8 @@ class FeishuChannel:
             is_read = self._is_group_read(inbound.chat_id)
             if message.group and not message.addressed and parsed.parent and is_read:
                 message = replace(message, addressed=await self._is_own_message(parsed.parent))
+            if parsed.parent and message.addressed and (is_read or not message.group):
+                message = await self._add_quote(message, parsed.parent)
             if parsed.is_forward and (message.addressed or is_read):
                 items = await self._api.get_items(inbound.id)
                 parts = [
@@ -175,6 +185,24 @@ class FeishuChannel:
             log.warning("message not looked up", channel=self.name, reason=str(exc))
         return message
 
+    async def _add_quote(self, message: PlatformMessage, parent: str) -> PlatformMessage:
+        """Return the message below the one that it answers; the first one of a topic, which every
+        message there may answer, is quoted once."""
+        inbound, ours = message.message, self._settings.app_id
+        if inbound.thread == parent:
+            if self._topics.get(parent, inbound.id) != inbound.id:
+                return message
+            _remember(self._topics, parent, inbound.id)
+        answered = await self._answered_message(parent)
+        if answered is None:
+            return message
+        author, kind = answered.sender.id or "", answered.msg_type
+        familiar = (author == ours and kind in BOT_WORDS) or (author == inbound.sender_id and kind in OWN_WORDS)
+        text = quoted_text(kind, answered.body.content or "")
+        quote = Quote(text, "the bot" if author == ours else author, familiar)
+        said = replace(inbound, content=with_quote(inbound.content, quote))
+        return replace(message, message=said, forwarded=message.forwarded or is_strange(quote))
+
     def _is_group_read(self, chat: str) -> bool:
         """Return whether messages there are worth a look-up."""
         listed = self._settings.allow_groups
@@ -182,10 +210,18 @@ class FeishuChannel:
 
     async def _is_own_message(self, message_id: str) -> bool:
         if message_id not in self._own_messages:
-            items = await self._api.get_items(message_id)
-            sender = items[0].sender.id if items else None
-            _remember(self._own_messages, message_id, sender == self._settings.app_id)
+            answered = await self._answered_message(message_id)
+            is_ours = answered is not None and answered.sender.id == self._settings.app_id
+            _remember(self._own_messages, message_id, is_ours)
         return self._own_messages[message_id]
+
+    async def _answered_message(self, message_id: str) -> Item | None:
+        if message_id not in self._answered:
+            items = await self._api.get_items(message_id)
+            if len(self._answered) >= MAX_ANSWERED:
+                self._answered.clear()
+            self._answered[message_id] = items[0] if items else None
+        return self._answered[message_id]
 
     async def _accept_recall(self, recalled: MessageRecalled, inlet: Inlet, now_ms: int) -> None:
         """Report a recalled message; look up its topic, and whether its chat is a group."""
@@ -218,7 +254,7 @@ class FeishuChannel:
         return id
 
 
-def _remember(known: dict[str, bool], id: str, value: bool) -> None:
+def _remember(known: dict[str, T], id: str, value: T) -> None:
     if len(known) >= MAX_KNOWN:
         known.clear()
     known[id] = value

@@ -12,10 +12,14 @@ import msgspec
 
 from gateway.channels.feishu.wire import Mention
 from gateway.platform.protocol import RemoteFile
+from gateway.text.quotes import lines_of
 
 FORWARDED: Final = "merge_forward"
 OWN_WORDS: Final = frozenset(("text", "post", "image", "file", "audio", "media"))
 """Kinds of messages whose text their sender wrote. Cards, votes, events and places have words of others, too."""
+
+BOT_WORDS: Final = OWN_WORDS | {"interactive"}
+"""Kinds of the bot's own messages. A card of a person is one that they passed on."""
 
 _EVERYBODY: Final = "@_all"
 _KEY: Final = re.compile(r"@_(?:user_[0-9]+|all)")
@@ -96,13 +100,17 @@ def read_content(message_id: str, kind: str, content: str, names: MentionNames) 
     return ReadContent(_placeholder(kind, found, names))
 
 
+def quoted_text(kind: str, content: str) -> str:
+    """Return a message that another one answers; files by their names."""
+    words = read_content("", kind, content, MentionNames())
+    return lines_of(words.text, ", ".join(f"[file: {one.name}]" for one in words.files))
+
+
 def forwarded_text(items: Iterable[tuple[str, str, str]]) -> str:
     """Return messages that were forwarded together, each given as sender, type and content."""
     parts = []
     for sender, kind, content in items:
-        words = read_content("", kind, content, MentionNames())
-        shown = words.text or ", ".join(f"[file: {one.name}]" for one in words.files)
-        if shown:
+        if shown := quoted_text(kind, content):
             parts.append(f"[forwarded from {sender or 'somebody'}]\n{shown}")
     return "\n\n".join(parts)
 

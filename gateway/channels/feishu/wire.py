@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from gateway.platform.nulls import NullTolerantDecoder, decode_json
 
 
 class _Ids(Struct, frozen=True):
@@ -118,7 +119,7 @@ _KINDS: Final[dict[str, type[MessageReceived | MessageRecalled | CardPressed]]] 
     "im.message.recalled_v1": MessageRecalled,
     "card.action.trigger": CardPressed,
 }
-_envelope: Final = msgspec.json.Decoder(_Envelope)
+_envelope: Final = NullTolerantDecoder(_Envelope)
 
 
 def read_event(body: bytes) -> FeishuEvent | UrlCheck | EventHeader | None:
@@ -130,4 +131,4 @@ def read_event(body: bytes) -> FeishuEvent | UrlCheck | EventHeader | None:
     kind = _KINDS.get(envelope.header.event_type)
     if kind is None:
         return envelope.header
-    return FeishuEvent(envelope.header, msgspec.json.decode(envelope.event, type=kind))
+    return FeishuEvent(envelope.header, decode_json(envelope.event, kind))

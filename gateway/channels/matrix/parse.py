@@ -20,6 +20,7 @@ from gateway.channels.matrix.wire import (
     FileInfo,
 )
 from gateway.platform.protocol import PlatformMessage, RemoteFile
+from gateway.text.quotes import QUOTE_CHARS, Quote, is_strange, lines_of, with_quote
 from shared.messages.inbound import InboundMessage
 
 FORM: Final = "|"
@@ -35,14 +36,20 @@ _COMMAND: Final = re.compile(r"/\w+(?:\s|$)")
 
 def summarize_event(event: Event) -> EventSummary:
     """Return what later events need to know of this one."""
-    relation = event.content.relates_to
+    relation, text = event.content.relates_to, _quotable_text(event)
     if relation is None:
-        return EventSummary(event.sender)
+        return EventSummary(event.sender, text=text)
     in_thread = relation.rel_type == "m.thread" and bool(relation.event_id)
     answers = relation.in_reply_to.event_id if relation.in_reply_to else ""
     if in_thread and relation.is_falling_back:
         answers = ""
-    return EventSummary(event.sender, relation.event_id if in_thread else None, answers or None)
+    return EventSummary(event.sender, relation.event_id if in_thread else None, answers or None, text)
+
+
+def answered_quote(answered: EventSummary, sender: str, members: Mapping[str, str], me: str) -> Quote:
+    """Return the message that `sender` answers. Matrix does not say what was forwarded."""
+    author = members.get(answered.sender) or answered.sender
+    return Quote(answered.text, author, answered.sender in (me, sender))
 
 
 def replaced_id(event: Event) -> str | None:
@@ -91,10 +98,11 @@ def parse_event(
     *,
     first: EventSummary | None = None,
     answered: str | None = None,
+    quote: Quote | None = None,
 ) -> PlatformMessage | None:
     """Return the message; None if there is none for us, e.g. an edit of another user's message.
     `members` maps users to display names; an edit replaces `first`; `answered` wrote the replied
-    message."""
+    message, and `quote` has its words."""
     original = replaced_id(event)
     if event.type not in (MESSAGE, STICKER) or not event.event_id or not event.sender:
         return None
@@ -112,7 +120,7 @@ def parse_event(
             chat_id=room,
             sender_id=event.sender,
             id=event.event_id if original is None else f"{original}{FORM}{event.event_id}",
-            content=_strip_own_mention(text, me, members.get(me, "")) if named else text,
+            content=with_quote(_strip_own_mention(text, me, members.get(me, "")) if named else text, quote),
             timestamp=max(0, event.origin_server_ts),
             thread=where.thread,
         ),
@@ -120,11 +128,17 @@ def parse_event(
         addressed=not group or named or answered == me or _COMMAND.match(text) is not None,
         own=event.sender == me,
         from_bot=event.sender != me and content.msgtype == "m.notice",
-        forwarded=event.type == STICKER or content.msgtype == "m.location",  # others named the sticker, the place
+        # Others named the sticker, the place.
+        forwarded=event.type == STICKER or content.msgtype == "m.location" or is_strange(quote),
         name=members.get(event.sender, ""),
         replaces=original,
         files=files,
     )
+
+
+def _quotable_text(event: Event) -> str:
+    files = ", ".join(f"[file: {one.name}]" for one in _message_files(event.content))
+    return lines_of(_message_text(event.type, event.content), files)[: QUOTE_CHARS + 1]
 
 
 def _message_text(type: str, content: Content) -> str:

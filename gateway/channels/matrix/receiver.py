@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.channels.matrix.api import MatrixApi
 from gateway.channels.matrix.parse import (
+    answered_quote,
     inviter,
     parse_event,
     redacted_id,
@@ -132,9 +133,10 @@ class SyncReceiver:
         except PostRefused:
             return  # we are not in there any more
         answers = (first or this).answers
-        answered = await self._find_event(room, answers) if answers and len(members) > 2 else None
+        answered = await self._find_event(room, answers) if answers and event.sender != me else None
         author = answered.sender if answered else None
-        message = parse_event(self._channel, room, event, members, me, first=first, answered=author)
+        quote = answered_quote(answered, event.sender, members, me) if answered else None
+        message = parse_event(self._channel, room, event, members, me, first=first, answered=author, quote=quote)
         if message is not None:
             await inlet.take(message)
 

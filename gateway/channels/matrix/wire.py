@@ -9,6 +9,8 @@ from typing import Final
 import msgspec
 from msgspec import field
 
+from gateway.platform.nulls import NullTolerantDecoder
+
 MESSAGE: Final = "m.room.message"
 STICKER: Final = "m.sticker"
 MEMBER: Final = "m.room.member"
@@ -108,6 +110,7 @@ class EventSummary(msgspec.Struct, frozen=True):
     sender: str
     thread: str | None = None
     answers: str | None = None
+    text: str = ""  # as a quote has it
 
 
 class _Profile(msgspec.Struct, frozen=True):
@@ -128,7 +131,7 @@ class Reply(msgspec.Struct, frozen=True):
     end: str | None = None
 
 
-_event: Final = msgspec.json.Decoder(Event)
+_event: Final = NullTolerantDecoder(Event)
 
 
 def read_events(raw: Sequence[msgspec.Raw]) -> Iterator[Event]:

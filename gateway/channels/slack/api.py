@@ -11,8 +11,8 @@ from typing import Any, Final
 from aiohttp import ClientError, ClientResponse, ClientTimeout, ClientWebSocketResponse, ClientWSTimeout, WSMsgType
 
 from gateway.channels.slack.calls import ScopeMissing, SlackWebApi, map_error
-from gateway.channels.slack.parse import SlackIdentity
 from gateway.channels.slack.render import file_blocks, has_mark, post_form
+from gateway.channels.slack.wire import Message, SlackIdentity, read_message
 from gateway.platform.protocol import ChannelBroken, File, NotAccepted, Post, PostRefused, RemoteFile, Throttled
 from shared.network.outgoing import Outgoing
 
@@ -175,6 +175,16 @@ class SlackApi:
             if not where["cursor"]:
                 break
         return None
+
+    async def get_root(self, channel: str, thread: str) -> Message | None:
+        """Return the first message of a thread; None if it is gone. Raises NotDelivered, ChannelBroken."""
+        ask = self._calls.sdk.conversations_replies(channel=channel, ts=thread, limit=1)
+        try:
+            reply = await self._calls.call_invisible(ask)
+        except ScopeMissing as exc:
+            raise NotAccepted(str(exc)) from exc
+        found = next(iter(reply.get("messages") or ()), None)
+        return read_message(found) if isinstance(found, dict) and found.get("ts") == thread else None
 
     async def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
         """Yield the bytes of a file that a person sent."""

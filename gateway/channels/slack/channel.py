@@ -17,12 +17,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from gateway.channels.slack.api import SlackApi, SocketModeConnection
-from gateway.channels.slack.parse import SlackEventParser, SlackIdentity, conversation_id
+from gateway.channels.slack.parse import SlackEventParser, conversation_id
 from gateway.channels.slack.render import render_reply
+from gateway.channels.slack.roots import ThreadRoots
 from gateway.channels.slack.settings import SlackSettings, read_slack
 from gateway.channels.slack.wire import (
     Envelope,
+    EventCallback,
     SlackEvent,
+    SlackIdentity,
     UnreadablePayload,
     UrlVerification,
     is_signed,
@@ -93,6 +96,7 @@ class SlackChannel:
         )
         self.close, self.send, self.edit = api.close, api.send, api.edit
         self.find, self.fetch = api.find, api.fetch
+        self._roots = ThreadRoots(api.get_root)
         nobody = SlackIdentity("", "", "")
         self._parser = SlackEventParser(name, nobody, settings.threads, settings.command)
 
@@ -122,6 +126,8 @@ class SlackChannel:
     async def _accept_event(self, event: SlackEvent, inlet: Inlet) -> None:
         parsed = self._parser.parse_event(event, now_ms=self._clock.now_ms())
         if isinstance(parsed, PlatformMessage):
+            if isinstance(event, EventCallback):
+                parsed = await self._roots.complete(parsed, self._parser)
             await inlet.take(parsed)
         elif parsed is not None:
             await inlet.on_delete(parsed)

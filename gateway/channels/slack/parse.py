@@ -8,24 +8,32 @@ used only if there is no `ts`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gateway.channels.slack.contents import (
+    answered_quote,
+    has_words_of_others,
+    message_files,
+    message_text,
+    names_us,
+    raw_text,
+)
 from gateway.channels.slack.wire import (
     BlockActions,
     Edited,
     EventCallback,
     Message,
     SlackEvent,
-    SlackFile,
+    SlackIdentity,
     SlashCommand,
-    attachments_in,
     files_in,
 )
-from gateway.platform.protocol import PlatformMessage, RemoteFile
+from gateway.platform.protocol import PlatformMessage
 from gateway.text.incoming import slack_to_text
+from gateway.text.quotes import is_strange, with_quote
 from shared.messages.inbound import InboundMessage
 
 Parsed = PlatformMessage | InboundMessage | None
@@ -36,15 +44,6 @@ _SPOKEN: Final = (None, "file_share", "me_message", "thread_broadcast", "bot_mes
 _SLACKBOT: Final = "USLACKBOT"
 _ID: Final = re.compile(r"[A-Z0-9]{2,40}")
 _TS: Final = re.compile(r"([0-9]{1,12})\.([0-9]{1,9})")
-
-
-class SlackIdentity(Struct, frozen=True):
-    """The bot's ids and the workspace it is in."""
-
-    team_id: str
-    user_id: str
-    bot_id: str
-    name: str = ""
 
 
 class SlackEventParser(Struct, frozen=True):
@@ -93,13 +92,22 @@ class SlackEventParser(Struct, frozen=True):
             case _:
                 return self._parse_message(callback, place, event, now_ms)
 
+    def quote_root(self, root: Message, reply: PlatformMessage) -> PlatformMessage:
+        """Return a reply below the first message of its thread; not if that one was for us, too, so
+        that the thread's conversation has it."""
+        if reply.group and names_us(root, self.me):
+            return reply
+        quote = answered_quote(root, reply.message.sender_id, self.me)
+        said = replace(reply.message, content=with_quote(reply.message.content, quote))
+        return replace(reply, message=said, forwarded=reply.forwarded or is_strange(quote))
+
     def _parse_message(
         self, callback: EventCallback, place: str, message: Message, now_ms: int, edited: Edited | None = None
     ) -> PlatformMessage | None:
         ts, me = message.ts or "", self.me
         if message.subtype not in _SPOKEN or not (_TS.fullmatch(ts) or (callback.event_id and not edited)):
             return None
-        text, files = self._text(message), tuple(_message_files(message))
+        text, files = message_text(message, me), tuple(message_files(message))
         if not text and not files:
             return None
         id = ts or callback.event_id
@@ -114,10 +122,10 @@ class SlackEventParser(Struct, frozen=True):
             addressed=not _is_group(place)
             or callback.event.type == "app_mention"
             or message.parent_user_id == me.user_id
-            or re.search(self._mention(), message.text or "") is not None,
+            or names_us(message, me),
             own=own,
             from_bot=bool(is_bot) and not own,
-            forwarded=_has_words_of_others(message),
+            forwarded=has_words_of_others(message),
             replaces=self._message_id(place, id) if edited else None,
             files=files,
         )
@@ -179,27 +187,6 @@ class SlackEventParser(Struct, frozen=True):
             return thread_ts
         return ts if self.threads and _is_group(place) and _TS.fullmatch(ts) else None
 
-    def _mention(self) -> str:
-        return rf"<@{re.escape(self.me.user_id)}(?:\|[^<>]*)?>"
-
-    def _text(self, message: Message) -> str:
-        """Return the text as a person reads it, without a leading or trailing mention of the bot,
-        which only addresses us; forwarded texts, and links to externally stored files."""
-        name, raw = self._mention(), message.text or ""
-        shorter = re.sub(rf"^\s*{name}[\s,:]*|\s*{name}\s*$", "", raw).strip()
-        named = re.sub(name, lambda _: f"@{self.me.name or self.me.user_id}", shorter or raw)
-        parts = [slack_to_text(named).strip()]
-        for one in attachments_in(message):
-            if one.is_share and (text := slack_to_text(one.text or one.fallback or "").strip()):
-                author = " ".join((one.author_name or "somebody").split())
-                parts.append(f"[forwarded from {author}]\n{text}")
-        parts += [
-            f"[{one.title or one.name or 'file'}: {one.url_private}]"
-            for one in _all_files(message)
-            if one.mode == "external" and one.url_private
-        ]
-        return "\n\n".join(filter(None, parts))
-
 
 def conversation_id(event: SlackEvent) -> str:
     """Return the channel of an event, '' if none. Those of one channel are accepted in order."""
@@ -223,37 +210,11 @@ def _is_edit_by_person(message: Message, before: Message | None) -> bool:
     """Return whether a person changed it: Slack also reports previews and replies as edits."""
     if message.edited is None or not message.edited.ts:
         return False
-    return before is None or (message.text, _file_ids(message)) != (before.text, _file_ids(before))
-
-
-def _has_words_of_others(message: Message) -> bool:
-    """Return whether it shares a message, or a file stored elsewhere, which whoever owns it named."""
-    shared = any(one.is_share for one in attachments_in(message))
-    return shared or any(one.mode == "external" for one in _all_files(message))
+    return before is None or (raw_text(message), _file_ids(message)) != (raw_text(before), _file_ids(before))
 
 
 def _file_ids(message: Message) -> list[str]:
     return [one.id for one in files_in(message)]
-
-
-def _message_files(message: Message) -> Iterator[RemoteFile]:
-    """Yield the files stored at Slack. The handle is a URL, or the file's id if Slack gives no URL
-    (channels shared between two workspaces)."""
-    for one in _all_files(message):
-        if one.mode not in ("external", "tombstone", "hidden_by_limit"):
-            yield RemoteFile(
-                handle=one.url_private_download or one.url_private or one.id,
-                name=one.name or one.title or "",
-                media_type=one.mimetype or "",
-                size_bytes=one.size,
-            )
-
-
-def _all_files(message: Message) -> Iterator[SlackFile]:
-    yield from files_in(message)
-    for one in attachments_in(message):
-        if one.is_share:
-            yield from files_in(one)
 
 
 def _ts_to_ms(ts: str) -> int:

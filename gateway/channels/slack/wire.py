@@ -11,11 +11,14 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Raw, Struct
+
+from gateway.platform.nulls import convert, decode_json
 
 FORM: Final = "application/x-www-form-urlencoded"
 MESSAGES: Final = ("message", "app_mention")
@@ -31,6 +34,15 @@ T = TypeVar("T")
 
 class UnreadablePayload(ValueError):
     """A payload in none of the forms of Slack that we know."""
+
+
+class SlackIdentity(Struct, frozen=True):
+    """The bot's ids and the workspace it is in."""
+
+    team_id: str
+    user_id: str
+    bot_id: str
+    name: str = ""
 
 
 class Edited(Struct, frozen=True):
@@ -58,16 +70,25 @@ class Message(Struct, frozen=True):
     previous_message: Message | None = None
     files: Any = None
     attachments: Any = None
+    blocks: Any = None
+    username: str | None = None  # of a bot
 
 
 class Attachment(Struct, frozen=True):
     """An attachment of a message; with `is_share` it is a forwarded message."""
 
     is_share: bool = False
+    from_url: str | None = None  # it previews a link
     text: str | None = None
     fallback: str | None = None
     author_name: str | None = None
+    pretext: str | None = None
+    title: str | None = None
+    footer: str | None = None
+    fields: Any = None
     files: Any = None
+    blocks: Any = None
+    message_blocks: Any = None
 
 
 class SlackFile(Struct, frozen=True):
@@ -204,7 +225,7 @@ def read_call(media_type: str, body: bytes) -> SlackEvent | None:
     if "payload" in fields:
         return _decode_press(fields["payload"].encode())
     if "command" in fields:
-        return _decode(fields, SlashCommand, msgspec.convert)
+        return _read(partial(convert, fields), SlashCommand)
     if "ssl_check" in fields:
         return None
     raise UnreadablePayload("this form is neither a slash command nor an interaction")
@@ -238,6 +259,11 @@ def attachments_in(message: Message) -> list[Attachment]:
     return _convert_each(message.attachments, Attachment)
 
 
+def read_message(found: Any) -> Message | None:
+    """Return a message that was looked up; None if it has an unknown form."""
+    return next(iter(_convert_each([found], Message)), None)
+
+
 def _decode_event(body: bytes) -> SlackEvent | None:
     outer = _decode(body, _Outer)
     if outer.type == "url_verification":
@@ -252,9 +278,13 @@ def _decode_press(body: bytes) -> BlockActions | None:
     return _decode(body, BlockActions) if _decode(body, _Kind).type == "block_actions" else None
 
 
-def _decode(given: Any, kind: type[T], decode: Callable[..., T] = msgspec.json.decode) -> T:
+def _decode(body: bytes, kind: type[T]) -> T:
+    return _read(partial(decode_json, body), kind)
+
+
+def _read(read: Callable[[type[T]], T], kind: type[T]) -> T:
     try:
-        return decode(given, type=kind)
+        return read(kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         name = kind.__name__.strip("_").lower()
         raise UnreadablePayload(f"this is no {name} of Slack's") from exc
@@ -265,7 +295,7 @@ def _convert_each(given: Any, kind: type[T]) -> list[T]:
     found = []
     for one in given if isinstance(given, list) else ():
         try:
-            found.append(msgspec.convert(one, kind))
+            found.append(convert(one, kind))
         except msgspec.ValidationError:
             continue
     return found

@@ -14,7 +14,9 @@ from aiogram.methods import TelegramMethod
 from aiohttp import ClientError, ClientSession
 
 from gateway.channels.http import NOT_CONNECTED
-from gateway.channels.telegram.parse import ALLOWED_UPDATES, BY_NUMBER, TelegramIdentity, Update
+from gateway.channels.telegram.parse import ALLOWED_UPDATES, BY_NUMBER, TelegramIdentity
+from gateway.channels.telegram.wire import Update
+from gateway.platform.nulls import convert
 from gateway.platform.protocol import (
     Button,
     ChannelBroken,
@@ -207,7 +209,7 @@ class TelegramApi:
 def _convert_update(update: dict[str, Any]) -> Update | None:
     """Return the update; an unreadable one is empty, or None, and cannot block those after it."""
     try:
-        return msgspec.convert(update, Update)
+        return convert(update, Update)
     except msgspec.ValidationError:
         number = update.get("update_id")
         return Update(number) if isinstance(number, int) else None

@@ -9,9 +9,10 @@ from typing import Final
 import msgspec
 
 from gateway.channels.telegram.api import TelegramApi
-from gateway.channels.telegram.parse import TelegramIdentity, Update, decode_update, parse_update
+from gateway.channels.telegram.parse import TelegramIdentity, parse_update
 from gateway.channels.telegram.render import render_reply
 from gateway.channels.telegram.settings import TelegramSettings, read_telegram
+from gateway.channels.telegram.wire import Update, decode_update
 from gateway.channels.unsupported import cannot_find
 from gateway.platform.protocol import Abilities, HookAnswer, HookRequest, Inlet, Rate, RunMode
 from gateway.platform.registry import BuiltPlatform, PlatformContext

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from msgspec import field
 
+from gateway.channels.telegram.contents import answered_quote, has_words_of_others, message_files, message_text
+from gateway.channels.telegram.wire import CallbackQuery, Message, Update, User
 from gateway.platform.protocol import PlatformMessage, RemoteFile
+from gateway.text.quotes import is_strange, with_quote
 from shared.messages.inbound import InboundMessage
 
 ALLOWED_UPDATES: Final = ("message", "edited_message", "callback_query")
@@ -24,115 +26,17 @@ class TelegramIdentity(msgspec.Struct, frozen=True):
     username: str
 
 
-class User(msgspec.Struct, frozen=True):
-    """A person or a bot. The names are self-chosen."""
-
-    id: int
-    is_bot: bool = False
-    first_name: str = ""
-    last_name: str = ""
-    username: str = ""
-
-
-class _Chat(msgspec.Struct, frozen=True):
-    id: int
-    type: str  # private, group, supergroup or channel
-
-
-class _Entity(msgspec.Struct, frozen=True):
-    type: str
-    offset: int  # in UTF-16 code units, like the length
-    length: int
-    user: User | None = None
-
-
-class _File(msgspec.Struct, frozen=True):
-    file_id: str
-    file_name: str = ""  # photos, voice messages and round videos have none
-    mime_type: str = ""
-    file_size: int | None = None
-
-
-class _InlineKeyboard(msgspec.Struct, frozen=True):
-    inline_keyboard: tuple[tuple[dict[str, Any], ...], ...] = ()
-
-
-class _Sticker(msgspec.Struct, frozen=True):
-    emoji: str = ""
-
-
-class _Location(msgspec.Struct, frozen=True):
-    latitude: float
-    longitude: float
-
-
-class _Contact(msgspec.Struct, frozen=True):
-    phone_number: str
-    first_name: str = ""
-    last_name: str = ""
-
-
-class Message(msgspec.Struct, frozen=True):
-    """The parts of a message that we read."""
-
-    message_id: int
-    chat: _Chat
-    date: int = 0
-    edit_date: int = 0
-    from_: User | None = field(name="from", default=None)
-    message_thread_id: int | None = None
-    is_topic_message: bool = False
-    reply_to_message: Message | None = None
-    forward_origin: dict[str, Any] | None = None
-    via_bot: User | None = None  # another bot wrote the text; the person only chose it
-    text: str = ""
-    caption: str = ""
-    entities: tuple[_Entity, ...] = ()
-    caption_entities: tuple[_Entity, ...] = ()
-    photo: tuple[_File, ...] = ()
-    document: _File | None = None
-    voice: _File | None = None
-    audio: _File | None = None
-    video: _File | None = None
-    video_note: _File | None = None
-    animation: _File | None = None
-    sticker: _Sticker | None = None
-    location: _Location | None = None
-    contact: _Contact | None = None
-    reply_markup: _InlineKeyboard | None = None
-
-
-class CallbackQuery(msgspec.Struct, frozen=True):
-    """A press of an inline button."""
-
-    id: str
-    from_: User = field(name="from")
-    message: Message | None = None
-    data: str = ""
-
-
-class Update(msgspec.Struct, frozen=True):
-    """One event: one of these fields is set, or none if it is of a kind that we did not ask for."""
-
-    update_id: int
-    message: Message | None = None
-    edited_message: Message | None = None
-    callback_query: CallbackQuery | None = None
-
-
-decode_update: Final = msgspec.json.Decoder(Update).decode  # Raises msgspec.DecodeError.
-
-
 def parse_update(channel: str, update: Update, me: TelegramIdentity) -> PlatformMessage | None:
-    """Return the message of an update; None if it holds none for us, e.g. joins, pins or polls."""
+    """Return the message of an update; None if it holds none for us, e.g. joins or pins."""
     if update.callback_query is not None:
         return _parse_press(channel, update.callback_query)
     message = update.edited_message or update.message
     if message is None or message.chat.type == "channel":
         return None
-    text, files = _message_text(message), _message_files(message)
+    text, files = message_text(message), message_files(message)
     if not text and not files:
         return None
+    quote = answered_quote(message, me.id)
     id = f"{message.chat.id}/{message.message_id}"  # unique across chats
     edited, group = update.edited_message is not None, message.chat.type != "private"
     return _platform_message(
@@ -140,9 +44,10 @@ def parse_update(channel: str, update: Update, me: TelegramIdentity) -> Platform
         message,
         message.from_,
         id=f"{id}/{message.edit_date}" if edited else id,
-        text=_strip_own_mention(text, me) if group else text,
+        text=with_quote(_strip_own_mention(text, me) if group else text, quote),
         addressed=not group or _is_addressed(message, me),
         own=message.from_ is not None and message.from_.id == me.id,
+        of_others=has_words_of_others(message) or is_strange(quote),
         replaces=id if edited else None,
         files=files,
     )
@@ -171,6 +76,7 @@ def _platform_message(
     text: str,
     addressed: bool = True,
     own: bool = False,
+    of_others: bool = False,
     replaces: str | None = None,
     files: tuple[RemoteFile, ...] = (),
 ) -> PlatformMessage:
@@ -191,43 +97,10 @@ def _platform_message(
         addressed=addressed,
         own=own,
         from_bot=not own and person is not None and person.is_bot,
-        forwarded=any(one is not None for one in (message.forward_origin, message.via_bot, message.contact)),
-        name=" ".join(filter(None, (sender.first_name, sender.last_name))) if sender else "",
+        forwarded=of_others,
+        name=sender.full_name if sender else "",
         replaces=replaces,
         files=files,
-    )
-
-
-def _message_text(message: Message) -> str:
-    if message.sticker is not None:
-        return message.sticker.emoji or "[sticker]"
-    if (at := message.location) is not None:
-        return f"[location: {at.latitude}, {at.longitude}]"
-    if (card := message.contact) is not None:
-        return f"[contact: {f'{card.first_name} {card.last_name}'.strip()}, {card.phone_number}]"
-    return (message.text or message.caption).strip()
-
-
-def _message_files(message: Message) -> tuple[RemoteFile, ...]:
-    kinds = (
-        # The last photo is the biggest.
-        (message.photo[-1] if message.photo else None, "photo.jpg", "image/jpeg"),
-        (message.document if message.animation is None else None, "file", ""),
-        (message.animation, "animation.mp4", "video/mp4"),
-        (message.voice, "voice.ogg", "audio/ogg"),
-        (message.audio, "audio.mp3", "audio/mpeg"),
-        (message.video, "video.mp4", "video/mp4"),
-        (message.video_note, "video.mp4", "video/mp4"),
-    )
-    return tuple(
-        RemoteFile(
-            handle=one.file_id,
-            name=one.file_name or name,
-            media_type=one.mime_type or media_type,
-            size_bytes=one.file_size,
-        )
-        for one, name, media_type in kinds
-        if one is not None
     )
 
 

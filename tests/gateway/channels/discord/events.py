@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.channels.discord.parse import ConversationInfo, DiscordIdentity, parse_event
-from gateway.channels.discord.wire import Interaction, Message, read_event
+from gateway.channels.discord.parse import ConversationInfo, parse_event
+from gateway.channels.discord.wire import DiscordIdentity, Interaction, Message, read_event
 from gateway.platform.protocol import PlatformMessage
 from tests.fakes.discord import BOT
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from gateway.channels.discord.api import DiscordApi
 from gateway.channels.discord.channel import DiscordListener
-from gateway.channels.discord.parse import DiscordIdentity
 from gateway.channels.discord.settings import read_discord
+from gateway.channels.discord.wire import DiscordIdentity
 from gateway.platform.protocol import InletVerdict, PlatformMessage
 from shared.messages.inbound import InboundMessage
 from tests.fakes.discord import BOT, GUILD, TOKEN, FakeDiscord

@@ -27,6 +27,8 @@ from tests.gateway.channels.discord.events import (
     sure,
 )
 
+HOT = "[quoted from shoal]\n> Supa Hot\n\n"
+HOT_OF_MASON = HOT.replace("shoal", "Mason Lee")
 NAMES_US = f"<@{ME.id}>"
 OTHER = {"id": "111111111111111111", "username": "anna", "global_name": "Anna"}
 
@@ -59,8 +61,8 @@ def test_a_message_of_a_person() -> None:
         ({"content": "/new@other"}, False, "/new@other"),
         ({"content": "/play a song"}, False, "/play a song"),
         ({"content": f"{NAMES_US} /new", "mentions": [BOT]}, True, "/new"),
-        ({"content": "yes", "type": 19, "referenced_message": MESSAGE | {"author": BOT}}, True, "yes"),
-        ({"content": "yes", "type": 19, "referenced_message": MESSAGE}, False, "yes"),
+        ({"content": "yes", "type": 19, "referenced_message": MESSAGE | {"author": BOT}}, True, f"{HOT}yes"),
+        ({"content": "yes", "type": 19, "referenced_message": MESSAGE}, False, f"{HOT_OF_MASON}yes"),
         ({"content": "yes", "type": 19, "referenced_message": None}, False, "yes"),
     ],
 )

@@ -174,7 +174,7 @@ def in_group(text: str = "hi", **more: Any) -> bytes:
 
 
 async def test_a_reply_to_us_is_addressed_to_us(fake: FakeFeishu, channel: FeishuChannel, inlet: PlayedInlet) -> None:
-    """What we posted ourselves is known, what another replica posted is looked up, once."""
+    """What we posted ourselves is known, and looked up to be quoted; each message is looked up once."""
     mine = await channel.send(Post(target=PostTarget(session="s", chat_id=CHAT), key="k", piece=Piece("x", "x")))
     theirs = {"message_id": "om_theirs", "sender": {"id": APP_ID, "id_type": "app_id", "sender_type": "app"}}
     fake.items["om_theirs"] = [theirs]
@@ -184,7 +184,7 @@ async def test_a_reply_to_us_is_addressed_to_us(fake: FakeFeishu, channel: Feish
         await deliver(channel, inlet, in_group(parent_id=parent, root_id=parent))
     assert [one.addressed for one in inlet.received] == [True, True, True, False, False]
     looked = [path.rpartition("/")[2] for path in fake.paths if path.startswith("GET")]
-    assert looked == ["om_theirs", "om_persons", "om_unknown"]
+    assert looked == [mine.rpartition("/")[2], "om_theirs", "om_persons", "om_unknown"]
 
 
 @pytest.mark.parametrize("more", [{"allow_groups": []}, {"groups": "off"}])

@@ -107,7 +107,7 @@ def test_an_answer_to_us_is_for_us(by: str | None, addressed: bool) -> None:
     content = text(
         f"> <{ME}> It is five.\n> Or six.\n\nthanks", **{"m.relates_to": {"m.in_reply_to": {"event_id": "$x"}}}
     )
-    assert summarize_event(event(content)) == EventSummary(ANNA, None, "$x")
+    assert summarize_event(event(content)) == EventSummary(ANNA, None, "$x", "thanks")
     found = sure(parse(content, group=True, answered=by))
     assert (found.addressed, found.message.content) == (addressed, "thanks")
 
@@ -116,11 +116,13 @@ def test_a_thread_is_a_conversation_and_its_fall_back_answers_nobody() -> None:
     """Clients without threads show it as a reply."""
     relation = {"rel_type": "m.thread", "event_id": "$root", "is_falling_back": True}
     fallen = text("aside", **{"m.relates_to": {**relation, "m.in_reply_to": {"event_id": "$last"}}})
-    assert summarize_event(event(fallen)) == EventSummary(ANNA, "$root", None)
+    assert summarize_event(event(fallen)) == EventSummary(ANNA, "$root", None, "aside")
     found = sure(parse(fallen))
     assert (found.message.thread, found.message.session) == ("$root", "matrix:!636q39766251%3Apond.example%23$root")
     real = {**relation, "is_falling_back": False, "m.in_reply_to": {"event_id": "$last"}}
-    assert summarize_event(event(text("aside", **{"m.relates_to": real}))) == EventSummary(ANNA, "$root", "$last")
+    assert summarize_event(event(text("aside", **{"m.relates_to": real}))) == EventSummary(
+        ANNA, "$root", "$last", "aside"
+    )
 
 
 def test_an_edit_names_what_it_changes_and_stays_in_its_thread() -> None:

@@ -6,8 +6,8 @@ import json
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from gateway.channels.slack.parse import SlackEventParser, SlackIdentity
-from gateway.channels.slack.wire import read_call
+from gateway.channels.slack.parse import SlackEventParser
+from gateway.channels.slack.wire import SlackIdentity, read_call
 from gateway.platform.protocol import PlatformMessage
 from shared.messages.inbound import InboundMessage
 

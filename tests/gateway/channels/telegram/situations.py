@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from gateway.channels.telegram.parse import TelegramIdentity, decode_update, parse_update
+from gateway.channels.telegram.parse import TelegramIdentity, parse_update
+from gateway.channels.telegram.wire import decode_update
 from gateway.platform.protocol import PlatformMessage
 from tests.helpers.access_table import Ids, Situation
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.telegram.parse import TelegramIdentity, decode_update, parse_update
+from gateway.channels.telegram.parse import TelegramIdentity, parse_update
+from gateway.channels.telegram.wire import decode_update
 from gateway.platform.protocol import PlatformMessage
 
 ME = TelegramIdentity(123456789, "shoal_bot")
@@ -141,12 +142,11 @@ def test_what_is_no_text(sent: dict[str, Any], text: str, files: list[tuple[str,
         {"new_chat_members": [ANNA]},
         {"left_chat_member": ANNA},
         {"pinned_message": {"message_id": 3, "chat": GROUP}},
-        {"poll": {"id": "1", "question": "?"}},
         {"text": "news", "chat": {"id": -5, "type": "channel"}},
     ],
 )
 def test_what_says_nothing_to_us_is_passed_over(sent: dict[str, Any]) -> None:
-    """Who came and went, pins, polls, posts of channels."""
+    """Who came and went, pins, posts of channels."""
     assert parse(sent) is None
 
 
