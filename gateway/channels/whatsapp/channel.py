@@ -41,7 +41,7 @@ from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.ids import log_id, session_id
 from shared.log import logger
-from shared.metrics import DELIVERY_FAILED_LATER
+from shared.metrics import DELIVERY_FAILED_LATER, MESSAGES_REFUSED
 from shared.network.outgoing import for_channel
 from shared.version import VERSION
 
@@ -62,6 +62,8 @@ WRITTEN_AT: Final = "heard_at"
 WINDOW_MS: Final = 24 * 60 * 60 * 1000
 """People may be written to for this long after their last message. WhatsApp accepts a later message
 and silently discards it, so it must not be sent."""
+
+UNREADABLE: Final = "unreadable"  # reason of a message whose form is not known
 
 SIGNATURE: Final = "x-hub-signature-256"
 
@@ -149,6 +151,7 @@ class WhatsAppChannel:
             session = log_id(session_id(self.name, failed.chat)) if failed.chat else None
             delivery_log.warning("post failed later", channel=self.name, session=session, reason=str(failed.code))
         if call.unreadable_parts:
+            MESSAGES_REFUSED.labels(self.name, UNREADABLE).inc(call.unreadable_parts)
             log.warning("parts of a call not read", channel=self.name, parts=call.unreadable_parts)
         return HookAnswer()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
+from gateway.channels.whatsapp.parse import NUMBER
 from gateway.platform.protocol import Button, File, Post
 from gateway.text.characters import utf16
 
@@ -97,7 +98,7 @@ def _message(post: Post, kind: str, content: Content) -> Content:
     message: Content = {
         "messaging_product": "whatsapp",
         "recipient_type": "individual",
-        "to": post.target.chat_id,
+        "to" if NUMBER.fullmatch(post.target.chat_id) else "recipient": post.target.chat_id,
         "type": kind,
         kind: content,
     }

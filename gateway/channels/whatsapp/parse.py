@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct, field
 
+from gateway.platform.nulls import NullTolerantDecoder
 from gateway.platform.protocol import PlatformMessage, RemoteFile
 from shared.messages.inbound import InboundMessage
 
 LAST_MESSAGE: Final = "message"
 """Note of a place with the id of the person's last message: the typing indicator needs it."""
 
-_PERSON: Final = re.compile(r"[0-9]{5,20}")
+NUMBER: Final = re.compile(r"[0-9]{5,20}")
+USER_ID: Final = re.compile(r"[A-Z]{2}\.(?:ENT\.)?[0-9A-Za-z]{1,128}")
+"""A person is known by a number, or by an id of their own if they hide it behind a user name."""
+
+_UNSUPPORTED: Final = ("unsupported", "unknown")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
 
 
@@ -73,6 +78,8 @@ class _MessageContext(Struct, frozen=True):
 class _Message(Struct, frozen=True):
     id: str
     from_: str = field(name="from", default="")
+    from_user_id: str = ""
+    type: str = ""
     timestamp: str = ""  # in seconds
     group_id: str | None = None
     text: _TextBody | None = None
@@ -90,10 +97,12 @@ class _Message(Struct, frozen=True):
 
 class _Profile(Struct, frozen=True):
     name: str = ""
+    username: str = ""
 
 
 class _Contact(Struct, frozen=True):
     wa_id: str = ""
+    user_id: str = ""
     profile: _Profile = _Profile()
 
 
@@ -104,6 +113,7 @@ class _StatusError(Struct, frozen=True):
 class _Status(Struct, frozen=True):  # of a message of ours: sent, delivered, read or failed
     status: str = ""
     recipient_id: str = ""
+    recipient_user_id: str = ""
     errors: tuple[_StatusError, ...] = ()
 
 
@@ -148,10 +158,10 @@ class ParsedCall(Struct, frozen=True):
     unreadable_parts: int = 0
 
 
-_call: Final = msgspec.json.Decoder(_WebhookCall)
-_value: Final = msgspec.json.Decoder(_Value)
-_message: Final = msgspec.json.Decoder(_Message)
-_status: Final = msgspec.json.Decoder(_Status)
+_call: Final = NullTolerantDecoder(_WebhookCall)
+_value: Final = NullTolerantDecoder(_Value)
+_message: Final = NullTolerantDecoder(_Message)
+_status: Final = NullTolerantDecoder(_Status)
 
 
 def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
@@ -167,7 +177,7 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
             continue
         if value.metadata.phone_number_id != phone_number_id:
             continue
-        names = {one.wa_id: one.profile.name for one in value.contacts}
+        names = _names(value.contacts)
         for raw in value.messages:
             try:
                 found = _parse_message(channel, _message.decode(raw), names)
@@ -183,33 +193,48 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
                 strange += 1
                 continue
             if status.status == "failed":
-                chat = status.recipient_id if _PERSON.fullmatch(status.recipient_id) else ""
+                chat = _person(status.recipient_id, status.recipient_user_id)
                 failed.append(FailedMessage(chat, status.errors[0].code if status.errors else 0))
     return ParsedCall(tuple(messages), tuple(failed), strange)
 
 
 def _parse_message(channel: str, message: _Message, names: Mapping[str, str]) -> PlatformMessage | None:
-    """Return the message; None if there is none for us: a reaction, an order, a changed number, an
-    unsupported type, and everything in groups, where a sender's id is not a chat."""
-    if message.group_id is not None or not message.id or not _PERSON.fullmatch(message.from_):
+    """Return the message; None if there is none for us: a reaction, an order, a changed number, and
+    everything in groups, where a sender's id is not a chat. Raises DecodeError for one that WhatsApp
+    does not pass on, and for one of nobody."""
+    if message.group_id is not None or message.type == "system":
         return None
+    person = _person(message.from_, message.from_user_id)
+    if message.type in _UNSUPPORTED or not message.id or not person:
+        raise msgspec.ValidationError("no content, or nobody to answer")
     text, files = _message_text(message), tuple(_message_files(message))
     if not text and not files:
         return None
     return PlatformMessage(
         message=InboundMessage(
             channel=channel,
-            chat_id=message.from_,
-            sender_id=message.from_,
+            chat_id=person,
+            sender_id=person,
             id=message.id,
             content=text,
             timestamp=int(message.timestamp) * 1000 if _SECONDS.fullmatch(message.timestamp) else 0,
         ),
         forwarded=_has_words_of_others(message),
-        name=names.get(message.from_, ""),
+        name=names.get(message.from_) or names.get(message.from_user_id, ""),
         files=files,
         notes={LAST_MESSAGE: message.id},
     )
+
+
+def _person(number: str, user_id: str) -> str:
+    """Return the id of a person: their number if it is there, for the chats of before have it."""
+    return next((id for id in (number, user_id) if NUMBER.fullmatch(id) or USER_ID.fullmatch(id)), "")
+
+
+def _names(contacts: Iterable[_Contact]) -> dict[str, str]:
+    """Return the names that people gave themselves, by number and by user id."""
+    known = {id: one.profile.name or one.profile.username for one in contacts for id in (one.wa_id, one.user_id)}
+    return {id: name for id, name in known.items() if id}
 
 
 def _has_words_of_others(message: _Message) -> bool:
