@@ -29,11 +29,13 @@ _SPACE: Final = re.compile(r"[ \t\r\n\f]+")
 
 _QUOTED: Final = re.compile(r"\s*>")
 _WROTE: Final = (
-    "wrote|writes|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|skrev|napisał|napisała|пишет|написала?|写道|寫道"
+    "wrote|writes|schrieb|a écrit|escribió|ha scritto|escreveu|schreef|geschreven|skrev|napisała?|napisana|пишет|пише|"
+    "написала?|написав|写道|寫道|のメール|작성|yazdı|kirjoitti|كتب"
 )
 _LONGEST: Final = 300
+_STARTS: Final = "On|Am|Le|El|Il|Em|No dia|Op|Den|Dnia|W dniu|Wiadomość|في|在"
 _ATTRIBUTION: Final = re.compile(
-    rf"(?:On|Am|Le|El|Il|Em|Op|Den|Dnia|W dniu|\d|[^<>]*<[^<>\s]+@[^<>\s]+>)(?=.*\d).*(?:{_WROTE}).*[:：]",
+    rf"(?:{_STARTS}|\d|[^<>]*<[^<>\s]+@[^<>\s]+>)(?=.*\d).*(?:{_WROTE}).*[:：]",
     re.IGNORECASE,
 )
 
@@ -77,7 +79,8 @@ def html_to_text(source: str) -> str:
 
 def strip_quoted(text: str) -> str:
     """Return a mail without the one that it answers: lines after `>` at its end, if a line such as
-    `On ... wrote:` stands before them. All else stays, and so does a mail that is only a quote."""
+    `On ... wrote:` stands before them, or begins them. All else stays, and so does a mail that is only
+    a quote."""
     lines = text.replace("\r\n", "\n").rstrip().split("\n")
     start = len(lines)
     while start > 0 and (not lines[start - 1].strip() or _QUOTED.match(lines[start - 1])):
@@ -86,6 +89,9 @@ def strip_quoted(text: str) -> str:
     for above in range(1, 4):
         if quoted and _is_attribution([line.strip() for line in lines[max(0, start - above) : start]]):
             return "\n".join(lines[: start - above]).rstrip() or text
+    inside = [inner for line in lines[start:] if (inner := _QUOTED.sub("", line, count=1).strip())]
+    if any(_is_attribution(inside[:count]) for count in range(1, min(3, len(inside)) + 1)):
+        return "\n".join(lines[:start]).rstrip() or text
     return text
 
 
