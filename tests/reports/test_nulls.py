@@ -53,4 +53,4 @@ def test_other_values_stay() -> None:
     assert without_nulls(plain) == {"b": [0, "", {}], "d": False}
 
 
-BEFORE: Final = {"test_null_reads_as_missing": 2}
+BEFORE: Final = {"test_null_reads_as_missing": 1}

@@ -152,5 +152,5 @@ def test_feishu_quotes_texts_and_files() -> None:
 BEFORE: Final = {
     "test_what_a_message_answers_is_read_above_its_words": 0,
     "test_a_forwarded_message_says_who_wrote_it": 0,
-    "test_a_quote_of_others_marks_the_message": 4,
+    "test_a_quote_of_others_marks_the_message": 5,
 }

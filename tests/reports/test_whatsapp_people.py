@@ -80,7 +80,7 @@ def test_a_message_that_cannot_be_read_is_counted(name: str) -> None:
 
 
 BEFORE: Final = {
-    "test_a_person_is_known_by_their_number_or_else_by_their_id": 1,
+    "test_a_person_is_known_by_their_number_or_else_by_their_id": 3,
     "test_the_report_is_one_message_of_a_person": 0,
     "test_an_answer_goes_to_an_id_as_recipient_and_to_a_number_as_before": 1,
     "test_a_message_that_cannot_be_read_is_counted": 2,
