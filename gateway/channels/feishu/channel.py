@@ -200,8 +200,8 @@ class FeishuChannel:
         familiar = (author == ours and kind in BOT_WORDS) or (author == inbound.sender_id and kind in OWN_WORDS)
         text = quoted_text(kind, answered.body.content or "")
         quote = Quote(text, "the bot" if author == ours else author, familiar)
-        said = replace(inbound, content=with_quote(inbound.content, quote))
-        return replace(message, message=said, forwarded=message.forwarded or is_strange(quote))
+        whole = replace(inbound, content=with_quote(inbound.content, quote))
+        return replace(message, message=whole, forwarded=message.forwarded or is_strange(quote))
 
     def _is_group_read(self, chat: str) -> bool:
         """Return whether messages there are worth a look-up."""

@@ -98,8 +98,8 @@ class SlackEventParser(Struct, frozen=True):
         if reply.group and names_us(root, self.me):
             return reply
         quote = answered_quote(root, reply.message.sender_id, self.me)
-        said = replace(reply.message, content=with_quote(reply.message.content, quote))
-        return replace(reply, message=said, forwarded=reply.forwarded or is_strange(quote))
+        whole = replace(reply.message, content=with_quote(reply.message.content, quote))
+        return replace(reply, message=whole, forwarded=reply.forwarded or is_strange(quote))
 
     def _parse_message(
         self, callback: EventCallback, place: str, message: Message, now_ms: int, edited: Edited | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.channels.telegram.wire import File, Message, Origin, Poll
+from gateway.channels.telegram.wire import MediaFile, Message, Origin, Poll
 from gateway.platform.protocol import RemoteFile
 from gateway.text.quotes import Quote, forwarded_from, lines_of
 
@@ -89,7 +89,7 @@ def _poll_text(poll: Poll) -> str:
     return lines_of(f"[poll: {poll.question}]", poll.description, *options, poll.explanation)
 
 
-def _paid_files(message: Message) -> Iterator[tuple[File | None, str, str]]:
+def _paid_files(message: Message) -> Iterator[tuple[MediaFile | None, str, str]]:
     for one in message.paid_media.paid_media if message.paid_media else ():
         yield one.photo[-1] if one.photo else None, "photo.jpg", "image/jpeg"
         yield one.video, "video.mp4", "video/mp4"

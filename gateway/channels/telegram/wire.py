@@ -50,7 +50,7 @@ class _Entity(msgspec.Struct, frozen=True):
     user: User | None = None
 
 
-class File(msgspec.Struct, frozen=True):
+class MediaFile(msgspec.Struct, frozen=True):
     """A file, not fetched yet."""
 
     file_id: str
@@ -111,8 +111,8 @@ class _Dice(msgspec.Struct, frozen=True):
 
 
 class _PaidMedia(msgspec.Struct, frozen=True):  # one of a list; without either field it is not paid for
-    photo: tuple[File, ...] = ()
-    video: File | None = None
+    photo: tuple[MediaFile, ...] = ()
+    video: MediaFile | None = None
 
 
 class _PaidMediaList(msgspec.Struct, frozen=True):
@@ -150,13 +150,13 @@ class Message(msgspec.Struct, frozen=True):
     caption: str = ""
     entities: tuple[_Entity, ...] = ()
     caption_entities: tuple[_Entity, ...] = ()
-    photo: tuple[File, ...] = ()
-    document: File | None = None
-    voice: File | None = None
-    audio: File | None = None
-    video: File | None = None
-    video_note: File | None = None
-    animation: File | None = None
+    photo: tuple[MediaFile, ...] = ()
+    document: MediaFile | None = None
+    voice: MediaFile | None = None
+    audio: MediaFile | None = None
+    video: MediaFile | None = None
+    video_note: MediaFile | None = None
+    animation: MediaFile | None = None
     sticker: _Sticker | None = None
     location: _Location | None = None
     contact: _Contact | None = None
