@@ -19,7 +19,7 @@ from tests.helpers.turn_borders import MemoryJournal, RecordingProgress
 from tests.helpers.wait import eventually
 from worker.agent.loop import run_agent
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallRequest
-from worker.agent.model.stream import strip_think
+from worker.agent.model.think import strip_think
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentRunSpec
 from worker.llm.clients.direct_client import DirectModel

@@ -23,6 +23,7 @@ LABELS: Final = frozenset(
         "channel",
         "command",
         "direction",
+        "field",
         "kind",
         "listener",
         "model",

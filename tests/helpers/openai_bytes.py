@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from tests.helpers.stream_server import stream_server
@@ -13,12 +13,14 @@ SSE: Final = "text/event-stream"
 
 
 class ByteServer:
-    """What is answered next. `requests` holds the head and the body of everything that was asked."""
+    """What is answered next. `requests` holds the head and the body of everything that was asked. Each request
+    calls the first of `coming`, which may say another answer."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, bytes]] = []
         self.connections = 0
         self.pieces: Sequence[bytes] = ()
+        self.coming: list[Callable[[], None]] = []
         self.head = b""
         self.port = 0
 
@@ -63,6 +65,8 @@ class ByteServer:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         length = next(line for line in head.lower().splitlines() if line.startswith("content-length:"))
         self.requests.append((head, await reader.readexactly(int(length.partition(":")[2]))))
+        if self.coming:
+            self.coming.pop(0)()
         writer.write(self.head)
         for piece in self.pieces:
             writer.write(piece)

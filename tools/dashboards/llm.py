@@ -45,6 +45,12 @@ MODELS: Final = Board(
                     "`rate_limit` and `overloaded`: the breaker is open for the whole fleet.",
                 ),
                 Panel(
+                    "Unusual answers",
+                    "ops",
+                    rate_by("shoal_model_bad_replies_total", "model", "field"),
+                    "By the field that had another form than the protocol gives it. Most are read all the same.",
+                ),
+                Panel(
                     "Budgets reached",
                     "ops",
                     rate_by("shoal_budgets_reached_total", "budget"),

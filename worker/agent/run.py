@@ -23,6 +23,7 @@ from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec, TurnOutcome
 
 NO_ANSWER: Final = "I have no answer to that, sorry. Please try again, perhaps in other words."
+FILTERED: Final = "The model's provider has stopped this answer: its content filter objected."
 NOT_FINISHED: Final = (
     "I have to stop here: this is not finished, and the limit of {rounds} steps for one message "
     "is reached. Ask me to go on, or for a smaller part of it."
@@ -154,6 +155,8 @@ class AgentRun:
 
     async def finish(self, reply: ModelReply) -> AgentResult:
         await self._report_round(reply)
+        if reply.finish_reason == "content_filter":
+            return await self._end(reply, "\n\n".join(filter(None, [reply.text, FILTERED])), "done")
         if reply.text or self._steps.answered_text:
             text = self._formed or cut_at_stop(reply.text, self._spec.options.stop)
             return await self._end(reply, text, "length" if self._is_cut(reply) else "done")

@@ -10,6 +10,7 @@ from shared.errors import ModelError, ShoalError
 from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import clean
+from worker.agent.tools.names import match_tool
 from worker.memory.saving import TOOL_NAME, Messages, SavedMemory, fault_of, history_entry, memory_update, sent_back
 
 REPLIES: Final = 3  # without a usable call; then the model is given up for this text
@@ -68,7 +69,8 @@ class MemoryWriter:
             response = await self._call(messages, tool)
             if count is not None:
                 await count(response.usage)
-            call = next((call for call in response.tool_calls if call.name == TOOL_NAME), None)
+            calls = response.tool_calls
+            call = next((call for call in calls if match_tool(call.name, (TOOL_NAME,)) == TOOL_NAME), None)
             fault = fault_of(response, call, tool)
             if call is not None and not fault:
                 return call

@@ -184,7 +184,7 @@ async def test_a_model_is_asked_for_one_token_at_least(wanted: int, asked: int) 
 async def test_thoughts_are_neither_shown_nor_kept() -> None:
     """Not in the stream, not in the answer, not in what goes back to the model."""
     reply = calls(call("look"), text="<think>secret\nplan</think>I look.")
-    turn = Turn([reply, "<think>more secret</think>seen <think>unclosed secret"], RecordingTool("look"))
+    turn = Turn([reply, "<think>more secret</think>seen"], RecordingTool("look"))
     result = await turn.run()
     assert result.content == "seen"
     assert "secret" not in "".join(turn.progress.log)
@@ -307,7 +307,7 @@ async def test_a_model_that_stays_away_ends_the_run(broken: list[Broken | BaseEx
 
 async def test_a_stop_carries_the_text_that_was_shown() -> None:
     """Between rounds and in the middle of a stream."""
-    turn = Turn([calls(call("look"), text="I look <think>x</think>now.")], RecordingTool("look"))
+    turn = Turn([calls(call("look"), text="<think>x</think>I look now.")], RecordingTool("look"))
     turn.journal.on("checkpoint", TurnStopped(), skip=2)
     with pytest.raises(TurnStopped) as stopped:
         await turn.run()

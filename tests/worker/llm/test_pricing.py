@@ -9,8 +9,9 @@ import pytest
 from shared.settings import ModelSettings, Secret
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from worker.agent.model.model import LLMResponse, ModelRequest, TokenUsage
+from worker.llm.clients.answer.assembler import token_usage
+from worker.llm.clients.answer.plain import read_usage
 from worker.llm.clients.litellm_client import LiteLLMModel
-from worker.llm.clients.replies import parse_usage
 from worker.llm.registry import Models
 
 ASK = [{"role": "user", "content": "hi"}]
@@ -63,5 +64,8 @@ async def test_what_anthropics_cache_held_is_counted() -> None:
         "cache_creation_input_tokens": 90,
         "output_tokens": 5,
     }
-    answer = ModelResponse(usage=AnthropicConfig().calculate_usage(usage_object=usage_fields, reasoning_content=None))
-    assert parse_usage(answer) == TokenUsage(prompt_tokens=1000, completion_tokens=5, cached_tokens=900)
+    answer: Any = ModelResponse(
+        usage=AnthropicConfig().calculate_usage(usage_object=usage_fields, reasoning_content=None)
+    )
+    usage = token_usage(read_usage(answer.model_dump()))
+    assert usage == TokenUsage(prompt_tokens=1000, completion_tokens=5, cached_tokens=900)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.llm.clients.replies import EventReader
+from worker.llm.clients.answer.events import EventReader
 
 
 def read(*pieces: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,8 +12,10 @@ import msgspec
 from shared.errors import ModelError
 from worker.agent.limits import Meter
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, ToolCallRequest, ToolSpec
-from worker.agent.model.stream import ReplyStream, strip_think
+from worker.agent.model.record import content_text
+from worker.agent.model.stream import ReplyStream
 from worker.agent.ports import NULL_PORTS, Journal
+from worker.agent.tools.names import match_tool
 from worker.agent.tools.text import is_json_object, valid_text
 from worker.agent.turn import AgentRunSpec
 
@@ -64,12 +66,13 @@ class Asker:
         """Return one reply; an empty one is asked for once more. It goes on with `begun`, which an
         earlier worker has shown. Raises ModelError and TurnEnded."""
         reply = await self._ask_whole(messages, begun)
-        return reply if reply.text or reply.calls else await self._ask_whole(messages)
+        nothing = not reply.text and not reply.calls and reply.finish_reason != "content_filter"
+        return await self._ask_whole(messages) if nothing else reply
 
     async def _ask_whole(self, messages: Messages, begun: str = "") -> ModelReply:
         """Return one reply, continued while it is cut by its length."""
-        stops = self._spec.options.stop
-        stream = ReplyStream(self._spec.progress, self._spec.hook, self.before, begun, stops)
+        stops, quoted = self._spec.options.stop, _asked(messages)
+        stream = ReplyStream(self._spec.progress, self._spec.hook, self.before, begun, stops, quoted)
         prompt = _continued(messages, begun, GO_ON) if begun else messages
         for _ in range(1 + self._spec.continuations):
             response = await self._call(prompt, stream)
@@ -82,8 +85,8 @@ class Asker:
         if self._streams:
             await stream.end()
         return ModelReply(
-            text=strip_think(stream.kept),
-            calls=_whole_calls(response),
+            text=stream.text,
+            calls=_whole_calls(response, {tool.name for tool in self._tools}),
             finish_reason=response.finish_reason,
             reasoning=response.reasoning_content and valid_text(response.reasoning_content),
         )
@@ -102,7 +105,7 @@ class Asker:
                 if self._streams:
                     await stream.begin()
             try:
-                return await self._model.chat(request, stream.delta if self._streams else None)
+                response = await self._model.chat(request, stream.delta if self._streams else None)
             except BaseException as exc:  # a cancelled call has cost tokens too
                 # Before the first token it may think for long. A refused call costs nothing.
                 timeout = isinstance(exc, ModelError) and exc.kind == "timeout"
@@ -111,7 +114,13 @@ class Asker:
                 broken = isinstance(exc, ModelError) and exc.retryable and stream.unkept
                 if not broken or not restarts_left:
                     raise
-                await stream.rewind()
+            else:
+                # Nobody can tell whether it is whole. A second one like it is taken: its provider may
+                # never say more.
+                if response.finish_reason or restarts_left < RESTARTS or not self._streams:
+                    return response
+                self._meter.add_estimate(messages, self._tools, output=stream.unkept)
+            await stream.rewind()
         raise AssertionError("the last try returns or raises")
 
 
@@ -119,14 +128,21 @@ def _continued(messages: Messages, so_far: str, how: str) -> Messages:
     return [*messages, {"role": "assistant", "content": so_far}, {"role": "user", "content": how}]
 
 
-def _whole_calls(response: LLMResponse) -> tuple[ToolCallRequest, ...]:
-    """Return a reply's calls, safe to store and to send back. In a reply cut by its length,
-    arguments are not repaired: a repair would run half of the intended call."""
+def _asked(messages: Messages) -> str:
+    """Return the text of the newest message of a person."""
+    asked = next((one for one in reversed(messages) if one["role"] == "user"), {"content": ""})
+    return content_text(asked["content"])
+
+
+def _whole_calls(response: LLMResponse, tools: Collection[str]) -> tuple[ToolCallRequest, ...]:
+    """Return a reply's calls, safe to store and to send back, each by the name of the tool that it
+    means. In a reply cut by its length, arguments are not repaired: a repair would run half of the
+    intended call."""
     calls = []
     for call in response.tool_calls:
         raw = valid_text(call.raw)
         half = response.finish_reason == "length" and not is_json_object(raw)
         arguments = None if half else call.arguments
-        name = re.sub(r"[^A-Za-z0-9_-]", "_", call.name)[:64] or "unnamed"
+        name = re.sub(r"[^A-Za-z0-9_-]", "_", match_tool(call.name, tools))[:64] or "unnamed"
         calls.append(ToolCallRequest(valid_text(call.id), name, arguments, raw))
     return tuple(calls)

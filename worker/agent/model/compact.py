@@ -12,7 +12,7 @@ from shared.errors import ModelError
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
 from worker.agent.model.model import Model, ModelRequest, TokenUsage
 from worker.agent.model.record import LEAST_CHARS, Message, content_text, render_record
-from worker.agent.model.stream import strip_think
+from worker.agent.model.think import strip_think
 from worker.agent.tools.text import valid_text
 
 SUMMARY_TOKENS: Final = 1024

@@ -43,8 +43,9 @@ class TokenUsage(msgspec.Struct, frozen=True):
 
 
 class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, or another word of the
-    provider. `model` is the provider's name of the model that answered; `""` if it gives none."""
+    """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, `content_filter`, another word of
+    the provider, or `""` for a text of which nobody can tell whether it is whole. `model` is the
+    provider's name of the model that answered; `""` if it gives none."""
 
     content: str | None
     tool_calls: tuple[ToolCallRequest, ...] = ()

@@ -1,4 +1,5 @@
-"""Answers of OpenAI's chat protocol; only the fields that a reply is made of are read."""
+"""Answers of OpenAI's chat protocol in their strict form: only the fields that a reply is made of, each
+of the one type that the protocol gives it. `answer/plain.py` reads what has another form."""
 
 from __future__ import annotations
 
@@ -7,50 +8,61 @@ from typing import Any, Final
 import msgspec
 
 
-class _FunctionCall(msgspec.Struct, gc=False):
+class FunctionPiece(msgspec.Struct, gc=False):
+    """Name and arguments of a call, or a piece of them."""
+
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None
+    arguments: str | None = None
 
 
-class _ToolCall(msgspec.Struct, gc=False):  # or a piece of one
+class CallPiece(msgspec.Struct, gc=False):
+    """A tool call, or a piece of one."""
+
     index: int | None = None
     id: str | None = None
-    function: _FunctionCall | None = None
+    function: FunctionPiece | None = None
 
 
-class _ContentPart(msgspec.Struct, gc=False):  # text, or thoughts that are parts themselves
-    text: str | None = None
-    thinking: list[_ContentPart] | None = None
+class WireMessage(msgspec.Struct, gc=False):
+    """A message, or a delta of one. `function_call` is the older form of a single call."""
+
+    content: str | None = None
+    tool_calls: list[CallPiece] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None  # another name for thoughts
+    function_call: FunctionPiece | None = None
+    refusal: str | None = None
 
 
-class _WireMessage(msgspec.Struct, gc=False):  # or a delta of one
-    content: str | list[_ContentPart] | None = None
-    tool_calls: list[_ToolCall] | None = None
-    reasoning_content: Any = None
-    reasoning: Any = None  # another name for thoughts
+class WireChoice(msgspec.Struct, gc=False):
+    """One of several possible answers; we ask for one."""
 
-
-class _WireChoice(msgspec.Struct, gc=False):  # one of several possible answers; we ask for one
-    delta: _WireMessage | None = None
-    message: _WireMessage | None = None
+    index: int | None = None
+    delta: WireMessage | None = None
+    message: WireMessage | None = None
     finish_reason: str | None = None
+    error: Any = None
 
 
-class _CachedTokens(msgspec.Struct, gc=False):
+class CachedTokens(msgspec.Struct, gc=False):
+    """The part of a prompt that the provider's cache held."""
+
     cached_tokens: int | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class WireUsage(msgspec.Struct, gc=False):
+    """The token counts of an answer."""
+
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _CachedTokens | None = None
+    prompt_tokens_details: CachedTokens | None = None
 
 
 class ChatCompletion(msgspec.Struct, gc=False):
     """An answer, or one chunk of a streamed answer. If `error` is set, nothing else counts."""
 
-    choices: list[_WireChoice] | None = None
-    usage: _Usage | None = None
+    choices: list[WireChoice] | None = None
+    usage: WireUsage | None = None
     error: Any = None
     model: Any = None
 

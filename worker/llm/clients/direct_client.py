@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -14,10 +14,10 @@ from shared.errors import ModelError
 from shared.network.http_client import open_session
 from shared.settings import ModelSettings
 from shared.version import VERSION
-from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, ToolSpec
 from worker.llm.clients.faults import kind_of_refusal, model_error, read_reason, retry_after_s
 from worker.llm.clients.omissions import OMISSIONS, Omissions
-from worker.llm.clients.replies import read_event_stream, read_whole_answer
+from worker.llm.clients.replies import is_framed, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
@@ -103,7 +103,7 @@ class DirectModel:
             wait = timeouts.wait_all if on_delta is None else timeouts.wait_next
             response = await self._accepted(body, wait)
             try:
-                return await self._read_answer(response, timeouts, wait, on_delta)
+                return await self._read_answer(response, timeouts, wait, on_delta, request.tools)
             finally:
                 # A complete answer has already returned its connection to the pool. Half an answer
                 # must not: the rest of it would be read as the answer to the next request.
@@ -132,7 +132,12 @@ class DirectModel:
         return await session.post(self._url, data=body, headers=headers, allow_redirects=False)
 
     async def _read_answer(
-        self, response: aiohttp.ClientResponse, timeouts: CallTimeouts, wait: Wait, on_delta: OnDelta | None
+        self,
+        response: aiohttp.ClientResponse,
+        timeouts: CallTimeouts,
+        wait: Wait,
+        on_delta: OnDelta | None,
+        tools: Sequence[ToolSpec],
     ) -> LLMResponse:
         async def next_piece() -> bytes:
             with self._faults():  # not around `on_delta`: its exceptions are the caller's own
@@ -140,10 +145,11 @@ class DirectModel:
                 return piece
 
         if _is_stream(response, asked=on_delta is not None):
-            return await read_event_stream(next_piece, self.name, timeouts, on_delta)
+            framed = is_framed(response.headers)
+            return await read_event_stream(next_piece, self.name, timeouts, on_delta, tools, framed=framed)
         with self._faults():
             data = await wait(read_body(response, ANSWER_LIMIT_BYTES))
-        return await read_whole_answer(data, self.name, on_delta)
+        return await read_whole_answer(data, self.name, on_delta, tools)
 
     async def _refusal_text(self, response: aiohttp.ClientResponse, wait: Wait) -> str:
         body = b""

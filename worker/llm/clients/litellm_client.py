@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final
 
@@ -17,10 +17,13 @@ import msgspec
 
 from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings
-from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta
+from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, ToolSpec
+from worker.llm.clients.answer.assembler import ReplyAssembler
+from worker.llm.clients.answer.decoder import AnswerDecoder
+from worker.llm.clients.answer.plain import read_completion
 from worker.llm.clients.faults import model_error, read_reason, retry_after_s
-from worker.llm.clients.omissions import Omissions
-from worker.llm.clients.replies import ReplyAssembler, parse_whole_reply, read_event_stream, read_whole_answer
+from worker.llm.clients.omissions import OMISSIONS, Omissions
+from worker.llm.clients.replies import is_framed, parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
@@ -111,36 +114,53 @@ class LiteLLMModel:
         arguments = self._route.apply_overrides(arguments)
         with CallTimeouts(self._settings) as timeouts:
             if on_delta is not None:
-                return await self._stream(arguments, timeouts, on_delta)
-            with self._faults():
-                answer = await timeouts.wait_all(self._send(arguments))
-                return parse_whole_reply(self._answered(answer), self.name)
+                return await self._stream(arguments, timeouts, on_delta, request.tools)
+            return await self._whole(arguments, timeouts, request.tools)
 
-    async def _send(self, arguments: dict[str, Any]) -> Any:
+    async def _send(self, arguments: dict[str, Any], bodies: list[str]) -> Any:
         """Return LiteLLM's answer, asked again without a part that the model does not take."""
-        while True:
+        for _ in OMISSIONS:
             sent = self._omissions.applied(arguments)
             try:
-                return await self._library.send(sent)
+                return await self._library.send(sent, bodies)
             except Exception as exc:
                 status = getattr(exc, "status_code", None) or 0
                 if not self._omissions.learn(status, _words_of(exc), sent):
                     raise
+        return await self._library.send(self._omissions.applied(arguments), bodies)
 
-    async def _stream(self, arguments: dict[str, Any], timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
+    async def _whole(self, arguments: dict[str, Any], timeouts: CallTimeouts, tools: Sequence[ToolSpec]) -> LLMResponse:
+        """Return the reply of an answer in one piece. A body in OpenAI's protocol is read here: one odd
+        field makes LiteLLM refuse all of it."""
+        bodies: list[str] = []
         with self._faults():
-            stream = self._answered(await timeouts.wait_next(self._send(arguments)))
+            try:
+                answer = await timeouts.wait_all(self._send(arguments, bodies))
+            except Exception:
+                if not any(map(_is_openai, bodies)):
+                    raise
+            if body := next(filter(_is_openai, bodies), None):
+                return await read_whole_answer(body.encode("utf-8", "surrogatepass"), self.name, None, tools)
+            return parse_whole_reply(_values(self._answered(answer)), self.name, tools)
+
+    async def _stream(
+        self, arguments: dict[str, Any], timeouts: CallTimeouts, on_delta: OnDelta, tools: Sequence[ToolSpec]
+    ) -> LLMResponse:
+        with self._faults():
+            stream = self._answered(await timeouts.wait_next(self._send(arguments, [])))
         answer = self._library.http_answer(stream)
         if answer is None:
-            return await self._chunks(stream, timeouts, on_delta)
-        reply = await self._read_answer(answer, timeouts, on_delta)
+            return await self._chunks(stream, timeouts, on_delta, tools)
+        reply = await self._read_answer(answer, timeouts, on_delta, tools)
         if reply.usage.prompt_tokens or reply.usage.completion_tokens:
             return reply
         count, messages = self._library.count_tokens, arguments["messages"]
         usage = await asyncio.to_thread(count, messages, reply, self._route.model)
         return msgspec.structs.replace(reply, usage=usage)
 
-    async def _read_answer(self, answer: Any, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
+    async def _read_answer(
+        self, answer: Any, timeouts: CallTimeouts, on_delta: OnDelta, tools: Sequence[ToolSpec]
+    ) -> LLMResponse:
         """Return the reply of an answer in OpenAI's protocol, an object in httpx's form."""
 
         async def read(coming: Awaitable[bytes]) -> bytes:
@@ -153,28 +173,37 @@ class LiteLLMModel:
 
         try:
             if "json" in answer.headers.get("content-type", ""):
-                return await read_whole_answer(await read(answer.aread()), self.name, on_delta)
-            pieces = aiter(answer.aiter_bytes())
-            return await read_event_stream(lambda: read(anext(pieces, b"")), self.name, timeouts, on_delta)
+                return await read_whole_answer(await read(answer.aread()), self.name, on_delta, tools)
+            pieces, framed = aiter(answer.aiter_bytes()), is_framed(answer.headers)
+            return await read_event_stream(
+                lambda: read(anext(pieces, b"")), self.name, timeouts, on_delta, tools, framed=framed
+            )
         finally:
             with contextlib.suppress(Exception):
                 await answer.aclose()
 
-    async def _chunks(self, stream: Any, timeouts: CallTimeouts, on_delta: OnDelta) -> LLMResponse:
+    async def _chunks(
+        self, stream: Any, timeouts: CallTimeouts, on_delta: OnDelta, tools: Sequence[ToolSpec]
+    ) -> LLMResponse:
         """Read a stream in the provider's protocol, which LiteLLM translates to OpenAI's chunks."""
-        reply = ReplyAssembler()
+        reply, shown = ReplyAssembler(AnswerDecoder(self.name), tools), False
         try:
             chunks: AsyncIterator[Any] = aiter(stream)
             while True:
                 with self._faults():
                     chunk = await timeouts.wait_next(anext(chunks, None))
                     if chunk is None:
-                        return reply.whole()
-                    carries, text = reply.add(chunk)
+                        break
+                    carries, text = reply.add(read_completion(_values(chunk)))
                 if carries:
                     timeouts.on_token()
                 if text:
+                    shown = True
                     await on_delta(text)  # outside of _faults: its exceptions are the caller's own
+            whole = reply.whole(ended=False)
+            if whole.content and not shown:
+                await on_delta(whole.content)
+            return whole
         finally:
             with contextlib.suppress(Exception):
                 await stream.aclose()
@@ -223,6 +252,15 @@ def _library(model: str) -> Any:
     if os.environ[_HANDLER] != "True":
         import_module("openai.resources")  # else LiteLLM loads it in its first call, in the event loop
     return library
+
+
+def _is_openai(body: str) -> bool:
+    return '"choices"' in body
+
+
+def _values(answer: Any) -> Any:
+    """Return an answer or a chunk of LiteLLM's as plain values."""
+    return answer.model_dump(warnings=False)  # of its own types
 
 
 def _sdk_headers() -> dict[str, str]:

@@ -37,9 +37,10 @@ class Unlogged(Logging):
     """LiteLLM's record of a running call, with all work after the call removed. By default LiteLLM
     prices each call, builds a record of it and hands that to callbacks, which is nearly half of the
     cost of a call. We set no callbacks, and have our own prices and spans. Its caller must also do
-    the work that LiteLLM does where it makes one: `without_signatures`."""
+    the work that LiteLLM does where it makes one: `without_signatures`. `bodies` takes the bodies of
+    answers in one piece, as they came."""
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
+    def __init__(self, request: Mapping[str, Any], bodies: list[str]) -> None:
         super().__init__(
             model=request["model"],
             messages=request["messages"],
@@ -50,6 +51,11 @@ class Unlogged(Logging):
             function_id="",
         )
         self.stream_options = request.get("stream_options")
+        self._bodies = bodies
+
+    def post_call(self, original_response: Any, *_: Any, **__: Any) -> None:
+        if isinstance(original_response, str):
+            self._bodies.append(original_response)
 
     def response_cost_calculator(self, *_: Any, **__: Any) -> None:
         return None
@@ -127,9 +133,10 @@ def _trust_ca_file(context: ssl.SSLContext) -> None:
         context.load_verify_locations(cafile=file)
 
 
-async def send(request: Mapping[str, Any]) -> Any:
-    """Return an answer, or a stream of its pieces; None after some refusals. Raises as LiteLLM."""
-    asked = {**request, "litellm_logging_obj": Unlogged(request)}
+async def send(request: Mapping[str, Any], bodies: list[str]) -> Any:
+    """Return an answer, or a stream of its pieces; None after some refusals. Raises as LiteLLM. What
+    came in one piece is added to `bodies`, also if LiteLLM cannot read it."""
+    asked = {**request, "litellm_logging_obj": Unlogged(request, bodies)}
     provider = request["model"].partition("/")[0]
     if provider not in PREPARED_AT_ONCE:
         return await litellm.acompletion(**asked)
