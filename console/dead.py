@@ -201,6 +201,7 @@ def _facts(letter: DeadLetterEntry, show_chats: bool) -> dict[str, Any]:
         "id": letter.id,
         "undelivered": letter.undelivered,
         **({"why": letter.why, "may_be_there": letter.unsure > 0} if letter.undelivered else {}),
+        **({"provider_says": letter.why} if letter.why and not letter.undelivered else {}),
     }
 
 

@@ -114,6 +114,9 @@ MODEL_TOKENS = _count("model_tokens", "Tokens used; direction is input or output
 MODEL_COST_USD = _count("model_cost_usd", "What model calls cost, as far as prices are known.", "model")
 MODEL_THROTTLED = _count("model_throttled", "Calls held back for the fleet, by reason.", "model", "reason")
 MODEL_BAD_REPLIES = _count("model_bad_replies", "Answers with an unusual field; most are read.", "model", "field")
+TURNS_WAIT_FOR_MODEL = _gauge(
+    "turns_wait_for_model", "Turns and subagents that wait because their model did not answer, in Redis."
+)
 CONSOLIDATIONS = _count("consolidations", "Pieces of conversations consolidated, by outcome.", "outcome")
 HISTORY_DROPPED = _count("history_dropped", "Entries of conversations dropped because they were too long.")
 COMMANDS = _count("commands", "Chat commands answered, by name.", "channel", "command")

@@ -10,11 +10,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
-
+from console.doctor.check import Check, failed, ok
+from console.doctor.model_check import model_check
 from console.doctor.open_calls import describe_open_calls, find_open_calls
 from console.redis_call import with_redis
 from console.top.fleet_snapshot import FleetSnapshot, take_snapshot
@@ -42,25 +42,15 @@ _LOOK_S: Final = 0.05
 EXTRAS: Final = {"channels": "slack-sdk", "tracing": "opentelemetry-sdk", "s3": "obstore"}
 """A package of each extra, which is there if the extra is: an extra is installed as a whole."""
 
-Outcome = Literal["ok", "failed", "skipped"]
-
-
-class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what was found, and for a failure what to do."""
-
-    name: str
-    outcome: Outcome
-    found: str
-
 
 def checks_of(*, probe: bool) -> list[Check]:
     """Every check that can be made: without settings or without Redis the others are left out."""
     try:
         settings = load_trusted()
     except SettingsError as exc:
-        return [_failed("settings", line) for line in str(exc).splitlines()]
+        return [failed("settings", line) for line in str(exc).splitlines()]
     checks = [
-        _ok("settings", "every key is known and fits"),
+        ok("settings", "every key is known and fits"),
         *_tokens(settings),
         *_model(settings),
         *_network(settings),
@@ -71,36 +61,27 @@ def checks_of(*, probe: bool) -> list[Check]:
     async def look(client: RedisClient) -> list[Check]:
         if broken := await read_broken_keys(client):
             advice = "are of another type than Shoal's; the runbook's ShoalKeyBroken says what each one holds"
-            return [_failed("keys", f"{', '.join(broken)} {advice}")]
+            return [failed("keys", f"{', '.join(broken)} {advice}")]
         found = await take_snapshot(client)
-        answers = _ok("redis reachable", f"answers in {brief(found.redis.ping_s)}")
+        answers = ok("redis reachable", f"answers in {brief(found.redis.ping_s)}")
         seen = [
             answers,
             *_redis(found.redis),
             fail_over_check(found.redis, settings.redis),
             *_fleet(found),
             *_provider_routes(found),
+            await model_check(client, found, settings.model),
         ]
         if not found.of("worker"):  # where workers run, calls are always open
             open_calls = await find_open_calls(client)
             none = "no call is without a result"
-            seen.append(
-                _failed("open calls", describe_open_calls(open_calls)) if open_calls else _ok("open calls", none)
-            )
+            seen.append(failed("open calls", describe_open_calls(open_calls)) if open_calls else ok("open calls", none))
         return [*seen, await _probe(client, found)] if probe else seen
 
     try:
         return [*checks, *with_redis(look)]
     except (SettingsError, RedisAway) as exc:
-        return [*checks, _failed("redis reachable", str(exc))]
-
-
-def _ok(name: str, found: str) -> Check:
-    return Check(name, "ok", found)
-
-
-def _failed(name: str, found: str) -> Check:
-    return Check(name, "failed", found)
+        return [*checks, failed("redis reachable", str(exc))]
 
 
 def _data_folder(settings: Settings) -> Check:
@@ -115,14 +96,14 @@ def _data_folder(settings: Settings) -> Check:
         mode = path.stat().st_mode & 0o777 if path.exists() else 0
         if mode & 0o077:
             wrong.append(f"{str(path)!r} is open to others: chmod {mode & 0o700:o} {path}")
-    return _failed(name, "; ".join(wrong)) if wrong else _ok(name, f"{str(folder)!r} is its owner's alone")
+    return failed(name, "; ".join(wrong)) if wrong else ok(name, f"{str(folder)!r} is its owner's alone")
 
 
 def extras_check(extras: Mapping[str, str]) -> Check:
     """Report which extras are not installed here. Most installations need none: not a failure."""
     missing = [extra for extra, package in extras.items() if not any(metadata.distributions(name=package))]
     if not missing:
-        return _ok("extras", f"{', '.join(extras)}: installed")
+        return ok("extras", f"{', '.join(extras)}: installed")
     how = f"`make channels` installs all, or install shoal[{','.join(missing)}]"
     return Check("extras", "skipped", f"not installed here: {', '.join(missing)}; where they are used, {how}")
 
@@ -130,7 +111,7 @@ def extras_check(extras: Mapping[str, str]) -> Check:
 def _tokens(settings: Settings) -> Iterator[Check]:
     if short := short_tokens(settings.web):
         why = f"shorter than {TOKEN_CHARS} characters: it can be guessed, and the next release will refuse it"
-        yield _failed("tokens", f"{', '.join(short)}: {why}; make another one, for example by `openssl rand -hex 16`")
+        yield failed("tokens", f"{', '.join(short)}: {why}; make another one, for example by `openssl rand -hex 16`")
 
 
 def _model(settings: Settings) -> Iterator[Check]:
@@ -138,7 +119,7 @@ def _model(settings: Settings) -> Iterator[Check]:
     try:
         unknown = asyncio.run(Models(settings.model).unsized())
     except SettingsError as exc:
-        yield _failed("model", str(exc))
+        yield failed("model", str(exc))
         return
     if unknown:
         assumed = f"no table has it, so {settings.model.context_default:,} tokens are assumed"
@@ -152,7 +133,7 @@ def _network(settings: Settings) -> Iterator[Check]:
         try:
             check_ca_file(network.ca_file)
         except SettingsError as exc:
-            yield _failed("network", str(exc))
+            yield failed("network", str(exc))
     if network.proxy is None:
         return
     parts = urlsplit(network.proxy.reveal())
@@ -161,10 +142,10 @@ def _network(settings: Settings) -> Iterator[Check]:
     except OSError as exc:
         why = f"does not answer here ({exc.strerror or type(exc).__name__})"
         advice = "is it running, and is network.proxy right?"
-        yield _failed("network", f"the proxy {network.proxy} {why}: {advice}")
+        yield failed("network", f"the proxy {network.proxy} {why}: {advice}")
     else:
         excepted = ", ".join(network.no_proxy) or "no host"
-        yield _ok("network", f"outgoing calls go through {network.proxy}, but to {excepted}")
+        yield ok("network", f"outgoing calls go through {network.proxy}, but to {excepted}")
 
 
 def _redis(facts: ServerFacts) -> Iterator[Check]:
@@ -172,8 +153,8 @@ def _redis(facts: ServerFacts) -> Iterator[Check]:
 
     def check(name: str, found: str | None, *codes: str) -> Check:
         if problem := next((wrong[code] for code in codes if code in wrong), None):
-            return _failed(name, problem)
-        return _ok(name, found) if found else Check(name, "skipped", "the server does not tell; ask whoever runs it")
+            return failed(name, problem)
+        return ok(name, found) if found else Check(name, "skipped", "the server does not tell; ask whoever runs it")
 
     version = f"{facts.product} {facts.version}"
     if facts.speaks != facts.version:
@@ -198,17 +179,15 @@ def fail_over_check(facts: ServerFacts, redis: RedisSettings) -> Check:
         meanwhile = "no write counts"
         for kind, who in (("+sentinel:", "Sentinels"), ("+cluster:", "most primaries")):
             meanwhile = without.format(who) if kind in url else meanwhile
-        return _failed(
-            name, f"redis.copies is {copies}, and {servers} of them are there: {meanwhile}; see the replicas"
-        )
+        return failed(name, f"redis.copies is {copies}, and {servers} of them are there: {meanwhile}; see the replicas")
     if servers == 1:
-        return _ok(name, "there is none: one server without a replica")
+        return ok(name, "there is none: one server without a replica")
     if copies == 1:
         return Check(name, "skipped", f"up to about 1 s may be lost: set redis.copies = {min(servers, 3)}")
     if copies == servers:
-        return _ok(name, f"none lost: writes are confirmed on {copies} servers")
+        return ok(name, f"none lost: writes are confirmed on {copies} servers")
     more = f"; redis.copies = {servers} for any" if servers <= 3 else ""
-    return _ok(name, f"none lost if the freshest replica is promoted{more}")
+    return ok(name, f"none lost if the freshest replica is promoted{more}")
 
 
 def _fleet(found: FleetSnapshot) -> Iterator[Check]:
@@ -218,11 +197,11 @@ def _fleet(found: FleetSnapshot) -> Iterator[Check]:
     yield from _channels(gateways)
     due = [problem.text for problem in unserved(found.queues, found.processes)]
     name = "work is taken"
-    yield _failed(name, "; ".join(due)) if due else _ok(name, "nothing waits in vain")
+    yield failed(name, "; ".join(due)) if due else ok(name, "nothing waits in vain")
     models = sorted({one.details.get("model", "unknown") for one in workers})
     if models:
         differ = ": workers differ, which is fine only while they are being replaced"
-        yield _ok("model", ", ".join(models) + (differ if len(models) > 1 else ""))
+        yield ok("model", ", ".join(models) + (differ if len(models) > 1 else ""))
     yield from _sandbox([one for one in workers if not one.draining])
 
 
@@ -232,12 +211,12 @@ def _channels(gateways: Sequence[Presence]) -> Iterator[Check]:
     counts = Counter(name for one in gateways if not one.draining for name in names[one.name])
     if counts:
         shown = (f"{name} ({count} gateways)" if count > 1 else name for name, count in sorted(counts.items()))
-        yield _ok("channels", ", ".join(shown))
+        yield ok("channels", ", ".join(shown))
     for one in gateways:
         for name in names[one.name]:
             if why := one.details.get(channel_why(name)):
                 state = one.details.get(channel_state(name), "off")
-                yield _failed(f"channel {name}", f"{state} on {one.name}: {why}")
+                yield failed(f"channel {name}", f"{state} on {one.name}: {why}")
 
 
 def _provider_routes(found: FleetSnapshot) -> Iterator[Check]:
@@ -250,9 +229,9 @@ def _provider_routes(found: FleetSnapshot) -> Iterator[Check]:
     ]
     if closed:
         advice = "look at the provider's status page, or add model.fallbacks"
-        yield _failed("model answers", f"nobody asks {'; '.join(closed)}: {advice}")
+        yield failed("providers", f"nobody asks {'; '.join(closed)}: {advice}")
     elif found.provider_routes:
-        yield _ok("model answers", "no provider is left alone")
+        yield ok("providers", "none is left alone")
 
 
 def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
@@ -268,7 +247,7 @@ def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
     if "off" in tiers:
         yield Check(name, "skipped", "; ".join([by_tier, *(whys or ["the worker's log says why"])]))
     elif tiers:
-        yield _ok(name, by_tier)
+        yield ok(name, by_tier)
 
 
 def _present(kind: str, processes: Sequence[Presence]) -> Check:
@@ -276,29 +255,29 @@ def _present(kind: str, processes: Sequence[Presence]) -> Check:
     ready = sum(not one.draining for one in processes)
     if not ready:
         none = f"all {len(processes)} are draining" if processes else "none is there"
-        return _failed(name, f"{none}: {advice}")
+        return failed(name, f"{none}: {advice}")
     each = [
         " ".join([one.name, *("=".join(item) for item in one.details.items() if not item[0].endswith(".why"))])
         for one in processes[:PROCESSES_SHOWN]
     ]
     if len(processes) > PROCESSES_SHOWN:
         each.append(f"{len(processes) - PROCESSES_SHOWN} more: `shoal status`")
-    return _ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}")
+    return ok(name, f"{ready} of {len(processes)} ready: {'; '.join(each)}")
 
 
 async def _probe(client: RedisClient, found: FleetSnapshot) -> Check:
     if not any(serves(one, QUEUE) for one in found.of("worker")):
-        return _failed("probe", f"no worker serves queue {QUEUE!r}: start `python -m worker`")
+        return failed("probe", f"no worker serves queue {QUEUE!r}: start `python -m worker`")
     jobs, probe_text, started = Jobs(client), secrets.token_hex(8), time.monotonic()
     id = await jobs.enqueue("probe", probe_text)
     try:
         while (result := await jobs.result(id)) is None:
             if time.monotonic() - started > PROBE_WITHIN_S:
                 why = f"no test job came back within {PROBE_WITHIN_S:g} s"
-                return _failed("probe", f"{why}: look at the workers' logs")
+                return failed("probe", f"{why}: look at the workers' logs")
             await asyncio.sleep(_LOOK_S)
     finally:
         await jobs.forget(id)
     if not result.success or result.result != probe_text:
-        return _failed("probe", f"a test job failed with {result.result!r}: look at the workers' logs")
-    return _ok("probe", f"a worker ran a test job in {time.monotonic() - started:.2f} s")
+        return failed("probe", f"a test job failed with {result.result!r}: look at the workers' logs")
+    return ok("probe", f"a worker ran a test job in {time.monotonic() - started:.2f} s")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from shared.errors import ModelError, SettingsError, ShoalError
-from shared.terminal_text import clean_line
 
 if TYPE_CHECKING:
     from shared.settings import ModelSettings
@@ -38,37 +37,12 @@ def ask_model(settings: ModelSettings) -> None:
     """Ask the model one thing, by the route that a worker takes. Raises ShoalError with advice."""
     import asyncio
 
-    from msgspec.structs import replace
-
-    from worker.agent.model.model import ModelRequest
-    from worker.llm.registry import Models
-
-    once = replace(settings, retry_waits_s=(), first_token_s=_TEST_S, total_s=_TEST_S)
-
-    async def ask() -> None:
-        models = Models(once)
-        try:
-            await models.get().chat(ModelRequest(messages=[{"role": "user", "content": "Say OK."}], max_tokens=512))
-        finally:
-            await models.close()
+    from worker.llm.question import ask_once, describe_fault
 
     try:
-        asyncio.run(ask())
+        asyncio.run(ask_once(settings, within_s=_TEST_S))
     except ModelError as exc:
-        where = settings.api_base or "the provider"
-        advice = {
-            "auth": "the key is wrong, or may not use this model",
-            "billing": "the account has no money, or no quota left",
-            "bad_request": "there is no model of this name, or the address is that of something else",
-            "connection": f"no connection to {where}",
-            "timeout": f"{where} did not answer within {_TEST_S:g} s",
-            "rate_limit": f"{where} refuses further calls for now: wait, or look at your plan and its credit",
-        }.get(exc.kind, "it cannot be used now")
-        text = clean_line(exc.reason)
-        if settings.api_key is not None:
-            text = text.replace(settings.api_key.reveal(), "[the key]")
-        quote = f"; it says: {text}" if text else ""
-        raise ShoalError(f"{advice} ({exc}{quote}). Nothing is written") from None
+        raise ShoalError(f"{describe_fault(settings, exc, within_s=_TEST_S)}. Nothing is written") from None
 
 
 def write_settings(settings: ModelSettings, channel: str | None, token: str | None) -> list[Path]:

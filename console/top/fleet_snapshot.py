@@ -17,7 +17,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import OutboxReading, read_outboxes
 from shared.store.fleet.presence import Presence, QueueReading, list_processes, read_queues
-from shared.store.fleet.provider_limits import RouteReading, read_routes
+from shared.store.fleet.provider_limits import RouteReading, count_model_waits, read_routes
 from shared.store.fleet.redis_server import ServerFacts, read_server
 from shared.store.sessions.listing import SessionRow, row_of
 from shared.store.turns.dead_letters import DeadLetterEntry, DeadLetters
@@ -42,6 +42,8 @@ class FleetSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     provider_routes: tuple[RouteReading, ...] = ()
     outboxes: tuple[OutboxReading, ...] = ()
     newest_letter: DeadLetterEntry | None = None
+    model_waits: int = 0
+    """Turns and subagents that wait for a model to answer."""
 
     def of(self, kind: str) -> list[Presence]:
         """Return the processes of one kind."""
@@ -74,6 +76,7 @@ async def take_snapshot(client: RedisClient, *, config: bool = True) -> FleetSna
         provider_routes=tuple(routes),
         outboxes=tuple(outboxes),
         newest_letter=newest[0] if newest else None,
+        model_waits=await count_model_waits(client),
     )
 
 

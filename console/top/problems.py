@@ -100,14 +100,24 @@ def _undelivered(found: FleetSnapshot) -> Iterator[Problem]:
 
 
 def _models(found: FleetSnapshot) -> Iterator[Problem]:
+    """Report models that nobody asks, whose key is refused, or that fail the turns that ask them."""
     names = found.models()
     for way in found.provider_routes:
-        if way.state == "closed":
-            who = ", ".join(repr(name) for name in names.get(way.route, [way.route]))
+        who = ", ".join(repr(name) for name in names.get(way.route, [way.route]))
+        if way.refused:
+            yield Problem("model_refused", f"the provider of {who} refuses the key: `shoal doctor` says what it says")
+        elif way.state == "closed":
             paused = way.why == "rate_limit"
-            why = "its provider asked for a pause" if paused else "it failed several times in a row"
+            why = "its provider asked for a pause" if paused else "it failed for several chats in a row"
             nobody = f"nobody asks the model {who} for {brief(way.wait_s)}"
-            yield Problem("model_closed", f"{nobody}: {why}; answers wait")
+            yield Problem("model_closed", f"{nobody}: {why}; {_waiting(found.model_waits)}")
+    if found.model_waits and all(way.state != "closed" for way in found.provider_routes):
+        advice = "`model failed` in the workers' logs says what the provider says"
+        yield Problem("model_waits", f"{_waiting(found.model_waits)} for a model that failed: {advice}")
+
+
+def _waiting(turns: int) -> str:
+    return f"{counted(turns, 'turn waits', 'turns wait')}" if turns else "answers wait"
 
 
 def _blocked_loops(processes: Sequence[Presence]) -> Iterator[Problem]:

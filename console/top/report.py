@@ -43,6 +43,7 @@ FACTS: Final[dict[str, Callable[[FleetSnapshot], object]]] = {
     "queues": lambda found: found.queues,
     "processes": lambda found: [_whole(one) for one in found.processes],
     "models": _models,
+    "model_waits": lambda found: found.model_waits,
     "deliveries": lambda found: found.outboxes,
     "dead_letters": lambda found: found.dead_letters,
     "newest_dead_letter": _newest_letter,

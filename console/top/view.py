@@ -188,7 +188,10 @@ def _models(found: FleetSnapshot) -> list[Text]:
         if usual := one.details.get("model", ""):
             by_name.setdefault(usual, None)
         by_name |= {model: routes.get(way) for model, way in one.provider_routes.items()}
-    return [fact(*_route_state(route), name=name) for name, route in sorted(by_name.items())]
+    facts = [fact(*_route_state(route), name=name) for name, route in sorted(by_name.items())]
+    if found.model_waits:
+        facts.append(fact(counted(found.model_waits, "turn waits", "turns wait"), WARNING))
+    return facts
 
 
 def _route_state(route: RouteReading | None) -> tuple[str, str]:
@@ -197,6 +200,8 @@ def _route_state(route: RouteReading | None) -> tuple[str, str]:
             return f"closed for {brief(route.wait_s)} ({route.why})", WRONG
         case RouteReading(state="trying"):
             return f"trying again ({route.why})", WARNING
+        case RouteReading(refused=True):
+            return "key refused", WRONG
         case RouteReading(faults=faults) if faults:
             return f"{counted(faults, 'fault')} in a row", WARNING
         case _:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext
-from gateway.commands.conversation import ADMIN
+from shared.messages.inbound import ADMIN
 from shared.messages.sources import join_sources, merge_sources
 from shared.settings import ModelSettings
 from shared.settings.sections.chats import POLICIES, InboxSettings

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
 from shared.ids import WEB
-from shared.messages.inbound import STRANGER, InboundMessage
+from shared.messages.inbound import ADMIN, STRANGER, InboundMessage
 from shared.settings.sections.gateways import OWNER
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.last_turn import LastTurn
 from shared.store.sessions.session import Change, SessionState
-
-ADMIN: Final = "admin"  # metadata: "1" for one of `admins` in a direct chat; only the inlet sets it
 
 
 class CommandContext(msgspec.Struct, frozen=True, kw_only=True):

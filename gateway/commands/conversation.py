@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gateway.commands.command import ADMIN as ADMIN
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.clock import SYSTEM_CLOCK
+from shared.messages.inbound import ADMIN
 from shared.store.access.audit import Audit, actor_of
 from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 from shared.store.schedules.schedules import Schedules

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
+from shared.errors import ReplyError
+from shared.messages.model_waits import why_waiting
 from shared.messages.sources import join_sources, merge_sources
 from shared.settings import ModelSettings
 from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store import keys
 from shared.store.access.audit import Audit, actor_of
 from shared.store.delivery.deliveries import READ_CHANNELS
-from shared.store.fleet.presence import list_processes
+from shared.store.fleet.presence import Presence, list_processes
+from shared.store.fleet.provider_limits import RouteReading, read_routes
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import EarlierText, MemoryStore, about_scope, soul_scope
 from shared.store.sessions.session import Sessions, SessionState
@@ -34,14 +39,15 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
     workers = sum(one.kind == "worker" and not one.draining for one in processes)
     chosen = settings.presets.get(state.preset)
     model = f"`{chosen.name}`, chosen as `{state.preset}`" if chosen else f"`{settings.name}`"
+    trouble = await _model_trouble(context, processes, settings)
     history, jobs = counted(has.log_entries, "entry", "entries"), counted(state.subagents, "job")
     usd = f", about ${spent.usd:.4f}" if spent.usd else ""
     files = merge_sources(state.file_sources, state.folder_sources)
     mark = join_sources(merge_sources(state.sources, files, state.memory_sources))
     rows = [
-        f"**Now:** {_doing(state, workers)}",
+        f"**Now:** {_doing(state, workers, trouble)}",
         *([f"**In the background:** {jobs}; see `/jobs`"] if state.subagents else []),
-        f"**Model:** {model}",
+        f"**Model:** {model}{f'; {trouble}' if trouble else ''}",
         *([f"**Folder:** `{state.folder}`; see `/folder`"] if state.folder else []),
         f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
         f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
@@ -52,12 +58,24 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
     return "\n".join(f"- {row}" for row in rows)
 
 
-async def answer_where(context: CommandContext) -> str:
+async def _model_trouble(context: CommandContext, processes: Sequence[Presence], settings: ModelSettings) -> str:
+    """Return why nobody asks the model of the chat now, and until when; "" if it is asked."""
+    chosen = settings.presets.get(context.state.preset)
+    name = chosen.name if chosen else settings.name
+    routes = {one.provider_routes[name] for one in processes if name in one.provider_routes}
+    closed: list[RouteReading] = []
+    with suppress(ReplyError):  # an older list of Redis' users does not let a gateway read it
+        closed = [one for one in await read_routes(context.client, sorted(routes)) if one.state == "closed"]
+    return why_waiting(closed[0].why, closed[0].wait_s) if closed else ""
+
+
+async def answer_where(settings: ModelSettings, context: CommandContext) -> str:
     """Say where the messages of a chat are that it has no answer to, and whether the last answer has arrived."""
     state, session = context.state, context.message.session
     if state.waiting:
         processes = await list_processes(context.client)
-        doing = _doing(state, sum(one.kind == "worker" and not one.draining for one in processes))
+        trouble = await _model_trouble(context, processes, settings)
+        doing = _doing(state, sum(one.kind == "worker" and not one.draining for one in processes), trouble)
         return f"{doing[0].upper()}{doing[1:]}."
     if context.message.channel in READ_CHANNELS:
         return "Everything that you wrote is answered."
@@ -69,7 +87,8 @@ async def answer_where(context: CommandContext) -> str:
     return f"Everything that you wrote is answered; {lines} of mine could not be delivered yet. I keep trying."
 
 
-def _doing(state: SessionState, workers: int) -> str:
+def _doing(state: SessionState, workers: int, trouble: str) -> str:
+    """Say what becomes of the chat's message; `trouble` is why nobody asks its model."""
     waiting = len(state.waiting) - 1 - state.joined
     if waiting < 0:
         return "nothing to do"
@@ -80,6 +99,8 @@ def _doing(state: SessionState, workers: int) -> str:
         doing = f"waiting for your yes to `{state.open_question.tool}`{after}: `/yes` or `/no`"
     elif state.model_unavailable_since:
         doing = "your message waits for the model, which cannot be reached; I keep trying"
+        if trouble:
+            doing = f"your message waits: {trouble}"
     elif not workers:
         doing = "your message waits; no worker is running to answer it"
     else:

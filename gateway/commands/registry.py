@@ -72,7 +72,7 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
             "retry", "answer your last message again, or `/retry NEW TEXT` in its place", partial(answer_retry, client)
         ),
         OwnCommand("status", "show what is going on", partial(answer_status, model, sessions)),
-        OwnCommand("where", "say where your message is, if I have not answered it", answer_where),
+        OwnCommand("where", "say where your message is, if I have not answered it", partial(answer_where, model)),
         OwnCommand("model", "list the models, or choose one: `/model NAME`", partial(answer_model, model)),
         OwnCommand(
             "busy",

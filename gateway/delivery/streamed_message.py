@@ -53,6 +53,7 @@ class TurnText:
         self._with_progress = progress
         self._progress = ""
         self._streamed = streamed
+        self._note = False  # the progress is in words for people
         self.live = LiveText()
 
     def apply(self, event: LiveEvent) -> None:
@@ -70,8 +71,8 @@ class TurnText:
             case DeltaEvent(text=text) as delta:
                 if self.live.add(delta) and text:
                     self._progress = ""
-            case ProgressEvent(text=text) if self._with_progress:
-                self._progress = " ".join(text.split())
+            case ProgressEvent(text=text, note=note) if note or self._with_progress:
+                self._progress, self._note = " ".join(text.split()), note
             case _:
                 pass
 
@@ -85,7 +86,7 @@ class TurnText:
             progress = self._progress.replace("`", "'")
             fits = len(progress) <= PROGRESS_CHARS
             short = progress if fits else progress[: PROGRESS_CHARS - 1] + "…"
-            return render(f"*`{short}`*{MORE}")[0]
+            return render(f"*{short}*{MORE}" if self._note else f"*`{short}`*{MORE}")[0]
         return None
 
 

@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from gateway.commands.conversation import ADMIN
 from gateway.ingress.ingest import Ingress
 from gateway.platform.access import AccessSettings, is_named, judge, startup_warnings
 from gateway.platform.protocol import GROUP_NOTE, InletVerdict, Platform, PlatformMessage
@@ -20,7 +19,7 @@ from shared.errors import BadInput, Refused
 from shared.ids import log_id
 from shared.log import logger
 from shared.media.store import MediaStore
-from shared.messages.inbound import STRANGER, InboundMessage
+from shared.messages.inbound import ADMIN, STRANGER, InboundMessage
 from shared.messages.outbound import OutboundMessage
 from shared.messages.sources import Sources, merge_sources, source_label
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_IGNORED, MESSAGES_REFUSED

@@ -75,10 +75,11 @@ class Chat:
 
 
 class Crowd:
-    """So many chats that talk at once until they are told to finish."""
+    """So many chats that talk at once until they are told to finish, with a pause after each answer."""
 
-    def __init__(self, client: RedisClient, names: Sequence[str], words: Words = sums) -> None:
+    def __init__(self, client: RedisClient, names: Sequence[str], words: Words = sums, *, pause_s: float = 0.0) -> None:
         self.client = client
+        self._pause_s = pause_s
         self.chats = [Chat(client, name, words) for name in names]
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,6 +107,7 @@ class Crowd:
     async def _talk(self, chat: Chat, each: int | None) -> None:
         while not self._stopping and (each is None or len(chat.sent) < each):
             await chat.say()
+            await asyncio.sleep(self._pause_s)
 
     async def wrongs(self) -> dict[str, int]:
         """What must be 0."""

@@ -124,4 +124,4 @@ async def _may_stay(client: RedisClient, name: str) -> bool:
     if room == "arq":
         # A worker that is stopped while it begins a job notes a try when another one has long done it.
         return kind in ("health-check", "result", "retry") and int(await client.command("PTTL", name)) > 0
-    return kind in ALLOWED_KINDS or name in (keys.CLOCKS, keys.CONFIRMED, keys.META)
+    return kind in ALLOWED_KINDS or name in (keys.CLOCKS, keys.CONFIRMED, keys.META, keys.MODEL_WAITS)

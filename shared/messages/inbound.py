@@ -24,6 +24,9 @@ TIMEZONE: Final = "timezone"
 STRANGER: Final = "stranger"
 """Metadata: "1" for a member of a group whom no setting names: that person can allow and trust nothing."""
 
+ADMIN: Final = "admin"
+"""Metadata: "1" for one of `admins` in a direct chat; only the inlet sets it."""
+
 NO_ORIGIN: Final = "cli"  # the channel of a system message whose chat id names none
 
 

@@ -46,10 +46,12 @@ class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="typ
 
 
 class ProgressEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="progress"):
-    """A line about the agent's current action, such as `calculate("2+2")`."""
+    """A line about the agent's current action, such as `calculate("2+2")`; as a `note` it says in
+    words why nothing happens: `the model is overloaded; trying again in 12 s`."""
 
     turn: int
     text: str
+    note: bool = False
 
 
 class JoinedEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="joined"):

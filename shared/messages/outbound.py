@@ -99,6 +99,12 @@ class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
 
 LogLine = OutboundMessage | UserLine
 
+
+def with_reason(apology: str, words: str) -> str:
+    """Return an apology with what the model's provider said, as the owner reads it."""
+    return f"{apology}\n\nThe provider said: {words}" if words else apology
+
+
 decode_line: Decoder[LogLine] = Decoder(LogLine)
 
 

@@ -283,12 +283,13 @@ class JoinedFrame(Struct, frozen=True, tag_field="type", tag="joined"):
     messages: Sequence[int]
 
 
-class ProgressFrame(Struct, frozen=True, tag_field="type", tag="progress"):
-    """Progress of the agent while a turn runs."""
+class ProgressFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="progress"):
+    """Progress of the agent while a turn runs, or a `note` that says why there is none."""
 
     chat: str
     turn: int
     text: str
+    note: bool = False
 
 
 class ResumedFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="resumed"):

@@ -18,6 +18,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import read_outboxes
 from shared.store.fleet.presence import list_processes, read_queue
+from shared.store.fleet.provider_limits import count_model_waits
 from shared.store.fleet.redis_server import read_broken_keys, read_fsync, read_health, read_restart_safe
 
 QUEUES: Final = ("turns", keys.BACKGROUND, "jobs")
@@ -76,6 +77,7 @@ class FleetGauges:
             metrics.QUEUE_DUE.labels(name).set(reading.due)
             metrics.QUEUE_RUNNING.labels(name).set(reading.running)
             metrics.QUEUE_OLDEST_DUE_SECONDS.labels(name).set(reading.oldest_due_s)
+        metrics.TURNS_WAIT_FOR_MODEL.set(await count_model_waits(self._client))
 
     async def _fill_outboxes(self) -> None:
         for outbox in await read_outboxes(self._client):

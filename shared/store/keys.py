@@ -127,6 +127,9 @@ queue: Final = QueueKeys(f"{PREFIX}queue:", "zset")
 # HASH: queue -> newest server time in ms at which it was used, for a clock that falls back
 CLOCKS: Final = FleetKey(f"{PREFIX}queue:clock", "hash")
 CONFIRMED: Final = FleetKey(f"{PREFIX}queue:confirmed", "string")  # the write that each wait for replicas waits for
+# ZSET that expires: member that waits for its model to answer -> server time in ms until which it
+# counts as waiting
+MODEL_WAITS: Final = FleetKey(f"{PREFIX}queue:model", "zset")
 leases: Final = QueueKeys(f"{PREFIX}leases:", "hash")  # HASH: member -> `owner:token`, running entries only
 # LIST of at most one token: something is due, and one idle worker may look
 wake: Final = QueueKeys(f"{PREFIX}wake:", "list")

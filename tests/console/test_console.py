@@ -34,6 +34,7 @@ from shared.store.fleet.presence import Presence, announce
 from shared.store.jobs.jobs import JobResult, Jobs
 from shared.version import VERSION
 from tests.helpers.fleet_seen import REDIS
+from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.valkey import command
 
 ROOT = Path(__file__).parents[2]
@@ -179,8 +180,8 @@ def test_the_keys_of_status_are_always_there(durable: str) -> None:
     appear(durable, Presence(kind="worker", name="w", host="h", pid=1, started_at=0, version="0"))
     result = json.loads(shoal("status", "--json", SHOAL_REDIS__URL=durable).output)
     assert set(result) == {
-        "at_ms", "problems", "figures", "queues", "processes", "models", "deliveries", "dead_letters",
-        "newest_dead_letter", "redis",
+        "at_ms", "problems", "figures", "queues", "processes", "models", "model_waits", "deliveries",
+        "dead_letters", "newest_dead_letter", "redis",
     }  # fmt: skip
     assert set(result["processes"][0]) == {
         "kind", "name", "host", "pid", "started_at", "version", "running", "slots", "job_slots", "draining",
@@ -315,6 +316,8 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Pat
     appear(durable, one(), one("gateway", name="g1"))
     tmp_path.chmod(0o700)
     code, checks = diagnosis(durable, SHOAL_DATA__DIR=str(tmp_path))
+    skipped = "no worker took the question in time"  # this one only says that it is there
+    assert checks.pop("model answers") == ("skipped", skipped)
     assert (code, {outcome for outcome, _ in checks.values()}) == (0, {"ok"})
     assert list(checks) == [
         "settings", "data folder", "extras", "redis reachable", "redis version", "maxmemory-policy", "appendonly",
@@ -326,7 +329,30 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(durable: str, tmp_path: Pat
     assert checks["model"] == ("ok", "m")
     assert "w1 model=m queues=turns,jobs" in checks["workers"][1]
     text = shoal("doctor", SHOAL_REDIS__URL=durable, SHOAL_DATA__DIR=str(tmp_path)).output
-    assert all(line.startswith("ok ") for line in text.splitlines())
+    assert all(line.startswith("ok ") for line in text.splitlines() if skipped not in line)
+
+
+def test_doctor_asks_the_model_one_question_and_prints_what_came(durable: str) -> None:
+    """Once, as a turn asks: its answer, or the provider's own words without the key."""
+    with ScriptedOpenAI(in_thread=True) as server:
+        model = {
+            "SHOAL_MODEL__NAME": "openai/gpt-4p",
+            "SHOAL_MODEL__API_BASE": server.base_url,
+            "SHOAL_MODEL__API_KEY": "sk-canary-of-the-key",
+            "SHOAL_MODEL__CLIENT": "direct",
+        }
+        server.script(Answer(text="OK."))
+        outcome, found = diagnosis(durable, **model)[1]["model answers"]
+        assert (outcome, "'openai/gpt-4p' said 'OK.'" in found) == ("ok", True)
+        assert [request.body["messages"][-1]["content"] for request in server.requests()] == ["Say OK."]
+        words = "The model `gpt-4p` does not exist, says sk-canary-of-the-key"
+        server.script(Answer(status=404, error={"message": words}))
+        code, checks = diagnosis(durable, **model)
+        outcome, found = checks["model answers"]
+        assert (code, outcome, "canary" in found) == (1, "failed", False)
+        assert "there is no model of this name" in found
+        assert "it says: The model `gpt-4p` does not exist, says ***" in found
+        assert server.stats()["requests"] == 2
 
 
 def test_doctor_says_what_to_do_about_each_thing(durable: str, tmp_path: Path) -> None:

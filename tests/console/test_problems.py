@@ -63,7 +63,25 @@ def test_a_model_that_is_tried_again_is_no_problem_any_more() -> None:
     assert wrong(IDLE, provider_routes=(RouteReading(WAY, "trying", "overloaded"),)) == []
     assert wrong(IDLE, provider_routes=(RouteReading(WAY, "open", faults=4),)) == []
     [closed] = wrong(IDLE, provider_routes=(RouteReading("openai:ff", "closed", "overloaded", 3.0),))
-    assert "'openai:ff' for 3.0 s: it failed several times in a row" in closed.text
+    assert "'openai:ff' for 3.0 s: it failed for several chats in a row; answers wait" in closed.text
+
+
+def test_nothing_is_well_while_turns_wait_for_a_model() -> None:
+    """Also of a model that fails one chat alone, and of one that nobody asks."""
+    [waits] = wrong(IDLE, model_waits=1)
+    assert (waits.code, waits.text.startswith("1 turn waits for a model that failed")) == ("model_waits", True)
+    closed = (RouteReading(WAY, "closed", "overloaded", 3.0),)
+    [one] = wrong(IDLE, model_waits=7, provider_routes=closed)
+    assert (one.code, one.text.endswith("7 turns wait")) == ("model_closed", True)
+
+
+def test_a_refused_key_is_a_problem() -> None:
+    """Until it is accepted."""
+    [refused] = wrong(IDLE, provider_routes=(RouteReading(WAY, "open", refused=True),))
+    assert (refused.code, refused.text.startswith(f"the provider of {MODEL!r} refuses the key")) == (
+        "model_refused",
+        True,
+    )
 
 
 def test_replies_may_wait_for_two_minutes() -> None:

@@ -30,7 +30,7 @@ from shared.errors import SettingsError
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import QueueReading, announce, read_queue, read_queues
-from shared.store.fleet.provider_limits import LimitRules, ProviderLimits, read_routes
+from shared.store.fleet.provider_limits import CallAllowed, LimitRules, ProviderLimits, read_routes
 from tests.helpers.fleet_seen import BROKEN, BUSY, IDLE, MODEL, WAY, gateway, worker
 from tests.helpers.valkey import command
 
@@ -243,9 +243,10 @@ async def test_ways_to_models_are_read_without_taking_part(client: RedisClient) 
     assert await read_routes(client, []) == []
     [way] = await read_routes(client, [WAY])
     assert (way.state, way.faults) == ("open", 0)
-    for _ in range(2):
-        entered = await limits.enter(WAY, rules)
-        await limits.report(WAY, rules, entered, "overloaded", retry_after_s=60)  # type: ignore[arg-type]
+    for session in ("web:a/1", "web:b/1"):
+        entered = await limits.enter(WAY, rules, session=session)
+        assert isinstance(entered, CallAllowed)
+        await limits.report(WAY, rules, entered, "overloaded", session=session, retry_after_s=60)
         [way] = await read_routes(client, [WAY])
         if way.state == "open":
             assert way.faults == 1

@@ -446,6 +446,13 @@ CASES: Final = (
     ),
     Case("ShoalModelFails", 15, {BAD: "0+5x20"}, "100% of the model calls of ten minutes failed.", {BAD: "0+0.5x20"}),
     Case(
+        "ShoalTurnsWaitForModel",
+        9,
+        {"shoal_turns_wait_for_model": "4x9"},
+        "4 turns wait for a model that does not answer them.",
+        {"shoal_turns_wait_for_model": "0 1 1 0 0 1 1 0 0"},  # a message that fails alone is given up before
+    ),
+    Case(
         "ShoalModelHeldBack",
         40,
         {'shoal_model_throttled_total{model="m",reason="overloaded"}': "0+1x60"},

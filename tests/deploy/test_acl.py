@@ -284,7 +284,7 @@ def test_what_a_gateway_says_is_read_from_the_source() -> None:
     assert {"turns/ingest", "fleet/announce", "turns/withdraw"} <= gateway.scripts
     assert {"turns/acquire", "turns/commit", "turns/take"} <= worker.scripts - gateway.scripts
     assert {"shoal:{0ax}:inbox:*", "shoal:{0ax}:chats:*", "shoal:{0ax}:brake:*"} <= gateway.keys
-    assert "shoal:{0ax}:limit:*" in worker.keys - gateway.keys
+    assert "shoal:{0ax}:crashed:*" in worker.keys - gateway.keys
     assert {"shoal:{0ax}:dead", "shoal:{0ax}:outqueue:*"} <= gateway.keys & worker.keys
     assert {"EVALSHA", "XADD", "XRANGE"} <= gateway.commands
     assert "BLPOP" in worker.commands - gateway.commands

@@ -53,6 +53,10 @@ ARQ: Final = {
 WRITES_ONLY: Final = {"gateway": {"shoal:{0ax}:dead"}}
 """Keys that a role writes and may not read: a gateway sets aside what a platform did not take, and never looks."""
 
+READS_ONLY: Final = {"gateway": {"shoal:{0ax}:limit:*"}}
+"""Keys that a role reads and may not write: a gateway tells people until when nobody asks their model, and never closes
+one."""
+
 AUDIT: Final = "shoal:{0ax}:audit"
 AUDIT_GRANTS: Final = {"gateway": "+type +xadd", "worker": "+type +xadd", "console": "+type +xadd +xrevrange"}
 """All that a role may do to the audit record, by a selector of its own: none deletes, empties, renames or expires what
@@ -119,6 +123,8 @@ def _audit_key(role: str) -> str:
 
 
 def _key(role: str, key: str) -> str:
+    if key in READS_ONLY.get(role, ()):
+        return f"%R~{key}"
     return f"%W~{key}" if key in WRITES_ONLY.get(role, ()) else f"~{key}"
 
 

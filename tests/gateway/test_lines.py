@@ -33,6 +33,16 @@ REPORT = report(TASK, "ok", "gold", now_ms=NOW).id
 def test_a_reply_says_what_its_turn_began_with(ids: tuple[str, ...], about: str) -> None:
     """Nothing of a person's message, also when a report joined its turn later."""
     line = OutboundMessage(content="well", turn=2, in_reply_to=ids)
-    frame = LineRenderer(MarkdownRenderer()).render_now("a", NumberedLine(3, line))
+    frame = LineRenderer(MarkdownRenderer()).render_now("web:alice/a", "a", NumberedLine(3, line))
     assert isinstance(frame, ReplyFrame)
     assert frame.about == about
+
+
+@pytest.mark.parametrize(("session", "reads"), [("web:owner/a", True), ("web:alice/a", False), ("cli:owner/a", False)])
+def test_the_owner_alone_reads_what_the_provider_says(session: str, reads: bool) -> None:
+    """It may name the account behind the model; a chat that the owner shares shows the line as it is stored."""
+    line = OutboundMessage(content="Sorry.", turn=2, kind="apology", failed="auth", refusal="no such key")
+    frame = LineRenderer(MarkdownRenderer()).render_now(session, "a", NumberedLine(3, line))
+    assert isinstance(frame, ReplyFrame)
+    assert frame.text == ("Sorry.\n\nThe provider said: no such key" if reads else "Sorry.")
+    assert ("no such key" in frame.html) is reads

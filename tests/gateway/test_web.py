@@ -370,9 +370,13 @@ async def test_what_the_agent_does_is_shown_unless_a_setting_says_no(redis_url: 
         await me.send("resume", chat="a", after=0)
         await me.next("resumed")
         await publish(gw.client, session_of("a"), ProgressEvent(1, "calculate"))
+        await publish(gw.client, session_of("a"), ProgressEvent(1, "trying again in 12 s", note=True))
         await publish(gw.client, session_of("a"), DeltaEvent(1, 1, 0, "4", full=True))
         await me.next("delta")
-        assert ("progress" in [frame["type"] for frame in me.seen]) is shown
+        why = {"text": "trying again in 12 s", "note": True}  # why nothing happens is shown in any case
+        progress = [{"text": "calculate"}] * shown + [why]
+        seen = [frame for frame in me.seen if frame["type"] == "progress"]
+        assert [{key: frame[key] for key in ("text", "note") if key in frame} for frame in seen] == progress
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 `python -m tests.helpers.openai_server --port 0` prints its port on the first line. Without a script it answers
 `echo: <last user text>`. `POST /script` takes a JSON list of `Answer`s, `POST /reset` forgets everything,
-`POST /release` lets held answers go, `GET /requests` lists what was asked (body, headers, time), `GET /stats` counts
-it.
+`POST /release` lets held answers go, `POST /forget` forgets what was asked; `GET /requests` lists that (body,
+headers, time), `GET /stats` counts it.
 """
 
 from __future__ import annotations
@@ -124,6 +124,9 @@ class Server:
                 await _send(writer, 200, b"{}")
             case "POST", "/release":
                 self._released.set()
+                await _send(writer, 200, b"{}")
+            case "POST", "/forget":
+                self._requests.clear()
                 await _send(writer, 200, b"{}")
             case "GET", "/v1/models":
                 await _send(writer, 200, b'{"object":"list","data":[{"id":"scripted","object":"model"}]}')
@@ -345,6 +348,10 @@ class ScriptedOpenAI:
     def release(self) -> None:
         """Let answers that are held go, and those that would be until the next `reset`."""
         self._ask("/release", b"")
+
+    def forget(self) -> None:
+        """Forget all requests."""
+        self._ask("/forget", b"")
 
     def requests(self) -> list[Request]:
         """What was asked so far, oldest first."""

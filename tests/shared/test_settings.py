@@ -127,6 +127,7 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
     [
         ("SHOAL_WORKER__LEASE_S", "2.5", "worker.lease_s", 2.5),
         ("SHOAL_WORKER__DRAIN_S", "0", "worker.drain_s", 0.0),
+        ("SHOAL_AGENT__GIVE_UP_ALONE_S", "90", "agent.give_up_alone_s", 90.0),
         ("SHOAL_TOOLS__EXEC", "false", "tools.exec", False),
         ("SHOAL_TOOLS__WEB", "1", "tools.web", True),
         ("SHOAL_METRICS__PORT", "0", "metrics.port", 0),

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from shared import errors
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import LeaseLost, ModelError, TurnStopped
+from shared.errors import LeaseLost, ModelClosed, ModelError, TurnStopped
 from shared.log import Logger
 from shared.settings import AgentSettings
 from shared.store.turns.queue import SubagentWork, TurnWork
@@ -39,6 +39,7 @@ APOLOGIES: Final = {
     "invalid_output": "Sorry, the model's answer did not have the form that was asked for.",
     "context_length": "Sorry, this conversation has become too long for the model.",
     "model_away": "Sorry, the model could not be reached for a long time, so I stopped trying.",
+    "model_fails": "Sorry, the model failed at this message again and again, so I stopped trying.",
     "timeout": "Sorry, this took too long, so I stopped working on it.",
     "error": "Sorry, something went wrong on my side and I could not answer this.",
 }
@@ -66,6 +67,7 @@ class Attempt(ABC):
 
     def __init__(self, rules: AttemptRules, lease: Lease, work: Work, limit_s: float) -> None:
         self.rules, self.lease, self.work, self.limit_s = rules, lease, work, limit_s
+        self._began = rules.clock.monotonic()
 
     @abstractmethod
     async def run(self) -> AgentResult:
@@ -80,16 +82,17 @@ class Attempt(ABC):
         """End work that a person stopped."""
 
     @abstractmethod
-    async def give_up(self, reason: str, note: str = "") -> str:
-        """End work that failed for `reason`. `note` continues "I" or "It"."""
+    async def give_up(self, reason: str, note: str = "", words: str = "") -> str:
+        """End work that failed for `reason`. `note` continues "I" or "It"; `words` are those of
+        the model's provider, for the owner."""
 
     @abstractmethod
     async def refused(self, error: ModelError) -> str:
         """End work that the model does not accept."""
 
     @abstractmethod
-    async def still_waiting(self, waited_s: float) -> None:
-        """Tell the person, if there is one, that the model has been unavailable for a while."""
+    async def still_waiting(self, error: ModelError, wait_s: float) -> None:
+        """Tell the person, if there is one, why the work waits, and for how long."""
 
     async def after_loss(self) -> str | None:
         """Return the outcome when a lost lease means that the work is over."""
@@ -155,18 +158,34 @@ class Attempt(ABC):
         return f"quarantine_{verdict}"
 
     async def _after_model_error(self, error: ModelError) -> str:
-        work, give_up_s = self.work, self.rules.settings.give_up_s
-        self.log.warning("model failed", kind=error.kind, retryable=error.retryable)
+        kind, alone, words = error.kind, error.alone, error.reason
+        self.log.warning("model failed", kind=kind, retryable=error.retryable, alone=alone, provider_says=words)
         if not error.retryable:
             return await self.refused(error)
-        unavailable_s = work.model_unavailable_ms / 1000
-        if unavailable_s > give_up_s:
-            return await self.give_up("model_away")
-        ceiling = MODEL_WAITS_S[min(work.attempt, len(MODEL_WAITS_S)) - 1]
-        wanted_s = max(error.retry_after_s or 0.0, self.rules.rng.uniform(ceiling / 2, ceiling))
+        reason, left_s = self._patience(alone)
+        if left_s < 0:
+            return await self.give_up(reason, words=words)
         # The last wait ends about when the model would be given up, so that the chat is not
         # blocked longer.
-        wait_s = min(wanted_s, MODEL_WAIT_CAP_S, max(1.0, give_up_s - unavailable_s))
-        await self.still_waiting(unavailable_s + wait_s)
-        await self.lease.release(delay_s=wait_s, count="away")
+        wait_s = min(self._wanted_wait(error), MODEL_WAIT_CAP_S, max(1.0, left_s))
+        await self.still_waiting(error, wait_s)
+        await self.lease.release(delay_s=wait_s, count="alone" if alone else "away")
         return "model_away"
+
+    def _patience(self, alone: bool) -> tuple[str, float]:
+        """Return for how long the work may wait yet for its model, negative when that is over, and
+        the reason for which it is given up then."""
+        work, settings = self.work, self.rules.settings
+        left_s = settings.give_up_s - work.model_unavailable_ms / 1000
+        alone_s = settings.give_up_alone_s
+        if work.alone_ms:  # this attempt counts, too: its tries take a while
+            alone_s -= work.alone_ms / 1000 + self.rules.clock.monotonic() - self._began
+        return ("model_fails", alone_s) if alone and alone_s < left_s else ("model_away", left_s)
+
+    def _wanted_wait(self, error: ModelError) -> float:
+        """Return the wait until the next attempt: as long as the provider wishes, and longer from
+        attempt to attempt. A closed provider was not asked: it names the time itself."""
+        if isinstance(error, ModelClosed):
+            return error.retry_after_s or 0.0
+        ceiling = MODEL_WAITS_S[min(self.work.attempt, len(MODEL_WAITS_S)) - 1]
+        return max(error.retry_after_s or 0.0, self.rules.rng.uniform(ceiling / 2, ceiling))

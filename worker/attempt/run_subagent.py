@@ -26,6 +26,7 @@ REPORTS: Final[dict[str, tuple[Outcome, str]]] = {
     "crashes": ("poison", APOLOGIES["crashes"]),
     "poison": ("poison", "It made its worker fail every time."),
     "model_away": ("failed", "The model could not be reached for a long time."),
+    "model_fails": ("failed", "The model failed at it again and again."),
     "error": ("failed", "Something went wrong inside; it could not be done."),
 }
 """Outcome and text of the report of a subagent that failed, by reason."""
@@ -96,7 +97,7 @@ class SubagentAttempt(Attempt):
     async def stop(self, stopped: TurnStopped) -> str:
         return _count("cancelled")
 
-    async def give_up(self, reason: str, note: str = "") -> str:
+    async def give_up(self, reason: str, note: str = "", words: str = "") -> str:
         if note:
             return await self._report("failed", self._with_last_text(f"It {note}"))
         if reason == "timeout":
@@ -107,7 +108,7 @@ class SubagentAttempt(Attempt):
     async def refused(self, error: ModelError) -> str:
         return await self._report("failed", "The model refused the request.")
 
-    async def still_waiting(self, waited_s: float) -> None:
+    async def still_waiting(self, error: ModelError, wait_s: float) -> None:
         pass  # no person watches a subagent
 
     async def after_loss(self) -> str | None:

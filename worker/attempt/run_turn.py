@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from shared import metrics
 from shared.crash_points import crash_point
-from shared.errors import BadInput, BadRecord, ModelError, ShoalError, TurnStopped
+from shared.errors import BadInput, BadRecord, ModelClosed, ModelError, ShoalError, TurnStopped
 from shared.log import logger
+from shared.messages.inbound import ADMIN
 from shared.messages.live import TurnEvent, TurnState
-from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed, WorkDone
+from shared.messages.model_waits import why_waiting
+from shared.messages.outbound import OutboundKind, OutboundMessage, TokensUsed, WorkDone, with_reason
 from shared.messages.schedule import is_background
 from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.store import keys
@@ -33,6 +35,7 @@ from worker.turn.traces import link_joined, set_outcome, turn_span
 
 STOPPED: Final = "[stopped by the user]"
 INTERRUPTED: Final = "[interrupted by a newer message]"
+WITHHELD: Final = "[a message that is left out: the model failed at it each time]"
 log = logger("turns")
 
 OnCommit = Callable[[str, int], Awaitable[None]]
@@ -92,7 +95,7 @@ class RunTurn(AttemptRules):
         log.warning("turn left to newer release", why=str(newer))
         if work.model_unavailable_ms / 1000 > self.settings.give_up_s:
             return await TurnAttempt(self, lease, work, None).give_up("bad_record")
-        await lease.release(delay_s=NEWER_RELEASE_WAIT_S, count="away")
+        await lease.release(delay_s=NEWER_RELEASE_WAIT_S, count="newer")
         return "left"
 
 
@@ -107,8 +110,6 @@ class TurnAttempt(Attempt):
     def __init__(self, rules: RunTurn, lease: Lease, work: TurnWork, conversation: Conversation | None) -> None:
         super().__init__(rules, lease, work, rules.settings.turn_timeout_s)
         self._conversation = conversation
-        self._began = rules.clock.monotonic()
-        self._refusal = ""
         if conversation is not None:
             journal = TurnJournal(lease, rules.turns, conversation.resume, conversation.joined)
             self._journal = journal
@@ -150,32 +151,38 @@ class TurnAttempt(Attempt):
         await self._commit("stopped", "stopped", partial, history)
         return "stopped"
 
-    async def give_up(self, reason: str, note: str = "") -> str:
+    async def give_up(self, reason: str, note: str = "", words: str = "") -> str:
         """Write a dead letter and an apology, so that the next message of the chat is answered."""
         conversation, reference = self._conversation, secrets.token_hex(4)
         apology = f"Sorry, I {note}" if note else APOLOGIES.get(reason, APOLOGIES["error"])
         content = f"{apology} (reference {reference})"
-        dead = DeadLetter(f"{reason} {reference}", self.work.record)
+        dead = DeadLetter(f"{reason} {reference}", self.work.record, words)
         history: tuple[TranscriptEntry, ...] = ()
         if conversation is not None:
+            if conversation.message.metadata.get(ADMIN) == "1":
+                content = with_reason(content, words)
             await self._load_missed_joins(conversation)
             final = self._assistant_entry(f"[no answer was given: {reason}]")
-            history = (*conversation.entries, final)
+            asked = conversation.entries
+            if reason == "model_fails":  # what made the model fail must not be in every later prompt
+                asked = tuple([replace(entry, content=WITHHELD) for entry in asked])
+            history = (*asked, final)
         if await self._commit("apology", "failed", content, history, dead):
             messages = len(conversation.messages) if conversation else 1
-            log.error("dead letter", reason=reason, reference=reference, messages=messages)
+            log.error("dead letter", reason=reason, reference=reference, messages=messages, provider_says=words)
             metrics.DEAD_LETTERS.labels(reason).inc(messages)
         return "dead"
 
     async def refused(self, error: ModelError) -> str:
-        self._refusal = error.reason
-        return await self.give_up(error.kind if error.kind in APOLOGIES else "error")
+        return await self.give_up(error.kind if error.kind in APOLOGIES else "error", words=error.reason)
 
-    async def still_waiting(self, waited_s: float) -> None:
-        if waited_s > self.rules.settings.tell_s:
+    async def still_waiting(self, error: ModelError, wait_s: float) -> None:
+        waited_s = self.work.model_unavailable_ms / 1000 + wait_s
+        # Others have met it before, so it is no slip of a moment: told at once.
+        if waited_s > self.rules.settings.tell_s or isinstance(error, ModelClosed):
             # Not `self._updates`: it is closed.
             updates = LiveUpdates(self.rules.client, self.lease.claim)
-            await updates.add_activity("the model cannot be reached just now; I keep trying")
+            await updates.add_activity(why_waiting(error.kind, wait_s, alone=error.alone), note=True)
 
     async def _load_missed_joins(self, conversation: Conversation) -> None:
         """Load messages that joined the turn but never reached this process (the reply to `take`
@@ -225,7 +232,7 @@ class TurnAttempt(Attempt):
             traceparent=link_joined(conversation),
             sources=mark.sources,
             failed=dead.reason.partition(" ")[0] if dead else "",
-            refusal=self._refusal if dead else "",
+            refusal=dead.words if dead else "",
             takeovers=() if conversation is None else self._updates.takeovers,
             work=done,
         )

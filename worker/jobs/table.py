@@ -45,6 +45,12 @@ async def probe(ctx: dict[str, Any], text: str = "") -> str:
     return text
 
 
+async def ask_model(ctx: dict[str, Any]) -> tuple[bool, str]:
+    """Ask the model one question: `shoal doctor` shows what came, and whether that is an answer."""
+    answer: tuple[bool, str] = await ctx["deps"].ask_model()
+    return answer
+
+
 def _make_job(work: Callable[[dict[str, Any], str], Awaitable[None]]) -> Function:
     """Return arq's form of a job. TryLater is another try; no result is kept: an id can return."""
 

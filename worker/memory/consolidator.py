@@ -143,7 +143,7 @@ class Consolidator:
                 return False
             text = f"{_notes(old.text)}\n\n<history>\n{history[-self._chars :]}\n</history>"
             try:
-                saved = await self._scribe.ask(prompt(task), text, REWORK, old=old.text, count=count)
+                saved = await self._scribe.ask(prompt(task), text, REWORK, old=old.text, count=count, session=session)
             except (UnusableReply, ModelError) as exc:
                 if patient and _may_pass(exc):
                     raise
@@ -203,7 +203,7 @@ class Consolidator:
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
             count, at = partial(self._count, session), self._stamp(piece)
             saved = await self._scribe.ask(
-                prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=at, count=count
+                prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=at, count=count, session=session
             )
             new = None if saved.memory is None else MemoryText(saved.memory, old.version)
             try:

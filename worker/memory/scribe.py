@@ -36,13 +36,22 @@ class MemoryWriter:
         self._max_tokens = max_tokens
 
     async def ask(
-        self, system: str, text: str, tool: ToolSpec, *, old: str, stamp: str = "", count: Count | None = None
+        self,
+        system: str,
+        text: str,
+        tool: ToolSpec,
+        *,
+        old: str,
+        stamp: str = "",
+        count: Count | None = None,
+        session: str = "",
     ) -> SavedMemory:
-        """Return what the model saves of `text`, given that MEMORY.md is `old`. The tool
+        """Return what the model saves of `text`, given that MEMORY.md is `old`. `session` is that of
+        the text: what a provider refuses in a turn it may refuse here, too. The tool
         CONSOLIDATE requires an entry; one without a time gets `stamp`. A MEMORY.md that is too big
         or has lost most of the old one is sent back once, then refused. Raises UnusableReply."""
         messages: Messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
-        call = await self._usable_call(messages, tool, REPLIES, count)
+        call = await self._usable_call(messages, tool, REPLIES, count, session)
         entry, memory = history_entry(call, stamp), memory_update(call, old)
         # A model that loses most of its notes would lose them for good, so it is asked twice.
         objection = self._objection(memory, old)
@@ -51,7 +60,7 @@ class MemoryWriter:
         messages += sent_back(call, f"{objection} Call `{TOOL_NAME}` again, whole.")
         refused = SavedMemory(entry, refused=True)
         try:
-            call = await self._usable_call(messages, tool, 1, count)
+            call = await self._usable_call(messages, tool, 1, count, session)
         except (UnusableReply, ModelError) as exc:
             if isinstance(exc, ModelError) and exc.retryable:
                 raise
@@ -62,11 +71,11 @@ class MemoryWriter:
         return SavedMemory(history_entry(call, stamp), memory)
 
     async def _usable_call(
-        self, messages: Messages, tool: ToolSpec, replies: int, count: Count | None
+        self, messages: Messages, tool: ToolSpec, replies: int, count: Count | None, session: str
     ) -> ToolCallRequest:
         """Return a usable call. The exchange before it is appended to `messages`."""
         for _ in range(replies):
-            response = await self._call(messages, tool)
+            response = await self._call(messages, tool, session)
             if count is not None:
                 await count(response.usage)
             calls = response.tool_calls
@@ -96,10 +105,10 @@ class MemoryWriter:
             )
         return ""
 
-    async def _call(self, messages: Messages, tool: ToolSpec) -> LLMResponse:
+    async def _call(self, messages: Messages, tool: ToolSpec, session: str) -> LLMResponse:
         name, started = self._model.name, time.monotonic()
         try:
-            request = ModelRequest(messages, [tool], self._max_tokens, TEMPERATURE)
+            request = ModelRequest(messages, [tool], self._max_tokens, TEMPERATURE, session)
             response = await self._model.chat(request)
         except ModelError as exc:
             MODEL_REQUESTS.labels(name, exc.kind).inc()

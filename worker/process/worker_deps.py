@@ -41,6 +41,7 @@ from worker.jobs.sweep import MemorySweep
 from worker.jobs.ticks import Ticker
 from worker.lease.lease import GuardianLink, Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
+from worker.llm.question import try_model
 from worker.llm.registry import DEMO
 from worker.memory.consolidator import Consolidator, check_dream
 from worker.process.loop_group import LoopGroup, StopListener, kill_process
@@ -236,6 +237,10 @@ class WorkerDeps:
         """Run a turn or a subagent to its end, or release it."""
         await self._until_sandbox_checked()
         await (self._run_turn if lease.claim.turn else self._run_subagent)(lease)
+
+    async def ask_model(self) -> tuple[bool, str]:
+        """Ask the model one question; return whether it answers, and what came."""
+        return await try_model(self._settings.model)
 
     async def run_isolated(self, loop: LeaseLoop, group: LoopGroup) -> None:
         """Run `loop`, whose work another process has claimed, until it is drained."""

@@ -18,7 +18,7 @@ from shared.log import logger
 from shared.metrics import BUDGETS_REACHED, MODEL_REQUESTS
 from shared.settings import BudgetSettings, Settings
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.provider_limits import ProviderLimits
+from shared.store.fleet.provider_limits import ProviderLimits, read_routes
 from shared.store.fleet.spending import Spending, Spent
 from worker.agent.composite_hook import CompositeHook
 from worker.agent.hook import AgentHook
@@ -59,6 +59,7 @@ class AgentRunner:
         self.timezone: Final = agent.timezone or machine_timezone() or "UTC"
         self.approval: Final = ApprovalPolicy(settings, trusted)
         self.models: Final = Models(settings.model, ProviderLimits(client))
+        self._client = client
         self._spending = Spending(client)
         self._background = BackgroundSpending(self._spending)
         # LoggingHook writes at level debug only; at other levels its calls would cost for nothing.
@@ -84,7 +85,7 @@ class AgentRunner:
             context_tokens=limits.context_tokens,
             compact_at=agent.compact_at,
             compact_keep=agent.compact_keep,
-            compact=partial(compact, model),
+            compact=partial(compact, model, session=session),
             allowance=ChatBudget(self._spending, session, budget, late=late, price=price),
         )
         try:
@@ -95,6 +96,15 @@ class AgentRunner:
         except ModelError as exc:
             MODEL_REQUESTS.labels(model.name, exc.kind).inc()
             raise
+
+    async def refused_models(self) -> list[str]:
+        """Return the names of the models whose provider did not accept the key the last time."""
+        routes = self.models.provider_routes
+        refused: set[str] = set()
+        with contextlib.suppress(RedisAway, Refused):
+            found = await read_routes(self._client, list(routes.values()))
+            refused = {one.route for one in found if one.refused}
+        return [name for name, route in routes.items() if route in refused]
 
     async def close(self) -> None:
         """Wait for counts that are being written, and close the models' connections."""

@@ -108,10 +108,10 @@ class LiveUpdates:
         if self._open and self._pump is None:
             self._pump = asyncio.create_task(self._keep_sending(self._dirty))
 
-    async def add_activity(self, text: str) -> None:
+    async def add_activity(self, text: str, *, note: bool = False) -> None:
         with contextlib.suppress(RedisAway):
             if not self._suspended():
-                await publish(self._client, self._session, ProgressEvent(self._turn, text))
+                await publish(self._client, self._session, ProgressEvent(self._turn, text, note))
 
     async def send_once(self) -> None:
         """Send the text that has not been sent yet, unless the chat had no subscriber just now."""

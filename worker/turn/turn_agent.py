@@ -309,7 +309,10 @@ class TurnAgent:
             doing, reason = "limiting them only", "it takes Linux 6.2 with Landlock"
             log.warning("parser sandbox unavailable", doing=doing, reason=reason)
         freeze_heap()
-        log.info("model ready", model=models.name)
+        if models.name in await self.runner.refused_models():
+            log.error("model key refused", model=models.name, look="`shoal doctor` says what the provider says")
+        else:
+            log.info("model ready", model=models.name)
 
     async def close(self) -> None:
         """Close connections and threads."""

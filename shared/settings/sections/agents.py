@@ -15,7 +15,8 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The agent loop. `dir` holds bootstrap files and skills; `timezone` None is the machine's.
 
     A turn ends after `turn_timeout_s`; a message whose model is unavailable is given up `give_up_s`
-    after its first try, and its sender is told after `tell_s`. A tool's result is cut to
+    after its first try, and its sender is told after `tell_s`. One that its provider fails alone,
+    while others are answered or nobody else asks, is given up after `give_up_alone_s`. A tool's result is cut to
     `result_bytes` for the model and to `saved_result_chars` in history. A prompt over `compact_at`
     of the model's context is compacted: the newest `compact_keep` messages stay. A reply cut by its
     length is continued up to `continuations` times. A hook may take `hook_s`.
@@ -32,7 +33,8 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     timezone: Text | None = None
     turn_timeout_s: Seconds = 900.0
     give_up_s: Seconds = 900.0
-    tell_s: Seconds = 30.0
+    give_up_alone_s: Seconds = 120.0
+    tell_s: Seconds = 5.0
     result_bytes: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 10 * 1024
     saved_result_chars: Annotated[int, Meta(ge=50, le=100_000)] = 500
     compact_at: Annotated[float, Meta(gt=0, le=1)] = 0.8

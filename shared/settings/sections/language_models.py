@@ -55,8 +55,9 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     and out), are looked up in built-in tables; `context_default` is the context of a model that
     none of them has. `omit` has, by the name of a model, the parts of requests that it does not take;
     `max_tokens` and `max_completion_tokens` are then replaced by each other. `requests_per_minute`
-    limits the whole fleet for one key. After `breaker_after` faults in a row a circuit breaker stops
-    calls to the provider for up to `breaker_s`."""
+    limits the whole fleet for one key. After `breaker_after` faults of several sessions in a row a
+    circuit breaker stops calls to the provider, but one every 5 s. A 429 that names no time stops
+    them for up to `breaker_s`."""
 
     name: Text = "demo"
     api_base: Text | None = None

@@ -31,8 +31,8 @@ class TurnWork(msgspec.Struct, frozen=True):
 
     `attempt` counts every claim of the message from 1; `errors` and `crashes` count only what went
     wrong. `model_unavailable_ms` is how long ago this message first found its model unavailable, 0
-    if it did not. `memory` is the MEMORY.md of `scope`; `preset` is the model chosen for the chat,
-    `""` for the usual one.
+    if it did not; `alone_ms` is since when the provider fails it alone. `memory` is the MEMORY.md of
+    `scope`; `preset` is the model chosen for the chat, `""` for the usual one.
 
     `joined` are number and record of each message that joined so far. `joins_at_start`: messages
     right after this one join a turn when it begins; `steers`: those that come while it runs do, too.
@@ -63,6 +63,7 @@ class TurnWork(msgspec.Struct, frozen=True):
     sources: Sources = ()
     memory_sources: Sources = ()
     shown: tuple[bytes, ...] = ()
+    alone_ms: int = 0
 
 
 class SubagentWork(msgspec.Struct, frozen=True):
@@ -77,6 +78,7 @@ class SubagentWork(msgspec.Struct, frozen=True):
     preset: str
     age_ms: int
     rounds: int
+    alone_ms: int = 0
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -272,9 +274,9 @@ class LeaseQueue:
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
         `crashes` (of a process with more than this work), `isolated` (the crash of a child of the
-        quarantine), or `away` (the model is unavailable: stored once, with the time). For a plain
-        job only crashes count, and a job of memory rests for a minute after one. Raises
-        LeaseLost."""
+        quarantine), `away` (the model is unavailable: stored once, with the time), `alone` (for this
+        work alone, likewise), or `newer` (a worker of a newer release is: as `away`). For a plain job
+        only crashes count, and a job of memory rests for a minute after one. Raises LeaseLost."""
         released = await self._client.run(
             "turns/release",
             queue=self.name,
@@ -359,10 +361,11 @@ def _turn_work(row: list[Any]) -> TurnWork:
         parse_sources(sources),
         parse_sources(memory_sources),
         tuple(shown[0]) if shown else (),
+        *shown[1:],
     )
 
 
 def _child_work(row: list[Any]) -> SubagentWork:
-    record, errors, crashes, attempt, away_ms, ledger, preset, age_ms, rounds = row
+    record, errors, crashes, attempt, away_ms, ledger, preset, age_ms, rounds, alone_ms = row
     counts = int(errors), int(crashes), attempt, away_ms
-    return SubagentWork(record, *counts, tuple(ledger), preset.decode(errors="replace"), age_ms, int(rounds))
+    return SubagentWork(record, *counts, tuple(ledger), preset.decode(errors="replace"), age_ms, int(rounds), alone_ms)

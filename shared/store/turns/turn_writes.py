@@ -39,10 +39,12 @@ AT_ONCE_BYTES: Final = 256 * 1024
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """Reason why a message gets no answer, and its raw record."""
+    """Reason why a message gets no answer, its raw record, and the words of the model's
+    provider."""
 
     reason: str
     record: bytes
+    words: str = ""
 
 
 class JoinedMessages(msgspec.Struct, frozen=True):
@@ -211,7 +213,7 @@ class Turns:
         passing = is_ephemeral(claim.session)
         history = () if passing else history
         entries, written = [*map(encode, history)], [*map(encode, lines)]
-        letter = None if dead is None else (dead.reason.encode(), dead.record)
+        letter = None if dead is None else (dead.reason.encode(), dead.record, dead.words.encode())
         marks, turn = "p" if passing else "", claim.turn
         packed = pack_sources(sources)
         end = str(turn.n), encode_live(event), marks, turn.next_due, entries, written, packed, letter

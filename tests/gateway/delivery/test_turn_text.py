@@ -98,3 +98,13 @@ def test_every_change_has_a_version() -> None:
     before = made.version
     made.apply(delta(" two", 1))
     assert made.version != before
+
+
+def test_why_nothing_happens_is_shown_in_words_whatever_the_settings_say() -> None:
+    """It is no step of the agent's; the first words of the answer replace it."""
+    why = ProgressEvent(1, "trying again", note=True)
+    for progress in (True, False):
+        made = stream(why, progress=progress)
+        assert shown(made) == "*trying again* …"
+        made.apply(delta("At last", 0, full=True))
+        assert shown(made).startswith("At last")

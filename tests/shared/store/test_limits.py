@@ -28,8 +28,8 @@ def limits(client: RedisClient) -> ProviderLimits:
     return ProviderLimits(client, rng=NoJitter())
 
 
-async def enter(limits: ProviderLimits, rules: LimitRules = RULES) -> CallAllowed:
-    answer = await limits.enter(WAY, rules)
+async def enter(limits: ProviderLimits, rules: LimitRules = RULES, session: str = "") -> CallAllowed:
+    answer = await limits.enter(WAY, rules, session=session)
     assert isinstance(answer, CallAllowed), answer
     return answer
 
@@ -43,9 +43,11 @@ async def held(limits: ProviderLimits, rules: LimitRules = RULES) -> CallHeld:
 async def fail(
     limits: ProviderLimits, ending: Ending = "rate_limit", retry_after_s: float | None = None, times: int = 1
 ) -> None:
-    """So many calls, one after the other, that end in a fault."""
-    for _ in range(times):
-        await limits.report(WAY, RULES, await enter(limits), ending, retry_after_s=retry_after_s)
+    """So many calls of two sessions in turn, one after the other, that end in a fault."""
+    for n in range(times):
+        session = f"web:a/{n % 2}"
+        entered = await enter(limits, session=session)
+        await limits.report(WAY, RULES, entered, ending, session=session, retry_after_s=retry_after_s)
 
 
 async def later(client: RedisClient, seconds: float) -> None:
@@ -91,9 +93,11 @@ async def test_without_a_wish_of_the_provider_the_pause_doubles_up_to_the_longes
     client: RedisClient, limits: ProviderLimits
 ) -> None:
     """1, 2, 4, 8, 16, 30, 30 s while every try fails, each cut by up to a half by chance."""
-    pauses = []
+    await fail(limits)  # of one session: it may be its own
+    pauses: list[int] = []
     for _ in range(7):
-        await fail(limits)
+        session = f"web:b/{len(pauses) % 2}"
+        await limits.report(WAY, RULES, await enter(limits, session=session), "rate_limit", session=session)
         pauses.append(round((await held(limits)).wait_s))
         await later(client, 60)
     assert pauses == [1, 2, 4, 8, 16, 30, 30]
@@ -138,18 +142,18 @@ async def test_then_one_call_tries_and_each_success_lets_two_more_in(
     assert len(running) == 32
     assert await limits.report(WAY, RULES, running[0], "ok") == "opened"
     assert not (await enter(limits)).watched
-    await fail(limits)
+    await fail(limits, times=2)
     assert (await held(limits)).wait_s <= 1.0, "the next trouble begins with a short pause again"
 
 
 async def test_a_failed_try_closes_the_way_again(client: RedisClient, limits: ProviderLimits) -> None:
-    """For whatever fault of the provider, also one that alone would not close an open way; for longer than before."""
-    await fail(limits)
+    """For whatever fault of the provider, also one that alone would not close an open way."""
+    await fail(limits, retry_after_s=1.0)
     await later(client, 2)
     tried = await enter(limits)
     assert await limits.report(WAY, RULES, tried, "timeout") == "closed"
     seen = await held(limits)
-    assert (1.0 < seen.wait_s <= 2.0, seen.reason) == (True, "overloaded")
+    assert (4.0 < seen.wait_s <= 5.0, seen.reason) == (True, "overloaded")
 
 
 async def test_a_closed_way_has_to_earn_all_its_successes_again(client: RedisClient, limits: ProviderLimits) -> None:
@@ -207,14 +211,14 @@ async def test_what_was_under_way_when_the_way_was_closed_counts_once(
 
 @pytest.mark.parametrize("ending", ["overloaded", "timeout", "connection"])
 async def test_faults_in_a_row_close_the_way(limits: ProviderLimits, ending: Ending) -> None:
-    """The fifth, not the fourth, and not with a success among them."""
+    """Of several sessions: the fifth, not the fourth, and not with a success among them."""
     await fail(limits, ending, times=4)
     entered = await enter(limits)
     assert entered.watched, "so that a success is told"
     await limits.report(WAY, RULES, entered, "ok")
     await fail(limits, ending, times=4)
     entered = await enter(limits)
-    assert await limits.report(WAY, RULES, entered, ending) == "closed"
+    assert await limits.report(WAY, RULES, entered, ending, session="web:c/0") == "closed"
     assert (await held(limits)).reason == "overloaded"
 
 

@@ -14,7 +14,7 @@ from shared.metrics import REGISTRY
 from shared.settings import ModelSettings, Secret
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.provider_limits import CallAllowed, LimitRules, ProviderLimits
+from shared.store.fleet.provider_limits import CallAllowed, LimitRules, ProviderLimits, read_routes
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.scripted_model import Broken, Replies, ScriptedModel
 from tests.helpers.wait import eventually
@@ -54,8 +54,16 @@ class Silent(ScriptedModel):
 class Trial:
     """A throttled model whose waits pass at once, unless `sleep` says what else happens in them."""
 
-    def __init__(self, client: RedisClient, replies: Replies = lambda _: "ok", *, rules: LimitRules = RULES) -> None:
+    def __init__(
+        self,
+        client: RedisClient,
+        replies: Replies = lambda _: "ok",
+        *,
+        rules: LimitRules = RULES,
+        session: str = "web:a/1",
+    ) -> None:
         self.client = client
+        self.session = session
         self.limits = ProviderLimits(client)
         self.inner = ScriptedModel(replies)
         self.waits_s: list[float] = []
@@ -68,7 +76,7 @@ class Trial:
             await self.meanwhile()
 
     async def ask(self, on_delta: OnDelta | None = None) -> str | None:
-        return (await self.model.chat(ModelRequest(ASK), on_delta)).content
+        return (await self.model.chat(ModelRequest(ASK, session=self.session), on_delta)).content
 
     async def fail(self, on_delta: OnDelta | None = None) -> ModelError:
         with pytest.raises(ModelError) as raised:
@@ -98,7 +106,7 @@ async def test_while_the_way_is_closed_nobody_is_asked(client: RedisClient) -> N
     assert all(isinstance(error, ModelClosed) for error in faults)
     assert {(error.kind, error.retryable) for error in faults} == {("rate_limit", True)}
     waits_s = [error.retry_after_s or 0.0 for error in faults]
-    assert all(19.0 < wait_s <= 26.0 for wait_s in waits_s)
+    assert all(19.0 < wait_s <= 26.5 for wait_s in waits_s)
     assert len(set(waits_s)) > 10, "held turns do not come back as one crowd"
     assert (trial.inner.asked, trial.waits_s) == ([], [])
     assert throttled("rate_limit") == before + 20
@@ -141,10 +149,31 @@ async def test_a_429_closes_the_way_for_all_and_goes_up(client: RedisClient) -> 
 
 @pytest.mark.parametrize("kind", ["overloaded", "timeout", "connection"])
 async def test_five_faults_in_a_row_close_the_way(client: RedisClient, kind: str) -> None:
-    """Whoever met them."""
-    for _ in range(5):
-        await Trial(client, [fault(kind)]).fail()
+    """Of more than one session."""
+    for n in range(5):
+        await Trial(client, [fault(kind)], session=f"web:{n % 2}/1").fail()
     assert (await Trial(client).fail()).kind == "overloaded"
+
+
+async def test_a_fault_says_whether_its_session_met_it_alone(client: RedisClient) -> None:
+    """While others are served, or nobody else asks; an answer that cannot be read is one of a living provider."""
+    alone = Trial(client, [fault("overloaded"), fault("connection"), fault("bad_reply"), fault("connection")])
+    assert (await alone.fail()).alone
+    assert not (await alone.fail()).alone, "it may be the way"
+    assert (await alone.fail()).alone
+    assert await Trial(client, session="web:b/1").ask() == "ok"
+    assert (await alone.fail()).alone
+    assert not (await Trial(client, [fault("bad_request")]).fail()).alone, "nothing to wait for"
+
+
+async def test_a_refused_key_is_known_to_the_fleet_until_it_is_accepted(client: RedisClient) -> None:
+    """By its own way only, which a changed key leaves."""
+    await Trial(client, [fault("auth")]).fail()
+    [reading] = await read_routes(client, [WAY])
+    assert reading.refused
+    await Trial(client).ask()
+    [reading] = await read_routes(client, [WAY])
+    assert not reading.refused
 
 
 @pytest.mark.parametrize("kind", ["auth", "bad_request", "context_length", "bad_reply"])
@@ -153,7 +182,8 @@ async def test_a_fault_of_ours_never_closes_the_way(client: RedisClient, kind: s
     trial = Trial(client, lambda _: fault(kind))
     for _ in range(10):
         assert (await trial.fail()).kind == kind
-    assert await client.command("EXISTS", keys.limit(WAY)) == 0
+    [reading] = await read_routes(client, [WAY])
+    assert (reading.state, reading.faults) == ("open", 0)
 
 
 async def test_a_success_ends_a_row_of_faults(client: RedisClient) -> None:

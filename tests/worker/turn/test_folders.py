@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.commands.command import ADMIN
 from shared.errors import SettingsError, ToolFailed
-from shared.messages.inbound import STRANGER
+from shared.messages.inbound import ADMIN, STRANGER
 from shared.settings import Settings, load
 from shared.settings.sections.gateways import MediaSettings
 from shared.settings.sections.processes import DataSettings

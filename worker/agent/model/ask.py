@@ -95,7 +95,7 @@ class Asker:
         """Make one call, and repeat it if its stream broke after text was shown: only here can that
         text be taken back, so the retries inside the model leave such faults alone."""
         max_tokens = max(1, self._spec.max_tokens)
-        request = ModelRequest(messages, self._tools, max_tokens, self._spec.temperature)
+        request = ModelRequest(messages, self._tools, max_tokens, self._spec.temperature, self._spec.session)
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
             # Cleared after the checkpoint: a turn that is stopped there keeps the text it shows.

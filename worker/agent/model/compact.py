@@ -42,7 +42,9 @@ class Compacted(msgspec.Struct, frozen=True):
 Compact = Callable[..., Awaitable[Compacted]]  # `compact` for one model
 
 
-async def compact(model: Model, messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int) -> Compacted:
+async def compact(
+    model: Model, messages: Sequence[Message], *, task: Message, keep: int, aim_tokens: int, session: str = ""
+) -> Compacted:
     """Keep the system text, `task` (the message to answer) and the newest `keep` messages, as far
     as that fits in about `aim_tokens`; a call keeps its results. One call to `model` sums up the
     rest; if it fails, a note takes the place of the summary."""
@@ -55,12 +57,12 @@ async def compact(model: Model, messages: Sequence[Message], *, task: Message, k
         start = _start(rest, keep)
     middle, tail = [message for message in rest[:start] if message != task], rest[start:]
     asked = [] if task in tail else [task]
-    notes, usage = await _sum_up(model, middle, task, aim_tokens)
+    notes, usage = await _sum_up(model, middle, task, aim_tokens, session)
     return Compacted(shorten_results([*head, *notes, *asked, *tail], aim_tokens), usage)
 
 
 async def _sum_up(
-    model: Model, middle: list[Message], task: Message, aim_tokens: int
+    model: Model, middle: list[Message], task: Message, aim_tokens: int, session: str
 ) -> tuple[list[Message], TokenUsage | None]:
     # A prompt may be compacted several times. To sum up old summaries again would only lose detail.
     marks = (SUMMARY_MARK, LEFT_OUT)
@@ -72,7 +74,7 @@ async def _sum_up(
     messages = [{"role": "system", "content": PROMPT}, _user_message(record)]
     failed = [*known, _user_message(LEFT_OUT)]
     try:
-        reply = await model.chat(ModelRequest(messages, (), SUMMARY_TOKENS, temperature=0.3))
+        reply = await model.chat(ModelRequest(messages, (), SUMMARY_TOKENS, 0.3, session))
     except ModelError:
         return failed, None
     summary = strip_think(valid_text(reply.content or ""))

@@ -68,12 +68,14 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """One call of a model: `messages` in OpenAI's chat form, the tools on offer, and limits."""
+    """One call of a model: `messages` in OpenAI's chat form, the tools on offer, and limits.
+    `session` is the one that it is made for; the provider does not get it."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[ToolSpec] = ()
     max_tokens: int = 4096
     temperature: float = 0.7
+    session: str = ""
 
 
 class Model(Protocol):

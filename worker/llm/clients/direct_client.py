@@ -15,8 +15,9 @@ from shared.network.http_client import open_session
 from shared.settings import ModelSettings
 from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, ToolSpec
-from worker.llm.clients.faults import kind_of_refusal, model_error, read_reason, retry_after_s
+from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
 from worker.llm.clients.omissions import OMISSIONS, Omissions
+from worker.llm.clients.reasons import read_reason
 from worker.llm.clients.replies import is_framed, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts

@@ -1,5 +1,6 @@
 """Classification of provider faults. Text of a provider may quote ours: it is passed on only as the
-reason of a refusal, without secrets, which the owner reads and no log has."""
+reason of a refusal, short and without secrets, which the owner reads: in the log, in a dead letter, in
+the owner's own chat."""
 
 from __future__ import annotations
 
@@ -7,8 +8,6 @@ import contextlib
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
-
-import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import ModelError
@@ -25,7 +24,7 @@ _ADVICE: Final = {
 _BY_STATUS: Final = {401: "auth", 402: "billing", 403: "auth", 408: "timeout", 429: "rate_limit"}
 _COMPARED: Final = frozenset({400, 413, 422})  # where a size above a limit is that of the prompt
 _LONGEST_WAIT_S: Final = 86_400
-REASON_CHARS: Final = 500
+REASON_CHARS: Final = 300
 
 
 def model_error(
@@ -36,20 +35,8 @@ def model_error(
     advice = _ADVICE.get(kind)
     text = f"the model {model!r} failed: {kind}, {what}{f'; {advice}' if advice else ''}"
     retryable = kind in RETRYABLE
-    return ModelError(kind, text, retryable=retryable, retry_after_s=retry_after_s, reason=redacted(reason))
-
-
-def read_reason(body: str) -> str:
-    """Return the words in the body of a refusal: those of its error, or of a short plain text."""
-    try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        found = "" if "<" in body else body
-    for name in ("error", "message", "detail"):
-        if isinstance(found, dict):
-            found = found.get(name, found)
-    words = found if isinstance(found, str) else ""
-    return " ".join("".join(char if char.isprintable() else " " for char in words).split())[:REASON_CHARS]
+    words = redacted(reason)[:REASON_CHARS]
+    return ModelError(kind, text, retryable=retryable, retry_after_s=retry_after_s, reason=words)
 
 
 def kind_of_status(status: int) -> str:

@@ -21,8 +21,9 @@ from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, ToolSpe
 from worker.llm.clients.answer.assembler import ReplyAssembler
 from worker.llm.clients.answer.decoder import AnswerDecoder
 from worker.llm.clients.answer.plain import read_completion
-from worker.llm.clients.faults import model_error, read_reason, retry_after_s
+from worker.llm.clients.faults import model_error, retry_after_s
 from worker.llm.clients.omissions import OMISSIONS, Omissions
+from worker.llm.clients.reasons import read_reason
 from worker.llm.clients.replies import is_framed, parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts

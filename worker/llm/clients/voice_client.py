@@ -16,7 +16,8 @@ from shared.settings import ModelSettings
 from shared.settings.sections.language_models import VoiceSettings
 from shared.version import VERSION
 from worker.llm.clients.direct_client import CONNECTIONS, ERROR_LIMIT_BYTES, read_body
-from worker.llm.clients.faults import kind_of_refusal, model_error, read_reason, retry_after_s
+from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
+from worker.llm.clients.reasons import read_reason
 
 RETRY_WAITS_S: Final = (1.0, 3.0)
 LONGEST_WAIT_S: Final = 15.0  # of a Retry-After: a person waits for the answer

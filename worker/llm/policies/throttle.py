@@ -19,9 +19,10 @@ from worker.llm.routes import Route
 
 _WHY: Final = {
     "rate_limit": "its provider asked for a pause",
-    "overloaded": "its provider failed several times in a row",
+    "overloaded": "its provider failed for several chats in a row",
     "requests_per_minute": "model.requests_per_minute is reached",
 }
+_BACK_PER_S: Final = 50.0  # held turns that come back a second, lest thousands do nothing but ask again
 _RNG: Final = random.Random()
 
 
@@ -35,10 +36,10 @@ def provider_route(settings: ModelSettings, route: Route) -> str:
 def closed_error(name: str, held: CallHeld) -> ModelClosed:
     """Return the error for a call that the fleet holds back longer than its turn can wait."""
     # Jitter, so that all turns that were held back do not return at the same moment.
-    wait_s = held.wait_s + _RNG.uniform(0.0, 1.0 + held.wait_s / 4)
+    wait_s = held.next_s + _RNG.uniform(0.0, 1.0 + held.next_s / 4 + held.crowd / _BACK_PER_S)
     kind = "overloaded" if held.reason == "overloaded" else "rate_limit"
     text = f"the model {name!r} was not asked: {_WHY[held.reason]}"
-    return ModelClosed(kind, f"{text}; it may be in {held.wait_s:.1f} s", retry_after_s=wait_s)
+    return ModelClosed(kind, f"{text}; it may be in {held.next_s:.1f} s", retry_after_s=wait_s)
 
 
 def limit_rules(settings: ModelSettings) -> LimitRules:
@@ -52,7 +53,15 @@ def limit_rules(settings: ModelSettings) -> LimitRules:
 
 
 LONGEST_WAIT_S: Final = 2.0  # a waiting turn holds a slot; for a longer wait it is released
-_PROVIDER_FAULTS: Final[tuple[Ending, ...]] = ("rate_limit", "overloaded", "timeout", "connection")
+_ENDINGS: Final[dict[str, Ending]] = {
+    "rate_limit": "rate_limit",
+    "overloaded": "overloaded",
+    "timeout": "timeout",
+    "connection": "connection",
+    "auth": "refused",
+    "billing": "refused",
+}
+"""What a call is reported as, by the kind of its fault. Other faults say nothing of the provider."""
 
 
 log = logger("models")
@@ -80,15 +89,16 @@ class ThrottledModel(ModelWrapper):
         self._redis_unavailable = False
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
-        entered = await self._enter()
-        # A call that is watched is the fleet's one trial of a closed provider: all workers wait for
-        # its outcome, so it is reported as early as possible, and in any case.
+        session = request.session
+        entered = await self._enter(session)
+        # A call that is watched follows faults of others, or is the fleet's one trial of a closed
+        # provider: its outcome is reported as early as possible, and in any case.
         unreported = entered is not None and entered.watched
 
         async def report_first(delta: str) -> None:  # the first token is proof enough
             nonlocal unreported
             unreported = False
-            await self._report(entered, "ok")
+            await self._report(session, entered, "ok")
             assert on_delta is not None
             await on_delta(delta)
 
@@ -97,27 +107,30 @@ class ThrottledModel(ModelWrapper):
             return report_first(delta) if unreported else on_delta(delta)
 
         ending: Ending = "void"
-        retry_after_s: float | None = None
+        fault: ModelError | None = None
         try:
             watched = unreported and on_delta is not None
             reply = await self._model.chat(request, pass_on if watched else on_delta)
             ending = "ok"
             return reply
         except ModelError as exc:
-            ending = next((kind for kind in _PROVIDER_FAULTS if kind == exc.kind), "void")
-            retry_after_s = exc.retry_after_s
+            fault = exc
+            ending = _ENDINGS.get(exc.kind, "void")
+            # What cannot be read is an answer all the same: the provider is there.
+            exc.alone = exc.retryable and ending == "void"
             raise
         finally:
             # Also of a cancelled call: until the trial is reported, no other worker may make one.
-            if unreported or ending in _PROVIDER_FAULTS:
-                await self._report(entered, ending, retry_after_s)
+            if unreported or ending not in ("ok", "void"):
+                await self._report(session, entered, ending, fault)
 
-    async def _enter(self) -> CallAllowed | None:
+    async def _enter(self, session: str) -> CallAllowed | None:
         """Wait until the call may be made; None while Redis is unreachable. Raises ModelClosed."""
         left_s, placed, counted = LONGEST_WAIT_S, False, False
+        way, rules = self._route_key, self._rules
         while True:
             try:
-                answer = await self._limits.enter(self._route_key, self._rules, patience_s=left_s, placed=placed)
+                answer = await self._limits.enter(way, rules, session=session, patience_s=left_s, placed=placed)
             except (RedisAway, Refused):
                 self._log_unavailable()
                 return None
@@ -133,20 +146,25 @@ class ThrottledModel(ModelWrapper):
             placed = placed or answer.placed
             await self._sleep(answer.wait_s)
 
-    async def _report(self, entered: CallAllowed | None, ending: Ending, wait_s: float | None = None) -> None:
+    async def _report(
+        self, session: str, entered: CallAllowed | None, ending: Ending, fault: ModelError | None = None
+    ) -> None:
+        """Report how a call ended; `fault` learns whether its session met it alone."""
         if entered is None:
             return
-        way, rules = self._route_key, self._rules
+        way, rules, wait_s = self._route_key, self._rules, fault.retry_after_s if fault else None
         try:
-            change = await self._limits.report(way, rules, entered, ending, retry_after_s=wait_s)
+            news = await self._limits.report(way, rules, entered, ending, session=session, retry_after_s=wait_s)
         except (RedisAway, Refused):
             self._log_unavailable()
             return
-        if change == "closed":
-            name = self.name
-            log.warning("provider closed", model=name, way=way, kind=ending, retry_after_s=wait_s)
-        elif change == "opened":
+        if news == "closed":
+            more = {"retry_after_s": wait_s, "provider_says": fault.reason if fault else ""}
+            log.warning("provider closed", model=self.name, way=way, kind=ending, **more)
+        elif news == "opened":
             log.info("provider opened", model=self.name, way=way)
+        elif news == "alone" and fault is not None:
+            fault.alone = True
 
     def _log_unavailable(self) -> None:
         if not self._redis_unavailable:  # once, not at every call

@@ -14,9 +14,10 @@ from gateway.channels.web.renderer import MarkdownRenderer
 from shared.errors import BadInput
 from shared.messages import web
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import UserLine
+from shared.messages.outbound import UserLine, with_reason
 from shared.messages.schedule import is_tick
 from shared.messages.subagent import ID_PREFIX
+from shared.settings.sections.gateways import OWNER
 from shared.store.delivery.outbox import NumberedLine
 
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # an id of a message, the name of a chat
@@ -77,8 +78,9 @@ class LineRenderer:
     def __init__(self, markdown: MarkdownRenderer) -> None:
         self._markdown = markdown
 
-    def render_now(self, chat: str, numbered: NumberedLine) -> web.LineFrame | None:
+    def render_now(self, session: str, chat: str, numbered: NumberedLine) -> web.LineFrame | None:
         """Return the frame, or None when rendering would block the event loop for too long."""
+        numbered = _for_owner(session, numbered)
         line = numbered.line
         if isinstance(line, UserLine):
             return _line_frame(chat, numbered)
@@ -89,9 +91,19 @@ class LineRenderer:
     async def render_soon(self, session: str, chat: str, numbered: NumberedLine) -> web.LineFrame:
         """Return the frame; a long text is rendered in another process, when the person whose
         session it is has their turn."""
+        numbered = _for_owner(session, numbered)
         line, (person, _, _) = numbered.line, session.rpartition("/")
         html = "" if isinstance(line, UserLine) else await self._markdown.html_soon(line.content, person)
         return _line_frame(chat, numbered, html)
+
+
+def _for_owner(session: str, numbered: NumberedLine) -> NumberedLine:
+    """Return the line as the owner reads it: an apology with what the model's provider said. Others
+    do not: it may name the account behind the model."""
+    line = numbered.line
+    if isinstance(line, UserLine) or not line.refusal or not session.startswith(f"web:{OWNER}/"):
+        return numbered
+    return replace(numbered, line=replace(line, content=with_reason(line.content, line.refusal)))
 
 
 def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
@@ -101,8 +113,8 @@ def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
             return web.TurnFrame(chat, turn, state, attempt)
         case DeltaEvent(turn, attempt, seq, text, full):
             return web.DeltaFrame(chat, turn, attempt, seq, text, full, event.takeovers)
-        case ProgressEvent(turn, text):
-            return web.ProgressFrame(chat, turn, text)
+        case ProgressEvent(turn, text, note):
+            return web.ProgressFrame(chat, turn, text, note)
         case JoinedEvent(turn, messages):
             return web.JoinedFrame(chat, turn, messages)
 

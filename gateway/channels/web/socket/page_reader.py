@@ -40,7 +40,7 @@ class NewsEncoder:
     def event(self, chat: str, event: LiveEvent) -> bytes | None:
         """Encode a live event; None if it is not shown."""
         if self._last[0] is not event:
-            shown = self._progress or not isinstance(event, ProgressEvent)
+            shown = self._progress or not isinstance(event, ProgressEvent) or event.note
             self._last = event, encode_frame(live_frame(chat, event)) if shown else None
         return self._last[1]
 
@@ -48,7 +48,7 @@ class NewsEncoder:
         """Encode a line; None when rendering would block the event loop for too long."""
         if self._last[0] is not numbered:
             with delivery_span(numbered.line, "web", session):
-                frame = self.lines.render_now(chat, numbered)
+                frame = self.lines.render_now(session, chat, numbered)
             self._last = numbered, None if frame is None else encode_frame(frame)
         return self._last[1]
 

@@ -39,8 +39,8 @@ redis.call('HDEL', leases, member)
 redis.call('DEL', ledger, live)
 -- Read before the fields are deleted.
 local conversation_bytes = parse_count(redis.call('HGET', session, 'history')) or 0
-redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger', 'stop', 'history',
-  'taken', 'cut', 'place', 'person', 'gap', 'sources')
+redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'alone', 'ledger', 'stop',
+  'history', 'taken', 'cut', 'place', 'person', 'gap', 'sources')
 if keep ~= '1' then
   redis.call('HDEL', session, 'share')
 end

@@ -50,3 +50,11 @@ local function count_job_crash(job)
   redis.call('PEXPIRE', crashes, 86400000)
   return RESTING[string.match(job, '^(%a+):')] and 60000 or 0
 end
+
+-- Notes that work waits for a model, until some time after it is due again: an attempt takes a while
+-- to fail. `commit` takes out what was answered; what ended otherwise is forgotten here.
+local function note_model_wait(waits, member, now, delay_ms)
+  guarded('ZADD', waits, integer(now + delay_ms + 15000), member)
+  guarded('ZREMRANGEBYSCORE', waits, '-inf', integer(now))
+  guarded('PEXPIRE', waits, 3600000)
+end

@@ -119,3 +119,16 @@ local function add_sources(hash, name, labels)
   end
   redis.call('HSET', hash, name, string.sub(has, 2))
 end
+
+-- Parses field `failed` of a route: the sessions whose calls failed since the last success, the last
+-- one at the end, as `<session>:<faults>:<ms of the last one>`. What is older than the longest call
+-- may take (hang_ms), and than a minute, is gone.
+local function parse_failed(text, now, hang_ms)
+  local failed, since = {}, now - math.max(tonumber(hang_ms), 60000)
+  for session, faults, at in string.gmatch(text or '', '(%x+):(%d+):(%d+)') do
+    if tonumber(at) > since then
+      failed[#failed + 1] = {session = session, faults = tonumber(faults), at = at}
+    end
+  end
+  return failed
+end

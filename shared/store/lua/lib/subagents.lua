@@ -37,7 +37,7 @@ local function end_subagent(id, name, outcome, now)
   guarded('ZREM', PREFIX .. 'subagents', id)
   redis.call('HSET', child, 'state', outcome, 'ended', integer(now))
   -- Counters of its attempts mean nothing any more.
-  redis.call('HDEL', child, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'ledger')
+  redis.call('HDEL', child, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'alone', 'ledger')
   redis.call('PEXPIRE', child, 3600000)
   -- Ended ones have minus their end as score: those of more than an hour ago leave the list.
   redis.call('ZREMRANGEBYSCORE', children, integer(3600000 - now), '(0')

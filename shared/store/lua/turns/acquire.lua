@@ -21,12 +21,13 @@
 --                    ('' = it cannot), sources that mark the chat, sources that mark its memory,
 --                    and from the second attempt on {errors, crashes, ms since the model became
 --                    unavailable, {ledger}, {number, record of each message that joined}, {deltas
---                    of the text that stands on screens}}
+--                    of the text that stands on screens}, ms since the provider fails it alone}
 --                    marks: 'a' waiting messages join the turn at its start, 's' messages that come
 --                    while it runs may join it, 'b' no person waits for its first message, 'v'
 --                    recordings are answered by a recording, too
 --         subagents  record, errors, crashes, attempt, ms since the model became unavailable,
---                    {ledger}, preset, ms since it began, rounds so far
+--                    {ledger}, preset, ms since it began, rounds so far, ms since the provider fails
+--                    it alone
 --         A row {member, '', error} reports an entry whose keys are broken, {'clock', '', ms} that
 --         the server's clock fell back.
 local queue, leases, wake_list = unpack(KEYS)
@@ -77,7 +78,8 @@ end
 -- back has its old place as score and waits only since it was given back.
 local function earlier_attempts(name, session, n, due)
   -- Field `place` is `<place>` at the first attempt, `<place> <given back at>` after a release.
-  local fields = redis.call('HMGET', session, 'errors', 'crashes', 'spared', 'away', 'taken', 'place', 'ledger')
+  local fields = redis.call('HMGET', session, 'errors', 'crashes', 'spared', 'away', 'taken', 'place', 'ledger',
+    'alone')
   local place, given_back = string.match(fields[6] or '', '^(%d+) (%d+)$')
   if place == integer(due) then
     due = tonumber(given_back)
@@ -106,7 +108,8 @@ local function earlier_attempts(name, session, n, due)
     redis.call('HSET', session, 'away', integer(now))
     away = 0
   end
-  return {parse_count(fields[1]) or 0, effective_crashes(fields[2], fields[3]), away, ledger, joined, shown},
+  local alone = math.max(0, now - (parse_count(fields[8]) or now))
+  return {parse_count(fields[1]) or 0, effective_crashes(fields[2], fields[3]), away, ledger, joined, shown, alone},
     due
 end
 -- Computed once: nearly every turn of a call gets the same token.
@@ -206,7 +209,8 @@ local passed_over = 0
 local function claim_subagent(member, due, old_lease)
   local id = string.sub(member, 5)
   local child = key('child', id)
-  local fields = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'away', 'ledger')
+  local fields = redis.call('HMGET', child, 'parent', 'state', 'v', 'm', 'preset', 'errors', 'away', 'ledger',
+    'alone')
   local name, state = fields[1], fields[2]
   -- It ended, or its record has expired.
   if state ~= 'queued' and state ~= 'running' then
@@ -252,6 +256,7 @@ local function claim_subagent(member, due, old_lease)
     fields[7] and now - tonumber(fields[7]) or 0,
     ledger, fields[5] or '', now - tonumber(redis.call('HGET', child, 'began') or now),
     redis.call('HGET', child, 'rounds') or '0',
+    fields[9] and now - tonumber(fields[9]) or 0,
   }
   lease(member, token)
 end

@@ -10,7 +10,7 @@
 -- ends           MessagePack list of the same turns: see `commit`
 -- returns of each {'committed' | 'known' = this turn was committed before | 'lost', entries in
 --         history, entries dropped} or {'broken', error} for its keys
-local queue, leases, wake_list, DEAD, IDLE = unpack(KEYS)
+local queue, leases, wake_list, DEAD, IDLE, MODEL_WAITS = unpack(KEYS)
 local keep_session_ms, keep_log_ms, idle_ms, passing_session_ms, passing_log_ms, passing_idle_ms,
   history_bytes, fences, ends = unpack(ARGV)
 history_bytes = tonumber(history_bytes)
@@ -18,21 +18,23 @@ local now = now_ms()
 local text_of_now = integer(now)
 -- Fields that a session has only while a turn needs them, in the order in which they are read
 -- below, and fields that only failed attempts leave.
-local ONE_TURN, EARLIER = {'taken', 'ledger', 'apart', 'gap'}, {'errors', 'crashes', 'spared', 'away'}
+local ONE_TURN, EARLIER = {'taken', 'ledger', 'apart', 'gap'},
+  {'errors', 'crashes', 'spared', 'away', 'alone'}
 -- Collected for all turns and written once at the end: members whose lease ends, scores and members
 -- that are due again, members with nothing left to do.
 local ended, due_again, idle_members = {}, {}, {}
 
 -- Writes the dead letters of a turn: one for each of its messages, with a reference of its own, so
 -- that each can be replayed alone.
-local function dead_letter_messages(reason, record, inbox, member, n, joined)
-  redis.call('XADD', DEAD, 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', reason, 'm', record)
+local function dead_letter_messages(reason, record, words, inbox, member, n, joined)
+  redis.call('XADD', DEAD, 'MAXLEN', '~', 10000, '*', 'member', member, 'n', n, 'reason', reason, 'm', record,
+    'why', words)
   -- A joined message has no record among the arguments; it is still in the inbox.
   for i, other in ipairs(joined) do
     local entry = (guarded('XRANGE', inbox, other .. '-0', other .. '-0') or {})[1]
     if entry then
       redis.call('XADD', DEAD, 'MAXLEN', '~', 10000, '*', 'member', member, 'n', other,
-        'reason', reason .. '.' .. i, 'm', field(entry, 'm'))
+        'reason', reason .. '.' .. i, 'm', field(entry, 'm'), 'why', words)
     end
   end
   -- Kept for 30 days; the id of an entry is its time.
@@ -66,7 +68,7 @@ end
 -- its
 -- session is ephemeral; `next_due` when the next message is due, if it can simply follow, as
 -- acquire.lua answered; `sources` what it adds to the mark of the chat; `dead` reason and record of
--- a dead letter, if it failed for good.
+-- a dead letter, if it failed for good, and what the model's provider said.
 local function commit(member, lease, owner, turn)
   local n, event, marks, next_due, entries, lines, sources, dead = unpack(turn)
   local keep_ms, log_ms, rest_ms = keep_session_ms, keep_log_ms, idle_ms
@@ -112,7 +114,7 @@ local function commit(member, lease, owner, turn)
   -- The messages that joined this turn end with it.
   local joined = parse_joined(joined_field, n)
   if dead then
-    dead_letter_messages(dead[1], dead[2], inbox, member, n, joined)
+    dead_letter_messages(dead[1], dead[2], dead[3], inbox, member, n, joined)
   end
   -- The number up to which every message of the session has been answered.
   local last = joined[#joined] or n
@@ -156,6 +158,10 @@ local function commit(member, lease, owner, turn)
   end
   -- Before the session is queued again: `requeue` must not see a stale field.
   clear_turn_fields(session, fields, n, others_wait, first_try)
+  -- It waits for no model any more.
+  if not first_try then
+    guarded('ZREM', MODEL_WAITS, member)
+  end
   -- To the tail of the queue, as below.
   if follows then
     due_again[#due_again + 1] = now

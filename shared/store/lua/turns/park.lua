@@ -59,7 +59,7 @@ if not asked then
   -- `<state> <id> <expires ms> <step> <turn> <request> <tool>`, read by resolve_approval.
   redis.call('HSET', session, 'asked', table.concat({'open', id, integer(expires), step, n, '-', tool}, ' '))
   -- The model answered, and whatever killed earlier attempts was not this message alone.
-  redis.call('HDEL', session, 'crashes', 'spared', 'away')
+  redis.call('HDEL', session, 'crashes', 'spared', 'away', 'alone')
   add_line(session, outbox, live, cmsgpack.pack(line), keep_log_ms)
   redis.call('PEXPIRE', session, keep_session_ms)
 end

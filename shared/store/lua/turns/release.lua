@@ -2,9 +2,11 @@
 -- Gives a lease back before the work is done; the ledger stays for the next owner. A turn keeps the
 -- place in the queue of its first claim. A job of memory that crashed rests for a while.
 -- record  session or subagent that counts attempts ('' for a job)
--- note    'errors', 'crashes', 'isolated' (counted), 'away' (since when) or ''
+-- note    'errors', 'crashes', 'isolated' (counted), 'away' (since when its model does not answer),
+--         'alone' (likewise, and since when the provider fails this work alone), 'newer' (since when
+--         it waits for a worker of a newer release, with the same patience) or ''
 -- returns 'released', 'lost'
-local queue, leases, wake_list, record = unpack(KEYS)
+local queue, leases, wake_list, record, MODEL_WAITS = unpack(KEYS)
 local member, lease, delay_ms, note = unpack(ARGV)
 -- Only the holder may give it back; a successor's lease stays.
 if not holds_lease(leases, member, lease) then return 'lost' end
@@ -34,8 +36,14 @@ local function put_back()
   -- A job has no record in which an outcome could be stored.
   if is_job then return end
   -- HSETNX: the first time counts, from which the patience with an unavailable model is measured.
-  if note == 'away' then
+  if note == 'away' or note == 'alone' or note == 'newer' then
     redis.call('HSETNX', record, 'away', integer(now))
+    if note == 'alone' then
+      redis.call('HSETNX', record, 'alone', integer(now))
+    else
+      redis.call('HDEL', record, 'alone')
+    end
+    if note ~= 'newer' then note_model_wait(MODEL_WAITS, member, now, delay) end
   -- A process with other work in it died: `count_crash` decides how much that says.
   elseif note == 'crashes' then
     count_crash(record)

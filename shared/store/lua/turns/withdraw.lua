@@ -33,7 +33,7 @@ check_chat('stream', outbox)
 redis.call('XDEL', inbox, n .. '-0')
 if head == n then
   -- Counters of attempts belong to the withdrawn message; the next one starts without them.
-  redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'place', 'gap')
+  redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'away', 'alone', 'place', 'gap')
 end
 -- A stop that names a withdrawn message would otherwise stay in the session for ever.
 if redis.call('HGET', session, 'stop') == n then

@@ -15,6 +15,7 @@ from worker.llm.clients.answer.characters import join_halves, split_at_halves
 from worker.llm.clients.answer.plain import read_completion
 from worker.llm.clients.completion import ChatCompletion, WireMessage, decode
 from worker.llm.clients.faults import kind_of_error, model_error
+from worker.llm.clients.reasons import words_of
 
 _DONE: Final = b"[DONE]"
 _DONE_TEXT: Final = re.compile(r"[\s\"'\[(]*done[\s\"'\])]*", re.IGNORECASE)
@@ -75,7 +76,7 @@ class AnswerDecoder:
         errors = [completion.error, *(choice.error for choice in completion.choices or ())]
         if error := next(filter(None, errors), None):
             kind = kind_of_error(error, "connection")
-            raise model_error(self._model, kind, "an error in its answer")
+            raise model_error(self._model, kind, "an error in its answer", reason=words_of(error))
         return self._with_whole_characters(completion)
 
     def _read_plainly(self, data: bytes) -> Iterator[ChatCompletion]:

@@ -216,15 +216,16 @@ export class Chat {
     if (entry.draft.length > entry.text.length) entry.text = entry.draft;
     // The last text of an attempt may come after the question for which it waits.
     const waiting = entry.waiting && attempt === entry.attempt;
-    Object.assign(entry, { attempt, deltaSeq: seq, atWork: false, waiting });
+    Object.assign(entry, { attempt, deltaSeq: seq, atWork: false, note: "", waiting });
     this.#changed(entry);
   }
 
-  #progress({ turn, text }) {
+  /** What the agent does; a note says why it does nothing, and is no step. */
+  #progress({ turn, text, note = false }) {
     const entry = this.#liveEntry(turn);
     if (!entry) return;
-    if (entry.tools.at(-1) !== text) entry.tools.push(text);
-    entry.atWork = true;
+    if (!note && entry.tools.at(-1) !== text) entry.tools.push(text);
+    Object.assign(entry, { atWork: !note, note: note ? text : "" });
     this.#changed(entry);
   }
 

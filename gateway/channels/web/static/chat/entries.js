@@ -14,7 +14,8 @@ export function ownEntry(id, text, at, media = []) {
 /**
  * `draft` is what was streamed (up to `deltaSeq` of `attempt`); `text` is the longest draft, then the final text, with
  * its `html`.
- * `tools` are the steps so far, `atWork` says that the last one is the latest news. `ended` means that the turn is
+ * `tools` are the steps so far, `atWork` says that the last one is the latest news; `note` says why nothing happens.
+ * `ended` means that the turn is
  * over, `done` that the reply is here; `kind` is reply, stopped, apology, notice or command. `said` marks a notice that
  * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`. `about` is what the
  * turn began with when nobody had written: schedule or subagent. `sources` name others whose text the turn had read. `waiting` means that the turn waits for the answer to a
@@ -24,7 +25,7 @@ export function ownEntry(id, text, at, media = []) {
 export function replyEntry(turn) {
   return {
     own: false, turn, seq: 0, text: "", draft: "", html: "", kind: "reply", at: 0, inReplyTo: [],
-    media: [], buttons: [], said: false, about: "", sources: [], takeovers: [], unfinished: false, work: null, replaced: false, hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, ended: false, done: false,
+    media: [], buttons: [], said: false, about: "", sources: [], takeovers: [], unfinished: false, work: null, replaced: false, hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, note: "", ended: false, done: false,
   };
 }
 

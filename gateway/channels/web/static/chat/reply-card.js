@@ -63,14 +63,15 @@ export class ReplyCard {
     }
   }
 
-  #stream({ text, tools, atWork, ended, waiting, takeovers }) {
+  #stream({ text, tools, atWork, note, ended, waiting, takeovers }) {
     takeoverList(this.#takeovers, takeovers);
     this.node.dataset.state = "streaming";
     this.node.hidden = waiting && !text;
     this.node.ariaBusy = "true";
     showStream(this.#body, text);
     if (ended || waiting) this.#progress.replaceChildren();
-    else if (atWork) this.#showTool(tools.at(-1));
+    else if (note) this.#showDoing(make("span", { className: "note" }, note));
+    else if (atWork) this.#showDoing(make("code", {}, tools.at(-1)));
     else if (!text) this.#showThinking();
     else this.#progress.replaceChildren();
   }
@@ -82,9 +83,9 @@ export class ReplyCard {
     this.#progress.replaceChildren(dots);
   }
 
-  #showTool(tool) {
-    if (this.#progress.textContent === tool) return;
-    this.#progress.replaceChildren(make("span", { className: "spinner" }), make("code", {}, tool));
+  #showDoing(what) {
+    if (this.#progress.textContent === what.textContent) return;
+    this.#progress.replaceChildren(make("span", { className: "spinner" }), what);
   }
 
   #markReplaced() {
