@@ -11,7 +11,7 @@ CLIENT: Final = os.environ.get("SHOAL_REPORTS_CLIENT", "direct")
 
 
 @pytest.fixture
-def client() -> str:
+def via() -> str:
     """The name of the client."""
     return CLIENT
 
@@ -19,4 +19,4 @@ def client() -> str:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """With another client only the tests are run that ask a model."""
     if CLIENT != "direct":
-        items[:] = [item for item in items if "client" in getattr(item, "fixturenames", ())]
+        items[:] = [item for item in items if "via" in getattr(item, "fixturenames", ())]

@@ -24,9 +24,9 @@ def inputs(table: Inputs) -> Callable[[Any], Any]:
     return pytest.mark.parametrize("body", table.values(), ids=table.keys())
 
 
-async def expect_text(body: bytes, client: str, right: str = TEXT, **how: Any) -> None:
+async def expect_text(body: bytes, via: str, right: str = TEXT, **how: Any) -> None:
     """The text is the answer, people saw it, and the model was asked once."""
-    turn = await hear(body, client=client, **how)
+    turn = await hear(body, client=via, **how)
     assert (turn.text, turn.shown, turn.asked, turn.fault) == (right, right, 1, "")
 
 
@@ -58,16 +58,14 @@ ENDS: Final[Inputs] = {
 
 
 @inputs(ENDS)
-async def test_the_mark_of_the_end_in_any_form_ends_an_answer(body: bytes, client: str) -> None:
+async def test_the_mark_of_the_end_in_any_form_ends_an_answer(body: bytes, via: str) -> None:
     """Blanks, case, quotes, places."""
-    await expect_text(body, client)
+    await expect_text(body, via)
 
 
-async def test_the_mark_within_a_sentence_is_text(client: str) -> None:
+async def test_the_mark_within_a_sentence_is_text(via: str) -> None:
     """As it is."""
-    await expect_text(
-        recorded(recorded_input("ok-calls")["cases"][6]["stream"]), client, "Keep [DONE] in this sentence."
-    )
+    await expect_text(recorded(recorded_input("ok-calls")["cases"][6]["stream"]), via, "Keep [DONE] in this sentence.")
 
 
 FRAMES: Final[Inputs] = {
@@ -110,15 +108,15 @@ FRAMES: Final[Inputs] = {
 
 
 @inputs(FRAMES)
-async def test_events_in_any_frame_are_read(body: bytes, client: str) -> None:
+async def test_events_in_any_frame_are_read(body: bytes, via: str) -> None:
     """Line ends, empty lines, prefixes, several in a line."""
-    await expect_text(body, client)
+    await expect_text(body, via)
 
 
 @pytest.mark.parametrize("name", ["no empty lines", "lone CR", "no data at all, one line each"])
-async def test_text_in_an_unusual_frame_is_shown_as_it_comes(name: str, client: str) -> None:
+async def test_text_in_an_unusual_frame_is_shown_as_it_comes(name: str, via: str) -> None:
     """Not only when the stream ends."""
-    turn = await hear(FRAMES[name], client=client)
+    turn = await hear(FRAMES[name], client=via)
     assert turn.ever_shown == TEXT
     assert turn.shown == TEXT
 
@@ -133,16 +131,16 @@ WHOLE: Final[Inputs] = {
 
 
 @inputs(WHOLE)
-async def test_a_body_that_is_called_json_is_read_whatever_it_is(body: bytes, client: str) -> None:
+async def test_a_body_that_is_called_json_is_read_whatever_it_is(body: bytes, via: str) -> None:
     """To a request for a stream."""
-    await expect_text(body, client, content_type=JSON)
+    await expect_text(body, via, content_type=JSON)
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-async def test_a_whole_answer_that_is_called_a_stream_is_read(indent: int | None, client: str) -> None:
+async def test_a_whole_answer_that_is_called_a_stream_is_read(indent: int | None, via: str) -> None:
     """In one line or in many, without data."""
     body = json.dumps({"choices": [{"message": {"content": TEXT}, "finish_reason": "stop"}]}, indent=indent)
-    await expect_text(body.encode(), client)
+    await expect_text(body.encode(), via)
 
 
 def contents(*texts: bytes) -> bytes:
@@ -184,9 +182,9 @@ CHARACTERS: Final[dict[str, tuple[bytes, str]]] = {
 
 
 @pytest.mark.parametrize(("body", "right"), CHARACTERS.values(), ids=CHARACTERS.keys())
-async def test_an_odd_byte_costs_at_most_its_character(body: bytes, right: str, client: str) -> None:
+async def test_an_odd_byte_costs_at_most_its_character(body: bytes, right: str, via: str) -> None:
     """Halves are joined over events, the rest is shown as a replacement."""
-    turn = await hear(body, client=client)
+    turn = await hear(body, client=via)
     assert (turn.text, turn.asked, turn.fault) == (right, 1, "")
 
 
@@ -200,9 +198,9 @@ UNREADABLE: Final[Inputs] = {
 
 
 @inputs(UNREADABLE)
-async def test_what_is_no_answer_is_a_bad_reply_and_not_a_missing_model(body: bytes, client: str) -> None:
+async def test_what_is_no_answer_is_a_bad_reply_and_not_a_missing_model(body: bytes, via: str) -> None:
     """It did answer."""
-    assert (await hear(body, client=client)).fault == "bad_reply"
+    assert (await hear(body, client=via)).fault == "bad_reply"
 
 
 BEFORE: Final = {

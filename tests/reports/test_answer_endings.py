@@ -30,9 +30,9 @@ WHOLE: Final = (
 
 
 @pytest.mark.parametrize("word", WHOLE)
-async def test_words_for_a_whole_answer_end_it(word: str, client: str) -> None:
+async def test_words_for_a_whole_answer_end_it(word: str, via: str) -> None:
     """And words that nobody knows."""
-    turn = await hear(ends(word, TEXT), client=client)
+    turn = await hear(ends(word, TEXT), client=via)
     assert (turn.text, turn.asked, turn.fault) == (TEXT, 1, "")
 
 
@@ -61,9 +61,9 @@ NO_DELTA: Final = {
 
 
 @pytest.mark.parametrize("body", NO_DELTA.values(), ids=NO_DELTA.keys())
-async def test_a_reason_without_a_delta_counts(body: bytes, client: str) -> None:
+async def test_a_reason_without_a_delta_counts(body: bytes, via: str) -> None:
     """No [DONE] is needed behind it."""
-    turn = await hear(body, client=client, chunked=False)
+    turn = await hear(body, client=via, chunked=False)
     assert (turn.text, turn.asked, turn.fault) == (TEXT, 1, "")
 
 
@@ -83,9 +83,9 @@ CUT: Final = {
 
 
 @pytest.mark.parametrize("body", CUT.values(), ids=CUT.keys())
-async def test_words_for_an_answer_that_was_cut_go_on_with_it(body: bytes, client: str) -> None:
+async def test_words_for_an_answer_that_was_cut_go_on_with_it(body: bytes, via: str) -> None:
     """A second call asks to go on, and its text is joined."""
-    turn = await hear(body, say("second half."), client=client)
+    turn = await hear(body, say("second half."), client=via)
     assert (turn.text, turn.shown, turn.asked) == ("first half, second half.",) * 2 + (2,)
     assert "cut off" in turn.requests[1]["messages"][-1]["content"]
 
@@ -107,9 +107,9 @@ FAULTS: Final = {
 
 
 @pytest.mark.parametrize("body", FAULTS.values(), ids=FAULTS.keys())
-async def test_words_for_a_fault_are_asked_again(body: bytes, client: str) -> None:
+async def test_words_for_a_fault_are_asked_again(body: bytes, via: str) -> None:
     """Half a sentence is never the answer, and is taken back."""
-    turn = await hear(body, say("It is 42."), client=client)
+    turn = await hear(body, say("It is 42."), client=via)
     assert (turn.text, turn.shown, turn.asked, turn.fault) == ("It is 42.", "It is 42.", 2, "")
 
 
@@ -121,50 +121,50 @@ FILTERS: Final = (
 
 
 @pytest.mark.parametrize("word", FILTERS)
-async def test_words_for_a_filter_say_so(word: str, client: str) -> None:
+async def test_words_for_a_filter_say_so(word: str, via: str) -> None:
     """Nobody is asked again, and the text that came stays."""
-    turn = await hear(ends(word, "So far."), client=client)
+    turn = await hear(ends(word, "So far."), client=via)
     assert (turn.text, turn.asked) == (f"So far.\n\n{FILTERED}", 1)
 
 
-async def test_a_filter_that_leaves_nothing_says_so(client: str) -> None:
+async def test_a_filter_that_leaves_nothing_says_so(via: str) -> None:
     """Instead of an apology for having no answer."""
-    turn = await hear(ends("content_filter", ""), client=client)
+    turn = await hear(ends("content_filter", ""), client=via)
     assert (turn.text, turn.asked) == (FILTERED, 1)
 
 
 @pytest.mark.parametrize("text", [TEXT, "A sentence.", "```\ncode\n```"])
-async def test_a_body_that_ends_as_it_should_is_the_answer_without_a_word_on_it(text: str, client: str) -> None:
+async def test_a_body_that_ends_as_it_should_is_the_answer_without_a_word_on_it(text: str, via: str) -> None:
     """Its provider never says more: to ask again would end the same way, and cost the same."""
-    turn = await hear(sse(chunk(text), end=END), client=client)
+    turn = await hear(sse(chunk(text), end=END), client=via)
     assert (turn.text, turn.asked, turn.fault) == (text, 1, "")
 
 
 @pytest.mark.parametrize("text", ["A sentence.", "Really?", "是的。", "(so it is)", "```\ncode\n```"])
-async def test_of_a_body_without_a_length_the_text_tells_whether_it_is_whole(text: str, client: str) -> None:
+async def test_of_a_body_without_a_length_the_text_tells_whether_it_is_whole(text: str, via: str) -> None:
     """It ends as texts do."""
-    turn = await hear(sse(chunk(text), end=END), client=client, chunked=False)
+    turn = await hear(sse(chunk(text), end=END), client=via, chunked=False)
     assert (turn.text, turn.asked, turn.fault) == (text, 1, "")
 
 
-async def test_of_a_body_without_a_length_counts_tell_that_it_is_whole(client: str) -> None:
+async def test_of_a_body_without_a_length_counts_tell_that_it_is_whole(via: str) -> None:
     """They come last."""
     body = sse(chunk(TEXT), {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}, end=END)
-    assert (await hear(body, client=client, chunked=False)).asked == 1
+    assert (await hear(body, client=via, chunked=False)).asked == 1
 
 
-async def test_a_text_of_which_nobody_can_tell_is_asked_for_once_more(client: str) -> None:
+async def test_a_text_of_which_nobody_can_tell_is_asked_for_once_more(via: str) -> None:
     """A better one is taken; one like it is, too: its provider never says more."""
     half = sse(chunk(HALF), end=END)
-    turn = await hear(half, say("It is 42."), client=client, chunked=False)
+    turn = await hear(half, say("It is 42."), client=via, chunked=False)
     assert (turn.text, turn.shown, turn.asked) == ("It is 42.", "It is 42.", 2)
-    turn = await hear(half, client=client, chunked=False)
+    turn = await hear(half, client=via, chunked=False)
     assert (turn.text, turn.shown, turn.asked, turn.fault) == (HALF, HALF, 2, "")
 
 
-async def test_an_answer_whose_connection_breaks_behind_its_reason_has_come(client: str) -> None:
+async def test_an_answer_whose_connection_breaks_behind_its_reason_has_come(via: str) -> None:
     """Only the mark of the end is missing."""
-    turn = await hear(sse(chunk(TEXT), chunk("", "stop"), end=END), client=client, whole=False)
+    turn = await hear(sse(chunk(TEXT), chunk("", "stop"), end=END), client=via, whole=False)
     assert (turn.text, turn.asked, turn.fault) == (TEXT, 1, "")
 
 
@@ -185,9 +185,9 @@ async def test_a_server_that_never_closes_is_not_waited_for(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("text", ["```\nprint(1", HALF])
-async def test_a_body_that_breaks_is_asked_again(text: str, client: str) -> None:
+async def test_a_body_that_breaks_is_asked_again(text: str, via: str) -> None:
     """HTTP itself says that it is not whole."""
-    turn = await hear(sse(chunk(text), end=END), say("It is 42."), client=client, chunked=text != HALF, whole=False)
+    turn = await hear(sse(chunk(text), end=END), say("It is 42."), client=via, chunked=text != HALF, whole=False)
     assert (turn.text, turn.shown, turn.asked) == ("It is 42.", "It is 42.", 2)
 
 
@@ -197,15 +197,15 @@ def call(arguments: str) -> bytes:
     return sse(chunk(tool_calls=[{"index": 0, "id": "a", "function": function}]), end=END)
 
 
-async def test_a_whole_call_without_a_word_on_its_end_runs(client: str) -> None:
+async def test_a_whole_call_without_a_word_on_its_end_runs(via: str) -> None:
     """Its arguments are complete."""
-    turn = await hear(call('{"expression": "1+1"}'), say("done"), client=client)
+    turn = await hear(call('{"expression": "1+1"}'), say("done"), client=via)
     assert (turn.calls, turn.asked) == ([("calculate", {"expression": "1+1"})], 2)
 
 
-async def test_half_a_call_without_a_word_on_its_end_does_not_run(client: str) -> None:
+async def test_half_a_call_without_a_word_on_its_end_does_not_run(via: str) -> None:
     """It is asked for again."""
-    turn = await hear(call('{"expression": "1+'), say("done"), client=client)
+    turn = await hear(call('{"expression": "1+'), say("done"), client=via)
     assert (turn.calls, turn.text, turn.asked) == ([], "done", 2)
 
 

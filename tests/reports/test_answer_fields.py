@@ -24,9 +24,9 @@ def inputs(table: Inputs) -> Callable[[Any], Any]:
     return pytest.mark.parametrize("body", table.values(), ids=table.keys())
 
 
-async def expect_text(body: bytes, client: str, right: str = TEXT, **how: Any) -> None:
+async def expect_text(body: bytes, via: str, right: str = TEXT, **how: Any) -> None:
     """The text is the answer, the model was asked once, and no thought was shown."""
-    turn = await hear(body, client=client, **how)
+    turn = await hear(body, client=via, **how)
     assert (turn.text, turn.asked, turn.fault) == (right, 1, "")
     assert THOUGHT not in turn.ever_shown
 
@@ -63,14 +63,14 @@ CONTENT: Final[Inputs] = {
 
 
 @inputs(CONTENT)
-async def test_content_in_any_type_is_text_without_its_thoughts(body: bytes, client: str) -> None:
+async def test_content_in_any_type_is_text_without_its_thoughts(body: bytes, via: str) -> None:
     """Texts, parts, objects, lists."""
-    await expect_text(body, client)
+    await expect_text(body, via)
 
 
-async def test_a_number_is_text(client: str) -> None:
+async def test_a_number_is_text(via: str) -> None:
     """A model that answers 42 may send a number."""
-    await expect_text(sse(chunk(42), END), client, "42")
+    await expect_text(sse(chunk(42), END), via, "42")
 
 
 def beside(**fields: Any) -> bytes:
@@ -95,9 +95,9 @@ ERRORS: Final[Inputs] = {
 
 
 @inputs(ERRORS)
-async def test_an_error_that_is_none_is_none(body: bytes, client: str) -> None:
+async def test_an_error_that_is_none_is_none(body: bytes, via: str) -> None:
     """False, empty, or a success."""
-    await expect_text(body, client)
+    await expect_text(body, via)
 
 
 def used(usage: Any, **more: Any) -> bytes:
@@ -105,12 +105,12 @@ def used(usage: Any, **more: Any) -> bytes:
     return sse(chunk("hello "), chunk("world"), END, {"choices": [], "usage": usage} | more)
 
 
-async def test_the_log_and_the_metric_name_the_field(client: str) -> None:
+async def test_the_log_and_the_metric_name_the_field(via: str) -> None:
     """Once an answer, however many of its chunks have it."""
     name, labels = "shoal_model_bad_replies_total", {"model": "openai/x", "field": "choices.delta.content"}
     before = REGISTRY.get_sample_value(name, labels) or 0.0
     with capture_logs() as logs:
-        await expect_text(sse(chunk(["hello "]), chunk(["world"]), END), client)
+        await expect_text(sse(chunk(["hello "]), chunk(["world"]), END), via)
     odd = [(line["event"], line["field"]) for line in logs if line["event"] == "bad_reply"]
     assert odd == [("bad_reply", "choices.delta.content")]
     assert REGISTRY.get_sample_value(name, labels) == before + 1
@@ -137,9 +137,9 @@ COUNTS: Final[Inputs] = {
 
 
 @inputs(COUNTS)
-async def test_counts_in_any_type_spoil_no_answer(body: bytes, client: str) -> None:
+async def test_counts_in_any_type_spoil_no_answer(body: bytes, via: str) -> None:
     """Lists, texts, fractions, what is no number."""
-    await expect_text(body, client)
+    await expect_text(body, via)
 
 
 def chosen(*choices: Any, **more: Any) -> dict[str, Any]:
@@ -208,9 +208,9 @@ FORMS: Final[Inputs] = {
 
 
 @inputs(FORMS)
-async def test_an_answer_in_another_form_or_place_is_found(body: bytes, client: str) -> None:
+async def test_an_answer_in_another_form_or_place_is_found(body: bytes, via: str) -> None:
     """In `message`, in `text`, without choices, beside another answer."""
-    await expect_text(body, client)
+    await expect_text(body, via)
 
 
 REFUSALS: Final[Inputs] = {
@@ -224,9 +224,9 @@ REFUSALS: Final[Inputs] = {
 
 
 @inputs(REFUSALS)
-async def test_a_refusal_is_shown(body: bytes, client: str) -> None:
+async def test_a_refusal_is_shown(body: bytes, via: str) -> None:
     """It is what the model says."""
-    turn = await hear(body, client=client)
+    turn = await hear(body, client=via)
     assert (turn.text, turn.shown, turn.asked) == ("I cannot do that.", "I cannot do that.", 1)
 
 
@@ -241,20 +241,20 @@ ALONE: Final[Inputs] = {
 
 
 @inputs(ALONE)
-async def test_an_answer_that_is_called_thoughts_alone_is_the_answer(body: bytes, client: str) -> None:
+async def test_an_answer_that_is_called_thoughts_alone_is_the_answer(body: bytes, via: str) -> None:
     """A server with a wrong parser takes all of it for thoughts."""
-    await expect_text(body, client)
+    await expect_text(body, via)
 
 
 @inputs(ALONE)
-async def test_an_answer_in_one_piece_that_is_called_thoughts_is_the_answer(body: bytes, client: str) -> None:
+async def test_an_answer_in_one_piece_that_is_called_thoughts_is_the_answer(body: bytes, via: str) -> None:
     """The same, when nobody watches."""
-    await expect_text(body, client, shown=False)
+    await expect_text(body, via, shown=False)
 
 
-async def test_thoughts_that_were_cut_off_are_no_answer(client: str) -> None:
+async def test_thoughts_that_were_cut_off_are_no_answer(via: str) -> None:
     """They used up all tokens."""
-    turn = await hear(sse(chunk(None, "length", reasoning_content=THOUGHT)), say(TEXT), client=client)
+    turn = await hear(sse(chunk(None, "length", reasoning_content=THOUGHT)), say(TEXT), client=via)
     assert (turn.text, turn.asked) == (TEXT, 2)
 
 
@@ -280,17 +280,17 @@ FAULTS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize(("event", "kind"), FAULTS.values(), ids=FAULTS.keys())
-async def test_an_error_in_any_form_is_one(event: str, kind: str, client: str) -> None:
+async def test_an_error_in_any_form_is_one(event: str, kind: str, via: str) -> None:
     """It is asked again if that can help, and is no answer."""
-    turn = await hear(sse(event), client=client)
+    turn = await hear(sse(event), client=via)
     assert (turn.text, turn.fault) == ("", kind)
     assert turn.asked == (1 if kind == "bad_request" else 4)
 
 
 @pytest.mark.parametrize(("event", "kind"), FAULTS.values(), ids=FAULTS.keys())
-async def test_an_error_behind_text_takes_the_text_back(event: str, kind: str, client: str) -> None:
+async def test_an_error_behind_text_takes_the_text_back(event: str, kind: str, via: str) -> None:
     """What is shown in the end is the second answer."""
-    turn = await hear(sse(chunk("half an ans"), event), say(TEXT), client=client)
+    turn = await hear(sse(chunk("half an ans"), event), say(TEXT), client=via)
     if kind == "bad_request":
         assert turn.fault == kind
     else:
@@ -313,9 +313,9 @@ WHOLE: Final[Mapping[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("answer", WHOLE.values(), ids=WHOLE.keys())
-async def test_an_answer_in_one_piece_is_read_as_well(answer: dict[str, Any], client: str) -> None:
+async def test_an_answer_in_one_piece_is_read_as_well(answer: dict[str, Any], via: str) -> None:
     """Nobody watches, so nothing is streamed."""
-    await expect_text(json.dumps(answer).encode(), client, shown=False, content_type=JSON)
+    await expect_text(json.dumps(answer).encode(), via, shown=False, content_type=JSON)
 
 
 BEFORE: Final = {

@@ -60,10 +60,10 @@ BLOCKS: Final = {
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 @pytest.mark.parametrize("text", BLOCKS.values(), ids=BLOCKS.keys())
-async def test_thoughts_at_the_beginning_are_hidden(text: str, size: int, client: str) -> None:
+async def test_thoughts_at_the_beginning_are_hidden(text: str, size: int, via: str) -> None:
     """Whatever the tags are, and wherever the deltas are cut."""
     deltas = [text[at : at + size] for at in range(0, len(text), size)]
-    turn = await hear(sse(*map(chunk, deltas), chunk("", "stop")), client=client)
+    turn = await hear(sse(*map(chunk, deltas), chunk("", "stop")), client=via)
     assert (turn.text, turn.shown.strip(), turn.asked) == ("Hello", "Hello", 1)
 
 
@@ -97,24 +97,24 @@ LITERAL: Final = {
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 @pytest.mark.parametrize("text", LITERAL.values(), ids=LITERAL.keys())
-async def test_tags_that_are_spoken_of_are_text(text: str, size: int, client: str) -> None:
+async def test_tags_that_are_spoken_of_are_text(text: str, size: int, via: str) -> None:
     """In code, in a sentence, in a quotation."""
     deltas = [text[at : at + size] for at in range(0, len(text), size)]
-    turn = await hear(sse(*map(chunk, deltas), chunk("", "stop")), client=client)
+    turn = await hear(sse(*map(chunk, deltas), chunk("", "stop")), client=via)
     assert (turn.text, turn.shown.strip(), turn.asked) == (text, text, 1)
 
 
 @pytest.mark.parametrize("block", ["<think>my plan</think>", "<thought>x</thought>", "◁think▷my plan◁/think▷"])
-async def test_a_block_that_the_person_wrote_is_text(block: str, client: str) -> None:
+async def test_a_block_that_the_person_wrote_is_text(block: str, via: str) -> None:
     """The model repeats it."""
-    turn = await hear(say(f"{block} is what you wrote."), client=client, asks=f"What is {block}?")
+    turn = await hear(say(f"{block} is what you wrote."), client=via, asks=f"What is {block}?")
     assert turn.text == f"{block} is what you wrote."
 
 
 @pytest.mark.parametrize("at", [0, 1, 2], ids=["in code", "in a fence", "a block"])
-async def test_recorded_answers_are_shown_as_they_should(at: int, client: str) -> None:
+async def test_recorded_answers_are_shown_as_they_should(at: int, via: str) -> None:
     """The three of the report."""
-    turn = await hear(recorded(RECORDED[at]["stream"]), client=client)
+    turn = await hear(recorded(RECORDED[at]["stream"]), client=via)
     assert (turn.text, turn.asked) == (RECORDED[at]["right"], 1)
 
 
@@ -127,9 +127,9 @@ PARTS: Final = {
 
 
 @pytest.mark.parametrize(("parts", "right"), PARTS.values(), ids=PARTS.keys())
-async def test_each_call_of_an_answer_that_was_cut_may_think(parts: list[str], right: str, client: str) -> None:
+async def test_each_call_of_an_answer_that_was_cut_may_think(parts: list[str], right: str, via: str) -> None:
     """What was cut by its length goes on in a second call."""
-    turn = await hear(say(parts[0], "length"), say(parts[1]), client=client)
+    turn = await hear(say(parts[0], "length"), say(parts[1]), client=via)
     assert (turn.text, turn.shown.strip(), turn.asked) == (right, right, 2)
 
 

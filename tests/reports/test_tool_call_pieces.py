@@ -38,9 +38,9 @@ def inputs(table: Inputs) -> Callable[[Any], Any]:
     return pytest.mark.parametrize(("stream", "right"), table.values(), ids=table.keys())
 
 
-async def expect_calls(stream: bytes, right: list[tuple[str, Any]], client: str, **how: Any) -> None:
+async def expect_calls(stream: bytes, right: list[tuple[str, Any]], via: str, **how: Any) -> None:
     """The calls are the right ones, they ran, and the model was asked once for them and once for its answer."""
-    turn = await hear(stream, say("done"), client=client, **how)
+    turn = await hear(stream, say("done"), client=via, **how)
     assert turn.calls == right
     assert (turn.text, turn.asked, turn.fault) == ("done", 2, "")
 
@@ -185,10 +185,10 @@ MOVING: Final[Inputs] = {
 
 @inputs(MOVING)
 async def test_ids_and_indexes_that_move_make_neither_more_nor_fewer_calls(
-    stream: bytes, right: list[tuple[str, Any]], client: str
+    stream: bytes, right: list[tuple[str, Any]], via: str
 ) -> None:
     """Ids that change, one index for all, an index for each piece, none at all."""
-    await expect_calls(stream, right, client)
+    await expect_calls(stream, right, via)
 
 
 NAMES: Final[Inputs] = {
@@ -242,10 +242,10 @@ NAMES: Final[Inputs] = {
 
 @inputs(NAMES)
 async def test_a_name_in_pieces_or_in_each_piece_is_one_name(
-    stream: bytes, right: list[tuple[str, Any]], client: str
+    stream: bytes, right: list[tuple[str, Any]], via: str
 ) -> None:
     """Halves are joined, repetitions are not."""
-    await expect_calls(stream, right, client)
+    await expect_calls(stream, right, via)
 
 
 ARGUMENTS: Final[Inputs] = {
@@ -298,11 +298,9 @@ ARGUMENTS: Final[Inputs] = {
 
 
 @inputs(ARGUMENTS)
-async def test_arguments_in_any_form_are_the_arguments(
-    stream: bytes, right: list[tuple[str, Any]], client: str
-) -> None:
+async def test_arguments_in_any_form_are_the_arguments(stream: bytes, right: list[tuple[str, Any]], via: str) -> None:
     """Repeated, as an object, in a list, two of them."""
-    await expect_calls(stream, right, client)
+    await expect_calls(stream, right, via)
 
 
 FIELDS: Final[Inputs] = {
@@ -408,11 +406,9 @@ FIELDS: Final[Inputs] = {
 
 
 @inputs(FIELDS)
-async def test_a_call_in_another_form_or_place_is_found(
-    stream: bytes, right: list[tuple[str, Any]], client: str
-) -> None:
+async def test_a_call_in_another_form_or_place_is_found(stream: bytes, right: list[tuple[str, Any]], via: str) -> None:
     """The old form, other types, other places."""
-    await expect_calls(stream, right, client)
+    await expect_calls(stream, right, via)
 
 
 WRAPPED: Final = (
@@ -439,21 +435,21 @@ WRAPPED: Final = (
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-async def test_a_wrapped_name_means_the_one_tool_that_fits(name: str, client: str) -> None:
+async def test_a_wrapped_name_means_the_one_tool_that_fits(name: str, via: str) -> None:
     """Prefixes, blanks, case, channel marks."""
-    await expect_calls(pieces(piece(0, "a", name, ONE_TEXT)), CALC, client)
+    await expect_calls(pieces(piece(0, "a", name, ONE_TEXT)), CALC, via)
 
 
 @pytest.mark.parametrize("name", ["current-time", "currentTime", "current time", "functions.current-time"])
-async def test_dashes_and_camels_are_underscores(name: str, client: str) -> None:
+async def test_dashes_and_camels_are_underscores(name: str, via: str) -> None:
     """If one tool fits."""
-    await expect_calls(pieces(piece(0, "a", name, "{}")), [CLOCK], client)
+    await expect_calls(pieces(piece(0, "a", name, "{}")), [CLOCK], via)
 
 
 @pytest.mark.parametrize("name", ["calculator", "calculate.current_time", "calc", "please calculate it"])
-async def test_a_name_that_fits_none_or_two_is_the_models_to_correct(name: str, client: str) -> None:
+async def test_a_name_that_fits_none_or_two_is_the_models_to_correct(name: str, via: str) -> None:
     """Nothing is guessed."""
-    turn = await hear(pieces(piece(0, "a", name, ONE_TEXT)), say("done"), client=client)
+    turn = await hear(pieces(piece(0, "a", name, ONE_TEXT)), say("done"), client=via)
     assert [called for called, _ in turn.calls if called in ("calculate", "current_time")] == []
     assert turn.text == "done"
     assert "there is no tool named" in str(turn.requests[1]["messages"][-1]["content"])
@@ -477,9 +473,9 @@ GOOD: Final[Inputs] = {
 
 
 @inputs(GOOD)
-async def test_calls_that_were_read_rightly_still_are(stream: bytes, right: list[tuple[str, Any]], client: str) -> None:
+async def test_calls_that_were_read_rightly_still_are(stream: bytes, right: list[tuple[str, Any]], via: str) -> None:
     """What providers send on good days."""
-    await expect_calls(stream, right, client)
+    await expect_calls(stream, right, via)
 
 
 def whole(**message: Any) -> bytes:
@@ -517,11 +513,11 @@ WHOLE: Final[Inputs] = {
 
 @inputs(WHOLE)
 async def test_calls_of_an_answer_in_one_piece_are_read_as_well(
-    stream: bytes, right: list[tuple[str, Any]], client: str
+    stream: bytes, right: list[tuple[str, Any]], via: str
 ) -> None:
     """Nobody watches, so nothing is streamed."""
     answer = sse({"choices": [{"message": {"content": "done"}, "finish_reason": "stop"}]}, end=b"")[6:]
-    turn = await hear(stream, answer, client=client, shown=False, content_type=JSON)
+    turn = await hear(stream, answer, client=via, shown=False, content_type=JSON)
     assert turn.calls == right
     assert (turn.text, turn.asked, turn.fault) == ("done", 2, "")
 
