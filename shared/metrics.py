@@ -111,6 +111,9 @@ MODEL_FIRST_TOKEN_SECONDS = _times(
     "model_first_token_seconds", "From a streamed request to the first piece of its reply.", _LONG, "model"
 )
 MODEL_TOKENS = _count("model_tokens", "Tokens used; direction is input or output.", "model", "direction")
+MODEL_TOKENS_ESTIMATED = _count(
+    "model_tokens_estimated", "Those tokens of model_tokens that no provider has counted.", "model", "direction"
+)
 MODEL_COST_USD = _count("model_cost_usd", "What model calls cost, as far as prices are known.", "model")
 MODEL_THROTTLED = _count("model_throttled", "Calls held back for the fleet, by reason.", "model", "reason")
 MODEL_BAD_REPLIES = _count("model_bad_replies", "Answers with an unusual field; most are read.", "model", "field")

@@ -12,12 +12,14 @@ TRANSCRIBED: Final = "transcribed"
 """Kind of the step that holds what a recording says."""
 
 
-class ToolCall(msgspec.Struct, frozen=True):
-    """A model's request to use a tool. `arguments` is JSON as the model wrote it, valid or not."""
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model's request to use a tool. `arguments` is JSON as the model wrote it, valid or not;
+    `extra` is JSON that it wants back with the call."""
 
     id: str
     name: str
     arguments: str
+    extra: str = ""
 
 
 class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="user"):
@@ -33,8 +35,9 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
-    """Output of the model: text, tool calls, or both. `reasoning` is never sent back. `seen` is the
-    state of shared files that the model had seen, as the turn's files encode it."""
+    """Output of a model: text, tool calls, or both. `model` is its name in the settings. Its
+    `reasoning` goes back to that model alone, and only within the turn. `seen` is the state of
+    shared files that the model had seen, as the turn's files encode it."""
 
     content: str | None
     turn: int
@@ -44,6 +47,7 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     at: int = 0
     v: int = 1
     sources: tuple[str, ...] = ()
+    model: str = ""
 
 
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):

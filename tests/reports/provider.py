@@ -39,7 +39,7 @@ def refusal(message: str, **fields: Any) -> Body:
     return {"error": {"message": message, **fields}}
 
 
-def said(text: str, **usage: int) -> list[str]:
+def text_stream(text: str, **usage: int) -> list[str]:
     """Return a stream of one text."""
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
     end: Body = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shared.errors import ModelError
-from tests.reports.provider import Rule, provider, report, said, turn
+from tests.reports.provider import Rule, provider, report, text_stream, turn
 from worker.attempt.attempt import APOLOGIES
 from worker.llm.clients.faults import RETRYABLE, kind_of_error, kind_of_refusal
 
@@ -176,7 +176,7 @@ REFUSALS: Final = report("p-no-money.json")["refusals"]
 
 
 def empty(refusal: dict[str, Any]) -> Rule:
-    return lambda body: (refusal["status"], refusal["body"]) if body["model"] == "x" else (200, said("here"))
+    return lambda body: (refusal["status"], refusal["body"]) if body["model"] == "x" else (200, text_stream("here"))
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=["openai", "glm", "deepseek"])

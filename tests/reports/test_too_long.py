@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from shared.messages.transcript import AssistantEntry, UserEntry
-from tests.reports.provider import provider, refusal, report, said, turn
+from tests.reports.provider import provider, refusal, report, text_stream, turn
 from worker.llm.clients.faults import kind_of_error, kind_of_refusal
 
 WORDINGS: Final = {
@@ -211,10 +211,10 @@ MESSAGES: Final = [*report("p-too-long.json")["messages"], *report("ok-too-long.
 async def test_a_turn_that_is_too_long_is_compacted_and_answered(status: int, message: str) -> None:
     def rule(body: dict[str, Any]) -> tuple[int, Any]:
         if "You keep the notes" in str(body["messages"][0]["content"]):
-            return 200, said("notes: ok")
+            return 200, text_stream("notes: ok")
         if len(_json(body)) > LONG_CHARS:
             return status, refusal(message)
-        return 200, said("fits now")
+        return 200, text_stream("fits now")
 
     async with provider(rule) as served:
         result = await turn(served.settings(), history=HISTORY, memory_window=200)

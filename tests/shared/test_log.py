@@ -32,10 +32,10 @@ class Terminal(io.StringIO):
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     root = logging.getLogger()
-    before, level = root.handlers[:], root.level
+    handlers, level, ours = root.handlers[:], root.level, structlog.get_config()
     yield
-    root.handlers[:], root.level = before, level
-    structlog.reset_defaults()
+    root.handlers[:], root.level = handlers, level
+    structlog.configure(**ours)
 
 
 def lines(

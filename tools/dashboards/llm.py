@@ -62,7 +62,17 @@ MODELS: Final = Board(
             "Use",
             (
                 Panel(
-                    "Tokens", "short", rate_by("shoal_model_tokens_total", "model", "direction"), "A second.", width=12
+                    "Tokens",
+                    "short",
+                    (
+                        *rate_by("shoal_model_tokens_total", "model", "direction"),
+                        Query(
+                            f"sum by (model) (rate(shoal_model_tokens_estimated_total[{RATE}])) > 0",
+                            "{{model}}, estimated",
+                        ),
+                    ),
+                    "A second. Estimated are those that no provider has counted.",
+                    width=12,
                 ),
                 Panel(
                     "Cost of a day",

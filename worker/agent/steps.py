@@ -85,6 +85,7 @@ class TurnSteps:
             turn=self._spec.turn,
             tool_calls=tuple(map(_stored_call, reply.calls)) if with_calls else (),
             reasoning=reply.reasoning,
+            model=reply.model,
             at=self._spec.clock.now_ms(),
             seen=self._spec.files.stamp() if with_calls else "",
         )
@@ -107,11 +108,11 @@ def _stored_call(call: ToolCallRequest) -> ToolCall:
     text = call.raw
     if call.arguments is not None and not is_json_object(text):
         text = msgspec.json.encode(call.arguments).decode()
-    return ToolCall(call.id, call.name, text)
+    return ToolCall(call.id, call.name, text, call.extra)
 
 
 def _requested_call(call: ToolCall) -> ToolCallRequest:
     """Return a stored call as a request again."""
     text = call.arguments
     arguments = msgspec.json.decode(text) if is_json_object(text) else None
-    return ToolCallRequest(call.id, call.name, arguments, text)
+    return ToolCallRequest(call.id, call.name, arguments, text, call.extra)

@@ -34,6 +34,8 @@ class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 RequestPart = Literal[
     "images",
+    "calls_without_thoughts",
+    "reasoning_content",
     "stream_options",
     "max_tokens",
     "max_completion_tokens",

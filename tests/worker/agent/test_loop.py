@@ -192,12 +192,21 @@ async def test_thoughts_are_neither_shown_nor_kept() -> None:
     assert "secret" not in repr(result.entries)
 
 
-async def test_reasoning_is_kept_for_the_record_and_not_sent_back() -> None:
-    """A provider's own reasoning field stays in the transcript."""
-    first = msgspec.structs.replace(calls(call("look")), reasoning_content="because")
+async def test_thoughts_go_back_with_calls_to_their_own_model() -> None:
+    """A provider's own reasoning field stays in the transcript, and goes out with the name of its model."""
+    first = msgspec.structs.replace(calls(call("look")), reasoning_content="because", asked="kimi")
     turn = Turn([first, LLMResponse(content="yes", reasoning_content="therefore")], RecordingTool("look"))
     result = await turn.run()
     assert [e.reasoning for e in result.entries if isinstance(e, AssistantEntry)] == ["because", "therefore"]
+    message = turn.model.asked[1][-2]
+    assert (message["reasoning_content"], message["thoughts_of"]) == ("because", "kimi")
+
+
+async def test_thoughts_of_nobody_stay_here() -> None:
+    """A reply that does not say which model wrote it."""
+    first = msgspec.structs.replace(calls(call("look")), reasoning_content="because")
+    turn = Turn([first, "yes"], RecordingTool("look"))
+    await turn.run()
     assert "because" not in repr(turn.model.asked[1])
 
 

@@ -50,7 +50,8 @@ class Asked:
         settings = ModelSettings(name=name, api_base=self.server.base_url, api_key=Secret("sk-x"))
         self.models.append(LiteLLMModel(settings))
         reply = await self.models[-1].chat(ModelRequest(HI), note)
-        return reply, "".join(deltas)
+        assert reply.asked == name
+        return replace(reply, asked=""), "".join(deltas)
 
 
 @pytest.fixture
@@ -69,8 +70,7 @@ async def test_a_recorded_stream_is_its_reply(asked: Asked, provider: str, chunk
     asked.server.answer(stream_of(provider), chunked=chunked)
     reply, text = await asked.ask(NAMES[provider])
     assert text == (reply.content or "")
-    expected = REPLIES[provider]
-    assert reply == (expected if expected.usage != TokenUsage() else replace(expected, usage=reply.usage))
+    assert reply == REPLIES[provider]
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -83,10 +83,9 @@ async def test_small_pieces_change_nothing(asked: Asked, size: int) -> None:
 
 
 async def test_tokens_that_nobody_counted_are_estimated(asked: Asked) -> None:
-    """As LiteLLM does for its own streams, so that a budget in tokens holds at every server."""
+    """So that a budget in tokens holds at every server."""
     asked.server.answer(stream_of("bare"))
     reply, _ = await asked.ask()
-    assert REPLIES["bare"].usage == TokenUsage()
     assert 3 < reply.usage.prompt_tokens < 20
     assert 3 < reply.usage.completion_tokens < 60
 

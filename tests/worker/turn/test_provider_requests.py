@@ -56,6 +56,7 @@ NO_STORE = RedisClient("redis://127.0.0.1:1/0")  # nothing here asks it
 SYSTEM = SystemPrompt(NOWHERE, SkillCatalogue(NOWHERE, environment={})).render("- The user is called Ada.")
 NOON_S = 1_795_262_400.0
 PICTURE = Image("image/png", b"\x89PNG\r\n\x1a\n and so on")
+THOUGHTS = ("two sums", "hm")
 CLIENTS: dict[str, type[DirectModel] | type[LiteLLMModel]] = {"direct": DirectModel, "litellm": LiteLLMModel}
 PLAIN, CACHING = "openai/scripted", "openrouter/anthropic/claude-sonnet-4"
 _STREAMED = TypeAdapter[Any](CompletionCreateParamsStreaming)
@@ -65,15 +66,17 @@ _WHOLE = TypeAdapter[Any](CompletionCreateParamsNonStreaming)
 def assert_valid(body: Body) -> None:
     """A request that OpenAI's types know in every key. Raises ValidationError or AssertionError.
 
-    Two things go out on purpose that those types do not have: a tool's name beside its result, which older models and
-    other providers want, and cache marks, which the providers that have caches with marks want. `unmarked` takes out
-    the marks; the names are checked here.
+    Three things go out on purpose that those types do not have: a tool's name beside its result, which older models
+    and other providers want; thoughts, to a provider that has sent them; and cache marks, which the providers that have
+    caches with marks want. `unmarked` takes out the marks; the others are checked here.
     """
     body = copy.deepcopy(body)
     names = {call["id"]: call["function"]["name"] for m in body["messages"] for call in m.get("tool_calls", ())}
     for message in body["messages"]:
         if message["role"] == "tool":
             assert message.pop("name") == names[message["tool_call_id"]]
+        if "tool_calls" in message:
+            assert message.pop("reasoning_content", "hm") in THOUGHTS
     adapter = _STREAMED if body.get("stream") else _WHOLE
     assert _materialised(adapter.validate_python(body)) == body, "a key that OpenAI's types do not know"
 
@@ -200,7 +203,8 @@ async def test_every_request_of_a_conversation_is_valid(
         assert_valid(unmarked(body))
         assert bool(body.get("stream")) is streamed
         assert body["tool_choice"] == "auto"
-    assert "two sums" not in repr(bodies)
+    # Thoughts go back to their own provider, within the turn.
+    assert ["two sums" in repr(body) for body in bodies] == [False, True, True, True, False, False]
     assert "<think>" not in repr(bodies)
 
 

@@ -38,6 +38,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ToolCallRequest, ...] = ()
     finish_reason: str = "stop"
     reasoning: str | None = None
+    model: str = ""
 
 
 class Asker:
@@ -89,6 +90,7 @@ class Asker:
             calls=_whole_calls(response, {tool.name for tool in self._tools}),
             finish_reason=response.finish_reason,
             reasoning=response.reasoning_content and valid_text(response.reasoning_content),
+            model=response.asked,
         )
 
     async def _call(self, messages: Messages, stream: ReplyStream) -> LLMResponse:
@@ -144,5 +146,5 @@ def _whole_calls(response: LLMResponse, tools: Collection[str]) -> tuple[ToolCal
         half = response.finish_reason == "length" and not is_json_object(raw)
         arguments = None if half else call.arguments
         name = re.sub(r"[^A-Za-z0-9_-]", "_", match_tool(call.name, tools))[:64] or "unnamed"
-        calls.append(ToolCallRequest(valid_text(call.id), name, arguments, raw))
+        calls.append(ToolCallRequest(valid_text(call.id), name, arguments, raw, valid_text(call.extra)))
     return tuple(calls)

@@ -12,7 +12,7 @@ from shared.messages.transcript import ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.hook import Iteration
 from worker.agent.limits import Budget, Meter, estimate_tokens
 from worker.agent.model.model import Image, ToolSpec, image_part
-from worker.agent.model.prompt import Message, build_messages, clean, followup_message, to_message
+from worker.agent.model.prompt import Message, build_messages, clean, followup_message, step_message
 from worker.agent.ports import FollowupMessage, Journal, Pictures
 from worker.agent.turn import AgentRunSpec
 
@@ -116,7 +116,7 @@ class ContextWindow:
             if isinstance(entry, UserEntry):
                 self.add_followups([self._joined.get(entry) or FollowupMessage(entry)])
             else:
-                self.messages.append(to_message(entry))
+                self.messages.append(step_message(entry))
         if paths:
             self.messages.append(self._pictures.placeholder(paths))
 

@@ -12,12 +12,14 @@ OnDelta = Callable[[str], Awaitable[None]]
 
 
 class ToolCallRequest(msgspec.Struct, frozen=True):
-    """A model's request to run a tool. `arguments` is None if `raw` is beyond repair."""
+    """A model's request to run a tool. `arguments` is None if `raw` is beyond repair. `extra` is what
+    the model wants back with the call, as JSON: the signature of a thought."""
 
     id: str
     name: str
     arguments: dict[str, Any] | None
     raw: str
+    extra: str = ""
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
@@ -45,7 +47,8 @@ class TokenUsage(msgspec.Struct, frozen=True):
 class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
     """One reply. `finish_reason` is `stop`, `tool_calls`, `length`, `content_filter`, another word of
     the provider, or `""` for a text of which nobody can tell whether it is whole. `model` is the
-    provider's name of the model that answered; `""` if it gives none."""
+    provider's name of the model that answered; `""` if it gives none. `asked` is the name of the
+    model that was asked, as `Model.name`."""
 
     content: str | None
     tool_calls: tuple[ToolCallRequest, ...] = ()
@@ -53,6 +56,7 @@ class LLMResponse(msgspec.Struct, frozen=True, kw_only=True):
     usage: TokenUsage = TokenUsage()
     reasoning_content: str | None = None
     model: str = ""
+    asked: str = ""
 
     @property
     def has_tool_calls(self) -> bool:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+import msgspec
+
 from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, TranscriptEntry, UserEntry
 from worker.agent.history import pair_calls_with_results
 from worker.agent.model.answer_form import system_text
@@ -22,6 +24,7 @@ EMPTY: Final = "(empty)"
 RUNTIME_MARK: Final = "[Runtime Context]"
 _VALUE_CHARS: Final = 300  # a name that a person gave themselves has no limit of its own
 _OUTGOING: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
+_OF_A_STEP: Final = (*_OUTGOING, "reasoning_content", "thoughts_of")
 
 
 def build_messages(spec: AgentRunSpec, now_ms: int) -> list[Message]:
@@ -101,6 +104,21 @@ def to_message(entry: TranscriptEntry) -> Message:
             return {"role": "assistant", "content": text, "tool_calls": calls}
 
 
+def step_message(entry: AssistantEntry | ToolEntry) -> Message:
+    """Return a step of the running turn, with the thoughts that its model may want back beside its
+    calls. `thoughts_of` names that model: the client of a model takes it out, and for other models
+    the thoughts."""
+    message = to_message(entry)
+    if isinstance(entry, ToolEntry) or not entry.tool_calls or not entry.model:
+        return message
+    if entry.reasoning:
+        message["reasoning_content"] = entry.reasoning
+    for call, sent in zip(entry.tool_calls, message["tool_calls"], strict=True):
+        if call.extra:
+            sent["extra_content"] = msgspec.json.decode(call.extra)
+    return message | {"thoughts_of": entry.model}
+
+
 def _sent_call(call: ToolCall) -> Message:
     # Some providers parse the arguments, and refuse the whole request for text that is no object.
     arguments = call.arguments if is_json_object(call.arguments) else "{}"
@@ -117,7 +135,8 @@ def clean(message: Mapping[str, Any]) -> Message:
     if _blank(content):
         content = None if calls else EMPTY
     values = {**message, "content": content, "tool_calls": calls}
-    return {key: values[key] for key in _OUTGOING if key == "content" or values.get(key) is not None}
+    known = _OF_A_STEP if "thoughts_of" in message else _OUTGOING
+    return {key: values[key] for key in known if key == "content" or values.get(key) is not None}
 
 
 def _blank(text: Any) -> bool:

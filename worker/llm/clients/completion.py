@@ -16,11 +16,13 @@ class FunctionPiece(msgspec.Struct, gc=False):
 
 
 class CallPiece(msgspec.Struct, gc=False):
-    """A tool call, or a piece of one."""
+    """A tool call, or a piece of one. `extra_content` has Gemini's signature of the thought that led
+    to it (https://ai.google.dev/gemini-api/docs/thought-signatures)."""
 
     index: int | None = None
     id: str | None = None
     function: FunctionPiece | None = None
+    extra_content: Any = None
 
 
 class WireMessage(msgspec.Struct, gc=False):

@@ -19,6 +19,7 @@ from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_
 from worker.llm.clients.omissions import OMISSIONS, Omissions
 from worker.llm.clients.reasons import read_reason
 from worker.llm.clients.replies import is_framed, read_event_stream, read_whole_answer
+from worker.llm.clients.usage import counted
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
@@ -78,7 +79,7 @@ class DirectModel:
         self.name = settings.name
         self._settings = settings
         self._url = f"{route.api_base}/chat/completions"
-        self._writer = RequestWriter(route)
+        self._writer = RequestWriter(route, settings.name)
         self._omissions = Omissions(settings.name, settings.omit.get(settings.name, ()))
         self._headers = {
             "Content-Type": "application/json",
@@ -104,7 +105,8 @@ class DirectModel:
             wait = timeouts.wait_all if on_delta is None else timeouts.wait_next
             response = await self._accepted(body, wait)
             try:
-                return await self._read_answer(response, timeouts, wait, on_delta, request.tools)
+                reply = await self._read_answer(response, timeouts, wait, on_delta, request.tools)
+                return counted(reply, request, self.name)
             finally:
                 # A complete answer has already returned its connection to the pool. Half an answer
                 # must not: the rest of it would be read as the answer to the next request.

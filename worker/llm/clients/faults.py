@@ -44,10 +44,10 @@ def kind_of_status(status: int) -> str:
     return _BY_STATUS.get(status) or ("overloaded" if status >= 500 else "bad_request")
 
 
-def kind_of_refusal(status: int, said: Any) -> str:
-    """Return the kind of ModelError for a refusal: that of its status, except where what it `said`
-    (the body, or an error) names a prompt that is too long, an empty account or a wrong key."""
-    text = RefusalText(said)
+def kind_of_refusal(status: int, body: Any) -> str:
+    """Return the kind of ModelError for a refusal: that of its status, except where its body
+    (or an error in an answer) names a prompt that is too long, an empty account or a wrong key."""
+    text = RefusalText(body)
     if status == 402 or text.says_no_money():
         return "billing"
     if status in (413, 429) and text.is_over_a_minute():

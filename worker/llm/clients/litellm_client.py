@@ -22,9 +22,11 @@ from worker.llm.clients.answer.assembler import ReplyAssembler
 from worker.llm.clients.answer.decoder import AnswerDecoder
 from worker.llm.clients.answer.plain import read_completion
 from worker.llm.clients.faults import model_error, retry_after_s
+from worker.llm.clients.messages import messages_for
 from worker.llm.clients.omissions import OMISSIONS, Omissions
 from worker.llm.clients.reasons import read_reason
 from worker.llm.clients.replies import is_framed, parse_whole_reply, read_event_stream, read_whole_answer
+from worker.llm.clients.usage import counted
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
@@ -100,8 +102,11 @@ class LiteLLMModel:
         await self.preload()
         caching = self._route.caching
         messages = marked_system(request.messages) if caching else request.messages
+        # LiteLLM keeps Gemini's signatures in the ids.
+        gemini = "gemini" in self._route.model.lower()
+        messages = self._library.without_signatures(messages, self._route.model)
         arguments = self._fixed | {
-            "messages": self._library.without_signatures(messages, self._route.model),
+            "messages": messages_for(self.name, messages, keep_ids=gemini),
             "max_tokens": max(1, request.max_tokens),
             "temperature": request.temperature,
             "timeout": self._settings.total_s,
@@ -114,9 +119,11 @@ class LiteLLMModel:
             arguments |= {"stream": True, "stream_options": {"include_usage": True}}
         arguments = self._route.apply_overrides(arguments)
         with CallTimeouts(self._settings) as timeouts:
-            if on_delta is not None:
-                return await self._stream(arguments, timeouts, on_delta, request.tools)
-            return await self._whole(arguments, timeouts, request.tools)
+            if on_delta is None:
+                reply = await self._whole(arguments, timeouts, request.tools)
+            else:
+                reply = await self._stream(arguments, timeouts, on_delta, request.tools)
+            return counted(reply, request, self.name)
 
     async def _send(self, arguments: dict[str, Any], bodies: list[str]) -> Any:
         """Return LiteLLM's answer, asked again without a part that the model does not take."""
@@ -152,12 +159,7 @@ class LiteLLMModel:
         answer = self._library.http_answer(stream)
         if answer is None:
             return await self._chunks(stream, timeouts, on_delta, tools)
-        reply = await self._read_answer(answer, timeouts, on_delta, tools)
-        if reply.usage.prompt_tokens or reply.usage.completion_tokens:
-            return reply
-        count, messages = self._library.count_tokens, arguments["messages"]
-        usage = await asyncio.to_thread(count, messages, reply, self._route.model)
-        return msgspec.structs.replace(reply, usage=usage)
+        return await self._read_answer(answer, timeouts, on_delta, tools)
 
     async def _read_answer(
         self, answer: Any, timeouts: CallTimeouts, on_delta: OnDelta, tools: Sequence[ToolSpec]

@@ -29,7 +29,6 @@ from litellm.llms.openai.chat.gpt_transformation import OpenAIChatCompletionStre
 from litellm.llms.openrouter.chat.transformation import OpenRouterChatCompletionStreamingHandler
 
 from shared.network.outgoing import current
-from worker.agent.model.model import LLMResponse, TokenUsage
 from worker.llm.clients.faults import kind_of_refusal
 
 
@@ -167,18 +166,6 @@ def http_answer(stream: Any) -> Any:
     """Return the HTTP answer of a stream of OpenAI's events; None if LiteLLM has to translate."""
     events: Any = getattr(stream, "completion_stream", None)
     return events.http_response if type(events) in _AS_OPENAI else None
-
-
-def count_tokens(messages: Sequence[Mapping[str, Any]], reply: LLMResponse, model: str) -> TokenUsage:
-    """Estimate the tokens of a call whose provider did not report them, as LiteLLM does."""
-    output = (reply.content or "") + (reply.reasoning_content or "")
-    output += "".join(call.name + call.raw for call in reply.tool_calls)
-    try:
-        prompt = litellm.token_counter(model=model, messages=list(messages))
-        written = litellm.token_counter(model=model, text=output, count_response_tokens=True)
-        return TokenUsage(prompt, written)
-    except Exception:  # a message in a form that it does not know: better no count than no reply
-        return TokenUsage()
 
 
 def kind_of(exc: BaseException, words: str) -> str:

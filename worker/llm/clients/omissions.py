@@ -1,5 +1,5 @@
-"""Parts of a request that one model does not take. Its refusal names the part: the request is sent
-once more without it, and so are all later ones of this process."""
+"""Parts of a request that one model does not take, or wants. Its refusal names the part: the request
+is sent once more without it, and so are all later ones of this process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from worker.llm.clients.refusal_text import RefusalText
 log = logger("models")
 
 Body = dict[str, Any]
+Message = dict[str, Any]
 NOT_SHOWN: Final = "[A picture stood here. It cannot be shown: this model takes no pictures.]"
+NOT_KEPT: Final = "(not kept)"
+"""Stands for thoughts that are gone: those of another model, or of an earlier turn."""
 _STATUSES: Final = frozenset({400, 404, 405, 415, 422, 500, 501})
-_NOT_TAKEN: Final = (
+_REFUSING: Final = (
     r"(not (be )?(support|allow|permit|enabl|available|recogni)|n't support|no support|unsupported|unrecogni|unknown|"
     r"unexpected|extra|invalid|deprecated|only (the default|1|be set)|must be (1|one)\b|cannot (both )?be|"
-    r"no endpoints found|not implemented|is not a)"
+    r"no endpoints found|not implemented|is not a|remove|not be (included|passed|sent))"
 )
 
 
@@ -33,8 +36,8 @@ class Omission(msgspec.Struct, frozen=True):
     sure: re.Pattern[str]
     without: Callable[[Body], Body | None]
 
-    def is_named(self, said: RefusalText) -> bool:
-        return said.says(self.sure) or (said.says(self.named) and said.says(_NOT_TAKEN_WORDS))
+    def is_named(self, text: RefusalText) -> bool:
+        return text.says(self.sure) or (text.says(self.named) and text.says(_REFUSING_WORDS))
 
 
 class Omissions:
@@ -51,11 +54,11 @@ class Omissions:
                 body = omission.without(body) or body
         return body
 
-    def learn(self, status: int, said: str, sent: Body) -> bool:
+    def learn(self, status: int, refusal: str, sent: Body) -> bool:
         """Return whether a refusal names a part of the body that was `sent`; later bodies lack it."""
         if status not in _STATUSES:
             return False
-        text = RefusalText(said)
+        text = RefusalText(refusal)
         named = (each for each in OMISSIONS if each.without(sent) is not None and each.is_named(text))
         cause = next(named, None)
         if cause is None:
@@ -82,14 +85,29 @@ def _rename(old: str, new: str) -> Callable[[Body], Body | None]:
     return without
 
 
-def _without_pictures(body: Body) -> Body | None:
-    messages = [_text_alone(message) for message in body["messages"]]
-    changed = any(new is not old for new, old in zip(messages, body["messages"], strict=True))
-    return {**body, "messages": messages} if changed else None
+def _of_messages(change: Callable[[Message], Message]) -> Callable[[Body], Body | None]:
+    def without(body: Body) -> Body | None:
+        # The system text may be encoded already.
+        messages = [change(one) if isinstance(one, dict) else one for one in body["messages"]]
+        changed = any(new is not old for new, old in zip(messages, body["messages"], strict=True))
+        return {**body, "messages": messages} if changed else None
+
+    return without
 
 
-def _text_alone(message: Any) -> Any:
-    content = message.get("content") if isinstance(message, dict) else None
+def _without_thoughts(message: Message) -> Message:
+    if "reasoning_content" not in message:
+        return message
+    return {name: value for name, value in message.items() if name != "reasoning_content"}
+
+
+def _with_thoughts(message: Message) -> Message:
+    bare = message.get("tool_calls") and not message.get("reasoning_content")
+    return {**message, "reasoning_content": NOT_KEPT} if bare else message
+
+
+def _text_alone(message: Message) -> Message:
+    content = message.get("content")
     if not isinstance(content, list) or not any(part.get("type") == "image_url" for part in content):
         return message
     texts = [NOT_SHOWN if part.get("type") == "image_url" else part.get("text") or "" for part in content]
@@ -102,17 +120,28 @@ def _omission(
     return Omission(name, re.compile(named), re.compile(sure), without)
 
 
-_NOT_TAKEN_WORDS: Final = re.compile(_NOT_TAKEN)
+_REFUSING_WORDS: Final = re.compile(_REFUSING)
 OMISSIONS: Final = (
     _omission(
         "images",
-        _without_pictures,
+        _of_messages(_text_alone),
         sure=(
             r"unknown variant `image_url`|content (must|should) be a string|text-only model|not a multi-?modal|"
             r"(not|n't|that) support (image|vision|multi-?modal)|image_url is only supported by|"
             r"\bimage(s|_url)?( inputs?| content)?[`'\"]? (is |are )?(not |un)supported"
         ),
     ),
+    _omission(
+        "calls_without_thoughts",
+        _of_messages(_with_thoughts),
+        sure=(
+            r"reasoning_content[`'\"]?( field)?( is| are)? (missing|required|needed|empty)|"
+            r"reasoning_content[`'\"]?( field)? must be (passed|provided|non-?empty)|"
+            r"(missing|requires?|expected|no|without)( a| the)?( non-?empty)? [`'\"]?reasoning_content|"
+            r"reasoning_content[`'\"]?[^.]{0,60}must be passed back"
+        ),
+    ),
+    _omission("reasoning_content", _of_messages(_without_thoughts), named=r"reasoning_content"),
     _omission(
         "stream_options",
         _drop("stream_options"),

@@ -99,8 +99,8 @@ _WRONG_KEY_WORDS: Final = _one_of(*_WRONG_KEY)
 class RefusalText:
     """The words and codes of one refusal, in lower case, from JSON of any shape or from plain text."""
 
-    def __init__(self, said: Any) -> None:
-        found = list(_leaves(_decoded(said) if isinstance(said, str) else said, _DEPTH))
+    def __init__(self, body: Any) -> None:
+        found = list(_leaves(_decoded(body) if isinstance(body, str) else body, _DEPTH))
         self.texts = [text.lower() for _, text in found]
         self._codes = {text for name, text in found if name in ("code", "status_code", "type")}
         self._all = "\n".join(self.texts)

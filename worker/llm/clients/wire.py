@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from worker.agent.model.model import ModelRequest, ToolSpec
+from worker.llm.clients.messages import messages_for
 from worker.llm.routes import Route
 
 _KEPT: Final = 64  # encoded prompts and tool lists that are kept: enough for the turns that run now
@@ -16,10 +17,12 @@ _CACHE_MARK: Final = {"cache_control": {"type": "ephemeral"}}
 
 
 class RequestWriter:
-    """Encodes the requests to one model; a system text and a tuple of tools are encoded once."""
+    """Encodes the requests to one model, called `name` in the settings; a system text and a tuple of
+    tools are encoded once."""
 
-    def __init__(self, route: Route) -> None:
+    def __init__(self, route: Route, name: str = "") -> None:
         self._route = route
+        self._name = name
         self._encoder = msgspec.json.Encoder()
         self._encoded: dict[int, tuple[object, msgspec.Raw]] = {}
 
@@ -32,7 +35,7 @@ class RequestWriter:
         route = self._route
         body: dict[str, Any] = {
             "model": route.model,
-            "messages": self._messages(request.messages),
+            "messages": self._messages(messages_for(self._name, request.messages)),
             route.max_tokens_key: max(1, request.max_tokens),
             "temperature": request.temperature,
         }

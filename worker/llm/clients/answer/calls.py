@@ -23,6 +23,7 @@ class _Piece(msgspec.Struct):
     id: str
     name: str
     text: str
+    extra: str
 
 
 class _OpenCall(msgspec.Struct):
@@ -31,6 +32,7 @@ class _OpenCall(msgspec.Struct):
     id: str = ""
     name: str = ""
     texts: list[str] = []
+    extra: str = ""
 
     @property
     def text(self) -> str:
@@ -57,19 +59,21 @@ def assemble_calls(pieces: Iterable[CallPiece], tools: Collection[str]) -> tuple
         call.id = call.id or piece.id
         call.name = _joined_name(call.name, piece.name, tools)
         call.texts.append(piece.text)
+        call.extra = piece.extra or call.extra
     return _requests(_without_fragments(calls))
 
 
 def separate_calls(pieces: Iterable[CallPiece]) -> tuple[ToolCallRequest, ...]:
     """Return the calls of an answer that came in one piece: each has all of its parts."""
-    calls = [_OpenCall(one.id, one.name, [one.text]) for one in map(_read, pieces)]
+    calls = [_OpenCall(one.id, one.name, [one.text], one.extra) for one in map(_read, pieces)]
     return _requests(call for call in calls if call.name or call.text)
 
 
 def _read(piece: CallPiece) -> _Piece:
     function = piece.function
     name, text = (function.name or "", function.arguments or "") if function else ("", "")
-    return _Piece(piece.index, piece.id or "", name, text)
+    extra = msgspec.json.encode(piece.extra_content).decode() if piece.extra_content else ""
+    return _Piece(piece.index, piece.id or "", name, text, extra)
 
 
 def _open_call(piece: _Piece, calls: Sequence[_OpenCall], by_index: dict[int, _OpenCall]) -> _OpenCall | None:
@@ -144,7 +148,7 @@ def _without_fragments(calls: Sequence[_OpenCall]) -> list[_OpenCall]:
         elif not call.name:
             before.texts += call.texts
         elif call.name == before.name and not is_whole(before.text) and _begins(before.text, call.text):
-            kept[-1] = _OpenCall(before.id, call.name, call.texts)
+            kept[-1] = _OpenCall(before.id, call.name, call.texts, call.extra or before.extra)
         elif call.name != before.name or call.id not in ("", before.id) or call.text.strip():
             kept.append(call)
     return kept
@@ -158,7 +162,8 @@ def _requests(calls: Iterable[_OpenCall]) -> tuple[ToolCallRequest, ...]:
     found = []
     for call in calls:
         for at, raw in enumerate(_arguments(call.texts)):
-            found.append(ToolCallRequest(call.id if at == 0 else "", call.name, parse_arguments(raw), raw))
+            id_ = call.id if at == 0 else ""
+            found.append(ToolCallRequest(id_, call.name, parse_arguments(raw), raw, call.extra if at == 0 else ""))
     return tuple(found)
 
 

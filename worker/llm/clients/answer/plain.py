@@ -131,7 +131,8 @@ def read_call(fields: Fields) -> CallPiece:
     beside = read_function(fields) or FunctionPiece()
     name, arguments = inner.name or beside.name, inner.arguments or beside.arguments
     identity = fields.get("id", fields.get("tool_call_id"))
-    return CallPiece(read_integer(fields.get("index")), read_identity(identity), FunctionPiece(name, arguments))
+    piece = FunctionPiece(name, arguments)
+    return CallPiece(read_integer(fields.get("index")), read_identity(identity), piece, fields.get("extra_content"))
 
 
 def read_function(value: Any) -> FunctionPiece | None:

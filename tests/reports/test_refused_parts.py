@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shared.settings.sections.language_models import RequestPart
-from tests.reports.provider import Body, Rule, provider, refusal, report, said, turn
+from tests.reports.provider import Body, Rule, provider, refusal, report, text_stream, turn
 from worker.agent.model.context_window import REFUSED
 from worker.agent.model.model import Image
 from worker.llm.clients.omissions import NAMES, NOT_SHOWN, Omissions
@@ -19,7 +19,13 @@ PICTURE: Final = Image("image/png", b"png")
 SHOWN: Final = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(b"png").decode()}}
 BODY: Final[Body] = {
     "model": "x",
-    "messages": [{"role": "user", "content": [SHOWN, {"type": "text", "text": "what is it?"}]}],
+    "messages": [
+        {"role": "user", "content": [SHOWN, {"type": "text", "text": "what is it?"}]},
+        *(
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "a"}], **thoughts}
+            for thoughts in ({"reasoning_content": "hm"}, {})
+        ),
+    ],
     "max_tokens": 9,
     "temperature": 0.7,
     "tools": [],
@@ -55,6 +61,18 @@ WORDINGS: Final[dict[str, tuple[str, ...]]] = {
     "max_tokens": (
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.",
         "this model is not supported MaxTokens, please use MaxCompletionTokens: use max_completion_tokens",
+    ),
+    "reasoning_content": (
+        "messages.1.assistant.reasoning_content: Extra inputs are not permitted",
+        "Unrecognized request argument supplied: reasoning_content",
+        "Additional properties are not allowed ('reasoning_content' was unexpected)",
+        "Please remove the reasoning_content from your message to reduce network traffic.",
+    ),
+    "calls_without_thoughts": (
+        "thinking is enabled but reasoning_content is missing in assistant tool call message at index 2",
+        "Missing `reasoning_content` field in the assistant message at message index 3",
+        "The `reasoning_content` in the thinking mode must be passed back to the API.",
+        "messages[2].reasoning_content is required when thinking is enabled",
     ),
     "temperature": (
         "Unsupported value: 'temperature' does not support 0.7 with this model. Only the default (1) is supported.",
@@ -115,13 +133,15 @@ def changed(omissions: Omissions) -> set[str]:
 
 CHANGES: Final = {
     "images": {"messages"},
+    "reasoning_content": {"messages"},
+    "calls_without_thoughts": {"messages"},
     "max_tokens": {"max_tokens", "max_completion_tokens"},
     "tools": {"tools", "tool_choice"},
 }
 
 
 @pytest.mark.parametrize(("part", "text"), [*worded()])
-def test_a_refusal_names_the_part_that_is_not_taken(part: str, text: str) -> None:
+def test_a_refusal_names_the_part_that_the_model_refuses(part: str, text: str) -> None:
     """That part alone is left out from now on."""
     omissions = Omissions("x")
     assert omissions.learn(400, msgspec.json.encode(refusal(text)).decode(), BODY)
@@ -155,7 +175,7 @@ def test_the_setting_has_the_same_names() -> None:
 def refusing(part: str, text: str, status: int = 400) -> Rule:
     """Refuse requests with the part."""
     return lambda body: (
-        (status, refusal(text)) if Omissions("x", [part]).applied(body) != body else (200, said("hello"))
+        (status, refusal(text)) if Omissions("x", [part]).applied(body) != body else (200, text_stream("hello"))
     )
 
 
@@ -176,23 +196,23 @@ async def test_what_the_settings_leave_out_is_never_sent() -> None:
 @pytest.mark.parametrize(
     "refused", report("p-photo-refused.json")["refusals"], ids=["deepseek", "openrouter", "too-big"]
 )
-async def test_a_picture_that_is_refused_is_left_out_and_the_model_is_told(refused: dict[str, Any]) -> None:
+async def test_a_refused_picture_is_left_out_and_the_model_knows_it(refused: dict[str, Any]) -> None:
     """Also the person's own, and one that is only too big."""
     async with provider(refusing("images", refused["message"], refused["status"])) as served:
         result = await turn(served.settings(), images=(PICTURE,))
-    told = str(served.requests[-1]["messages"][-1]["content"])
+    remark = str(served.requests[-1]["messages"][-1]["content"])
     assert (result.content, len(served.requests)) == ("hello", 2)
-    assert NOT_SHOWN in told or REFUSED in told
-    assert "question" in told
+    assert NOT_SHOWN in remark or REFUSED in remark
+    assert "question" in remark
 
 
 BEFORE: Final = {
-    "test_a_refusal_names_the_part_that_is_not_taken": 0,
+    "test_a_refusal_names_the_part_that_the_model_refuses": 0,
     "test_a_refusal_of_something_else_changes_nothing": 10,
     "test_a_part_that_was_not_sent_is_not_the_cause": 1,
     "test_the_new_name_of_max_tokens_may_be_the_wrong_one": 0,
     "test_the_setting_has_the_same_names": 0,
     "test_a_turn_is_answered_without_the_part_and_asks_once_more": 0,
     "test_what_the_settings_leave_out_is_never_sent": 0,
-    "test_a_picture_that_is_refused_is_left_out_and_the_model_is_told": 0,
+    "test_a_refused_picture_is_left_out_and_the_model_knows_it": 0,
 }
