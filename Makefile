@@ -51,6 +51,7 @@ prove: $(VENV)/.stamp-dev $(VENV)/bin/shoal redteam
 	@$(PY) -m proof.redteam
 	@$(PY) -m proof.chaos --minutes 10
 	@$(PY) -m proof.chaos.breaker --minutes 10
+	@$(PY) -m proof.chaos.continued --waves 5
 	@$(PY) -m proof.mutants
 	@exec $(PY) -m proof.bench all
 

@@ -87,6 +87,8 @@ TURN_SECONDS = _times("turn_seconds", "From the claim of a turn until this worke
 FIRST_TOKEN_SECONDS = _times(
     "first_token_seconds", "From the claim of a turn to its first text that people have not seen.", _LONG
 )
+TURNS_CONTINUED = _count("turns_continued", "Answers that went on with the text that was there, by reason.", "reason")
+CHARACTERS_KEPT = _count("turns_continued_characters", "Characters that were not asked for again.", "reason")
 ANSWER_SECONDS = _times(
     "answer_seconds", "From a message's acceptance to the end of its turn, by what the end was.", _LONG, "outcome"
 )

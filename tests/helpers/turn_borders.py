@@ -123,6 +123,9 @@ class RecordingProgress:
         self.visible = ""
         self.log.append("<reset>")
 
+    async def note_broken(self, chars: int) -> None:
+        self.log.append(f"<broken at {chars}>")
+
     async def add_activity(self, text: str) -> None:
         self.progresses.append(text)
         self.log.append(f"<progress {text}>")

@@ -51,6 +51,15 @@ MODELS: Final = Board(
                     "By the field that had another form than the protocol gives it. Most are read all the same.",
                 ),
                 Panel(
+                    "Answers continued",
+                    "ops",
+                    (
+                        *rate_by("shoal_turns_continued_total", "reason"),
+                        Query(f"sum(rate(shoal_turns_continued_characters_total[{RATE}]))", "characters kept"),
+                    ),
+                    "A worker died (`worker`), or a model's stream broke (`stream`): the text stays, and its rest is asked for.",
+                ),
+                Panel(
                     "Budgets reached",
                     "ops",
                     rate_by("shoal_budgets_reached_total", "budget"),

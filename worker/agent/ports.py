@@ -62,6 +62,10 @@ class TurnProgress(Protocol):
         """Show one line about the current step, such as `calculate("2+2")`."""
         return
 
+    async def note_broken(self, chars: int) -> None:
+        """The model's stream broke off after so many characters, and is asked for the rest."""
+        return
+
 
 class FollowupMessage(msgspec.Struct, frozen=True):
     """A message that joined a running turn, with its `images`. The sender is set in groups."""

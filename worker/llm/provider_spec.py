@@ -19,6 +19,16 @@ class Override(Struct, frozen=True, kw_only=True):
         return model.rpartition("/")[2].lower().startswith(self.starts)
 
 
+class Prefix(Struct, frozen=True, kw_only=True):
+    """How a provider is asked to go on with a reply by itself: the reply is the last message, with
+    the fields of `message`, and the request has those of `body`; at `api_base`, if it is served only
+    there."""
+
+    message: dict[str, Any] = {}
+    body: dict[str, Any] = {}
+    api_base: str | None = None
+
+
 class ProviderSpec(Struct, frozen=True):
     """One provider. `names` may stand before the first `/` of a model's name; the first is its own.
 
@@ -43,6 +53,7 @@ class ProviderSpec(Struct, frozen=True):
     stream_usage: bool = True
     supports_prompt_caching: bool = False
     overrides: tuple[Override, ...] = ()
+    prefix: Prefix | None = None
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from worker.llm.provider_spec import Override, ProviderSpec
+from worker.llm.provider_spec import Override, Prefix, ProviderSpec
 
 _KIMI: Final = Override(starts=("kimi-k2.5",), parameters={"temperature": 1.0})
 # OpenAI's reasoning models have their own word for max_tokens, and one temperature only.
@@ -15,6 +15,18 @@ _THINKERS: Final = Override(
     max_tokens_key="max_completion_tokens",
 )
 _GPT_CHAT: Final = Override(starts=("gpt-5-chat",))
+
+# Providers that go on with a reply which is the last message; where each says so.
+# https://docs.claude.com/en/docs/build-with-claude/prompt-engineering/prefill-claudes-response
+_LAST_MESSAGE: Final = Prefix()
+# https://api-docs.deepseek.com/guides/chat_prefix_completion
+_DEEPSEEK: Final = Prefix(message={"prefix": True}, api_base="https://api.deepseek.com/beta")
+# https://docs.mistral.ai/capabilities/completion/prefix/
+_MISTRAL: Final = Prefix(message={"prefix": True})
+# https://platform.moonshot.ai/docs/guide/use-partial-mode-feature-of-kimi-api
+_PARTIAL: Final = Prefix(message={"partial": True})
+# https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html#chat-api
+_VLLM: Final = Prefix(body={"continue_final_message": True, "add_generation_prompt": False})
 
 PROVIDERS: Final = (
     ProviderSpec(
@@ -42,11 +54,13 @@ PROVIDERS: Final = (
         overrides=(_GPT_CHAT, _THINKERS),
     ),
     ProviderSpec(("groq",), "https://api.groq.com/openai/v1", key_prefix="gsk_", base_keyword="api.groq.com"),
-    ProviderSpec(("deepseek",), "https://api.deepseek.com/v1", base_keyword="api.deepseek.com"),
+    ProviderSpec(("deepseek",), "https://api.deepseek.com/v1", base_keyword="api.deepseek.com", prefix=_DEEPSEEK),
     ProviderSpec(  # its last chunk always counts the tokens, and it refuses fields it does not know
-        ("mistral",), "https://api.mistral.ai/v1", base_keyword="api.mistral.ai", stream_usage=False
+        ("mistral",), "https://api.mistral.ai/v1", base_keyword="api.mistral.ai", stream_usage=False, prefix=_MISTRAL
     ),
-    ProviderSpec(("moonshot",), "https://api.moonshot.ai/v1", base_keyword="moonshot", overrides=(_KIMI,)),
+    ProviderSpec(
+        ("moonshot",), "https://api.moonshot.ai/v1", base_keyword="moonshot", overrides=(_KIMI,), prefix=_PARTIAL
+    ),
     ProviderSpec(("xai",), "https://api.x.ai/v1", key_prefix="xai-", base_keyword="api.x.ai"),
     ProviderSpec(
         ("ollama", "ollama_chat"),
@@ -55,9 +69,10 @@ PROVIDERS: Final = (
         base_keyword=":11434",
         needs_key=False,
         skip_prefixes=("ollama_chat/",),
+        prefix=_LAST_MESSAGE,
     ),
     ProviderSpec(("lm_studio",), "http://127.0.0.1:1234/v1", base_keyword=":1234", needs_key=False),
-    ProviderSpec(("hosted_vllm", "vllm"), "http://127.0.0.1:8000/v1", needs_key=False),
+    ProviderSpec(("hosted_vllm", "vllm"), "http://127.0.0.1:8000/v1", needs_key=False, prefix=_VLLM),
     ProviderSpec(("custom", "custom_openai"), needs_key=False, route_prefix="openai"),
     ProviderSpec(
         ("anthropic",),
@@ -65,5 +80,6 @@ PROVIDERS: Final = (
         key_prefix="sk-ant-",
         base_keyword="api.anthropic.com",
         supports_prompt_caching=True,
+        prefix=_LAST_MESSAGE,
     ),
 )

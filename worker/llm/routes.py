@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from shared.errors import SettingsError
 from shared.settings import ModelSettings
 from worker.llm.bare_names import with_provider
-from worker.llm.provider_spec import Override, ProviderSpec
+from worker.llm.provider_spec import Override, Prefix, ProviderSpec
 from worker.llm.providers import PROVIDERS
 
 Client = Literal["direct", "litellm"]
@@ -29,6 +29,7 @@ class Route(Struct, frozen=True, kw_only=True):
     max_tokens_key: str = "max_tokens"
     stream_usage: bool = True
     caching: bool = False
+    prefix: Prefix | None = None
 
     def apply_overrides(self, request: dict[str, Any]) -> dict[str, Any]:
         request = request | self.overrides
@@ -99,7 +100,15 @@ def choose(settings: ModelSettings) -> Route:
         max_tokens_key=override.max_tokens_key,
         stream_usage=spec.stream_usage,
         caching=spec.supports_prompt_caching and any(word in model for word in _MARKED),
+        prefix=_prefix(spec, address),
     )
+
+
+def _prefix(spec: ProviderSpec, address: str | None) -> Prefix | None:
+    """Return the provider's way to go on with a reply, if it is known to work at this address."""
+    prefix = spec.prefix
+    elsewhere = prefix is not None and prefix.api_base is not None and address not in (None, spec.base_of(None))
+    return None if elsewhere else prefix
 
 
 def _key(settings: ModelSettings) -> str:

@@ -7,10 +7,12 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway
 from shared.messages.live import DeltaEvent, ProgressEvent, Takeover
-from shared.metrics import FIRST_TOKEN_SECONDS
+from shared.metrics import CHARACTERS_KEPT, FIRST_TOKEN_SECONDS, TURNS_CONTINUED
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import publish, publish_text
 from shared.store.turns.queue import Claim
@@ -21,8 +23,18 @@ BUNDLE_S: Final = 0.04
 FULL_EVERY_S: Final = 1.5  # between two whole texts, for readers that joined late or missed a piece
 UNWATCHED_PAUSE_S: Final = 1.0  # without any event, after one that had no subscriber
 
+TELL_AFTER_S: Final = 0.3  # of a pause that a person notices
+CONTINUES: Final = "Continuing on another worker"
+BROKEN: Final = "The model's connection broke; continuing"
+
 NAME_CHARS: Final = 12  # of a worker's nonce, as in `shoal top`
 RECORD_CHARS: Final = 64 * 1024  # text beyond it is shown, but not recorded
+
+
+def count_continued(reason: str, chars: int) -> None:
+    """Count an answer that goes on with `chars` characters of text that was there already."""
+    TURNS_CONTINUED.labels(reason).inc()
+    CHARACTERS_KEPT.labels(reason).inc(chars)
 
 
 class LiveUpdates:
@@ -57,7 +69,7 @@ class LiveUpdates:
         self._session, self._fence = claim.session, claim.fence
         self._turn, self._attempt = claim.turn.n, claim.turn.attempt
         self._standing, self._steps, self._step = standing, steps, 0
-        self._recorded = False
+        self._recorded = self._watched = False
         self._suspended = suspended
         self._reply_sent = reply_sent
         self._clock = clock
@@ -67,15 +79,30 @@ class LiveUpdates:
         self._dirty: asyncio.Event | None = None
         self._open = False
         self._pump: asyncio.Task[None] | None = None
+        self._teller: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> LiveUpdates:
         self._open = True
+        if self._goes_on:
+            self._teller = asyncio.create_task(self._tell_takeover())
         return self
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._standing > 0 and self._shown_by.worker not in ("", self._worker)
+
+    async def _tell_takeover(self) -> None:
+        """Say why the text stands still, unless it has gone on by then."""
+        await asyncio.sleep(TELL_AFTER_S)
+        if self._made_at is not None:
+            await self.add_activity(CONTINUES, note=True)
 
     async def __aexit__(self, *_: object) -> None:
         self._open = False
         if self._pump is not None:
             await cancel_all([self._pump])
+        if self._teller is not None:
+            await cancel_all([self._teller])
 
     async def add_text(self, delta: str) -> None:
         if self._reply_sent():
@@ -113,25 +140,28 @@ class LiveUpdates:
             if not self._suspended():
                 await publish(self._client, self._session, ProgressEvent(self._turn, text, note))
 
+    async def note_broken(self, chars: int) -> None:
+        count_continued("stream", chars)
+        await self.add_activity(BROKEN, note=True)
+
     async def send_once(self) -> None:
         """Send the text that has not been sent yet, unless the chat had no subscriber just now."""
         now = self._clock.monotonic()
         if now < self._quiet_until or self._suspended():
-            self._full_at = 0.0
             return
         length = len(self.visible)
         recorded = self._standing < length <= RECORD_CHARS
         # A record begins with a whole text.
         full = now - self._full_at >= FULL_EVERY_S or (recorded and not self._recorded)
-        text = self.visible if full else self.visible[self._sent :]
+        new = self.visible[self._sent :]
         if full:
             self._full_at = now
-        self._sent, receivers = length, 0
+        self._sent, receivers = length, -1
         delta = DeltaEvent(
             self._turn,
             self._attempt,
             self._seq,
-            text,
+            self.visible if full else new,
             full,
             self._step,
             at=self._clock.now_ms() if recorded else 0,
@@ -140,11 +170,16 @@ class LiveUpdates:
         )
         self._seq += 1
         with contextlib.suppress(RedisAway):
-            receivers = await publish_text(self._client, self._session, self._fence, delta, recorded=recorded)
-        self._recorded = recorded and receivers > 0
+            # What nobody watches is whole for whoever comes, and recorded by what is new.
+            grows = full and self._recorded and not self._watched
+            entry = replace(delta, text=new, full=False, worker="", takeovers=()) if grows else None
+            receivers = await publish_text(
+                self._client, self._session, self._fence, delta, recorded=recorded, entry=entry
+            )
+        self._recorded, self._watched = recorded and receivers >= 0, receivers > 0
         if self._recorded:
             self._standing = length
-        elif receivers == 0:
+        if not self._watched:
             self._quiet_until = now + UNWATCHED_PAUSE_S
             self._full_at = 0.0
 

@@ -74,6 +74,7 @@ from worker.turn.attachments import Attachments, TurnAttachments
 from worker.turn.conversation import Conversation
 from worker.turn.files import SOUL, USER, LeasedOutside, MemoryFile, TurnFiles
 from worker.turn.journal import LeaseJournal, TurnJournal
+from worker.turn.live_updates import count_continued
 from worker.turn.recordings import Recordings
 from worker.turn.schedules import HEARTBEAT_FILE, TurnSchedules, drop_quiet_heartbeat
 from worker.turn.spoken_answer import SUFFIXES, SpokenAnswer
@@ -154,6 +155,9 @@ class TurnAgent:
     async def _answer(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
         claim, message, work = conversation.claim, conversation.message, conversation.work
         settings, agent, joined = self._settings, self._settings.agent, conversation.joined
+        begun = conversation.begun if settings.model.continue_partial else ""
+        if begun:
+            count_continued("worker", len(begun))
         preset = message.metadata.get(PRESET, work.preset)
         chosen = settings.model.presets.get(preset)
         plain = chosen is not None and not chosen.tools
@@ -197,7 +201,8 @@ class TurnAgent:
             history=conversation.history,
             resume=conversation.resume,
             joined={number: one.followup for number, one in joined.items()},
-            begun=conversation.begun,
+            begun=begun,
+            continue_partial=settings.model.continue_partial,
             max_rounds=agent.max_rounds,
             memory_window=agent.memory_window,
             saved_result_chars=agent.saved_result_chars,

@@ -56,7 +56,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     trace context. `context_tokens` None, and prices missing in `prices` (USD per million tokens, in
     and out), are looked up in built-in tables; `context_default` is the context of a model that
     none of them has. `omit` has, by the name of a model, the parts of requests that it does not take;
-    `max_tokens` and `max_completion_tokens` are then replaced by each other. `requests_per_minute`
+    `max_tokens` and `max_completion_tokens` are then replaced by each other. With `continue_partial`
+    an answer whose worker or stream dies goes on with the text that is there. `requests_per_minute`
     limits the whole fleet for one key. After `breaker_after` faults of several sessions in a row a
     circuit breaker stops calls to the provider, but one every 5 s. A 429 that names no time stops
     them for up to `breaker_s`."""
@@ -79,6 +80,7 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     context_default: Count = 32_768
     prices: dict[str, tuple[float, float]] = {}
     omit: dict[str, tuple[RequestPart, ...]] = {}
+    continue_partial: bool = True
     requests_per_minute: Count | None = None
     breaker_after: Count = 5
     breaker_s: Seconds = 30.0

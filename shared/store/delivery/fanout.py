@@ -39,12 +39,18 @@ async def publish(client: RedisClient, session: str, event: LiveEvent) -> int:
 
 
 async def publish_text(
-    client: RedisClient, session: str, fence: tuple[str, str], delta: DeltaEvent, *, recorded: bool
+    client: RedisClient,
+    session: str,
+    fence: tuple[str, str],
+    delta: DeltaEvent,
+    *,
+    recorded: bool,
+    entry: DeltaEvent | None = None,
 ) -> int:
-    """Publish text of a turn while its lease holds; return how many gateways show the chat. If any
-    do, it is recorded for pages that open later and for a worker that has to go on with the text.
-    Without `recorded` it is only published. Raises RedisAway."""
-    record = "" if not recorded else "whole" if delta.full else "more"
+    """Publish text of a turn while its lease holds; return how many gateways show the chat, -1 once
+    the lease is lost. With `recorded` it is kept, for pages that open later and for a worker that
+    has to go on with the text: as the shorter `entry`, if there is one. Raises RedisAway."""
+    record = "" if not recorded else "whole" if (entry or delta).full else "more"
     member, lease = fence
     receivers: int = await client.run(
         "turns/show_text",
@@ -54,6 +60,7 @@ async def publish_text(
         lease=lease,
         event=encode_live(delta),
         recorded=record,
+        entry="" if entry is None else encode_live(entry),
         keep_ms=KEEP_MS,
     )
     return receivers

@@ -81,8 +81,8 @@ async def test_a_broken_record_holds_up_no_turn(client: RedisClient, junk: tuple
     assert (await Outbox(client).position(SESSION)).shown == ()
 
 
-async def test_only_what_somebody_sees_under_the_lease_is_recorded(client: RedisClient) -> None:
-    """From a whole text on; a text too long for the record, and one without its beginning, are only shown."""
+async def test_only_what_is_written_under_the_lease_is_recorded(client: RedisClient) -> None:
+    """From a whole text on, whether somebody watches or not; one without its beginning is only shown."""
     queue = LeaseQueue(client, "turns", owner="a" * 32, lease_s=30)
     await say(Inbox(client), "tell me")
     [claim] = await queue.acquire(1)
@@ -94,11 +94,12 @@ async def test_only_what_somebody_sees_under_the_lease_is_recorded(client: Redis
         receivers = await publish_text(client, SESSION, by, delta, recorded=recorded)
         return receivers, int(await client.command("LLEN", keys.live(SESSION)))
 
-    assert await publish(DELTA) == (0, 0)
+    assert await publish(DELTA, by=(claim.member, "another's:1")) == (-1, 0)
+    assert await publish(more) == (0, 0)
+    assert await publish(DELTA) == (0, 1)
     async with watching(client, SESSION) as seen:
-        assert await publish(DELTA, by=(claim.member, "another's:1")) == (0, 0)
-        assert await publish(DELTA, recorded=False) == (1, 0)
-        assert await publish(more) == (1, 0)
+        assert await publish(DELTA, recorded=False) == (1, 1)
+        assert await publish(more) == (1, 2)
         assert await publish(DELTA) == (1, 1)
         assert await publish(more) == (1, 2)
         assert 0 < int(await client.command("PTTL", keys.live(SESSION))) <= KEEP_MS

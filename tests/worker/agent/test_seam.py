@@ -16,7 +16,7 @@ SPACES = st.sampled_from([" ", "  ", "\n", "\n\n"])
 def join(begun: str, *deltas: str) -> str:
     """The whole text after these deltas."""
     seam = Seam(begun)
-    new = "".join([seam.feed(delta) for delta in deltas])
+    new = "".join([*(seam.feed(delta) for delta in deltas), seam.flush()])
     return new if seam.restarted else begun + new
 
 
@@ -29,6 +29,12 @@ def join(begun: str, *deltas: str) -> str:
         (BEGUN, f"{BEGUN} of them", f"{BEGUN} of them"),
         (BEGUN, "one", BEGUN),
         (BEGUN, "", BEGUN),
+        (BEGUN, "Sure, here is the rest:\n\nnot one of them", f"{BEGUN} of them"),
+        (BEGUN, "Continuing from where it stopped...\nof them", f"{BEGUN} of them"),
+        (f"{BEGUN}:\n", "Here's the rest of the code:\n    return 1", f"{BEGUN}:\n    return 1"),
+        (f"{BEGUN}. ", "Here is the moon.", f"{BEGUN}. Here is the moon."),
+        (f"{BEGUN}. ", "Here is the moon:\nround", f"{BEGUN}. Here is the moon:\nround"),
+        (f"{BEGUN}. ", "Sure", f"{BEGUN}. Sure"),
         (f"{BEGUN[:-2]}", "one of them", f"{BEGUN} of them"),
         (f"{BEGUN}.", "The end.", f"{BEGUN}. The end."),
         (f"{BEGUN}.\n\n", "one.\n\nThe end.", f"{BEGUN}.\n\nThe end."),
@@ -37,7 +43,9 @@ def join(begun: str, *deltas: str) -> str:
         (BEGUN, f"{BEGUN[:RESTART_CHARS]}, said the eel.", f"{BEGUN[:RESTART_CHARS]}, said the eel."),
     ],
     ids=[
-        *("goes on", "last word", "last words", "everything", "only the last word", "nothing", "in a word"),
+        *("goes on", "last word", "last words", "everything", "only the last word", "nothing", "announced"),
+        *("announced without a word", "announced code", "no announcement", "no announcement of a rest", "one word"),
+        "in a word",
         *("after a sentence", "repeats a paragraph", "repeats white space", "indented", "begins again in other words"),
     ],
 )
@@ -65,7 +73,12 @@ def test_no_word_is_doubled_and_none_is_lost(words: list[str], space: str, data:
     assert join(begun, *deltas) == whole
 
 
-@given(st.text(max_size=300), st.lists(st.text(max_size=30), max_size=8))
+ANNOUNCING = st.sampled_from(
+    ["Sure, here is the rest:", "Continuing...\n", "\n\n", "Here is the rest.\n", "continu", "ok "]
+)
+
+
+@given(st.text(max_size=300), st.lists(st.one_of(st.text(max_size=30), ANNOUNCING), max_size=8))
 def test_it_does_not_matter_where_deltas_are_cut(begun: str, deltas: list[str]) -> None:
     """What is streamed is what is stored."""
     assert join(begun or "x", *deltas) == join(begun or "x", "".join(deltas))

@@ -16,7 +16,7 @@ from tests.helpers.clock import HandClock
 from tests.helpers.fleet import Seen, watching
 from tests.helpers.wait import eventually
 from worker.turn.conversation import ShownBy
-from worker.turn.live_updates import FULL_EVERY_S, RECORD_CHARS, UNWATCHED_PAUSE_S, LiveUpdates
+from worker.turn.live_updates import CONTINUES, FULL_EVERY_S, RECORD_CHARS, UNWATCHED_PAUSE_S, LiveUpdates
 
 SESSION = "web:owner/a"
 CLAIM = claim_of(SESSION)
@@ -189,18 +189,23 @@ async def test_what_people_see_is_recorded(client: RedisClient) -> None:
         assert 0 < int(await client.command("PTTL", keys.live(SESSION))) <= 3_600_000
 
 
-async def test_a_turn_that_nobody_watches_records_nothing(client: RedisClient) -> None:
-    """And its record begins with the whole text once somebody does."""
+async def test_a_turn_that_nobody_watches_is_recorded_once_a_second(client: RedisClient) -> None:
+    """By what is new, so that a successor goes on with it; whoever comes later is sent the whole."""
     clock = HandClock()
     show = LiveUpdates(client, await leased(client), clock=clock)
-    await show.add_text("unseen ")
-    await show.send_once()
-    assert await record(client) == []
-    async with watching(client, SESSION):
-        clock.at += UNWATCHED_PAUSE_S
-        await show.add_text("seen")
+    for piece in ("One ", "two ", "three "):
+        await show.add_text(piece)
         await show.send_once()
-        assert await recorded_text(client) == "unseen seen"
+        clock.at += UNWATCHED_PAUSE_S / 2
+    assert [delta.text for delta in await record(client)] == ["One ", "two three "]
+    async with watching(client, SESSION) as seen:
+        clock.at += UNWATCHED_PAUSE_S
+        for piece in ("four ", "five"):
+            await show.add_text(piece)
+            await show.send_once()
+        await eventually(lambda: len(seen.deltas()) == 2)
+        assert texts(seen) == [("One two three four ", True), ("five", False)]
+        assert await recorded_text(client) == "One two three four five"
 
 
 async def test_a_worker_that_lost_its_lease_shows_and_records_nothing(client: RedisClient) -> None:
@@ -288,3 +293,26 @@ async def test_a_record_has_its_limit_and_may_be_broken_or_gone(client: RedisCli
         await show.send_once()
         assert await recorded_text(client) == "abcd"
         await eventually(lambda: len(seen.deltas()) == 5)
+
+
+@pytest.mark.parametrize(("worker", "explained"), [("b" * 12, True), ("", False)])
+async def test_a_pause_after_a_takeover_is_explained(client: RedisClient, worker: str, explained: bool) -> None:
+    """After 300 ms, if the text still stands where another worker left it."""
+    claim = await leased(client)
+    async with (
+        watching(client, SESSION) as seen,
+        LiveUpdates(client, claim, standing=5, shown_by=ShownBy(worker, 0)) as show,
+    ):
+        await show.add_text("Once ")
+        if explained:
+            await eventually(lambda: ProgressEvent(1, CONTINUES, True) in [news for _, news in seen.news])
+        assert (show._teller is not None) is explained
+
+
+async def test_a_takeover_that_goes_on_at_once_needs_no_words(client: RedisClient) -> None:
+    claim = await leased(client)
+    shown_by = ShownBy("b" * 12, 0)
+    async with LiveUpdates(client, claim, standing=5, shown_by=shown_by) as show, watching(client, SESSION) as seen:
+        await show.add_text("Once upon")
+        await eventually(lambda: show._teller is not None and show._teller.done())
+    assert not [news for _, news in seen.news if isinstance(news, ProgressEvent)]

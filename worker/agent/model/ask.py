@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.errors import ModelError
 from worker.agent.limits import Meter
@@ -20,6 +21,10 @@ from worker.agent.tools.text import is_json_object, valid_text
 from worker.agent.turn import AgentRunSpec
 
 RESTARTS: Final = 2
+GOES_ON: Final = "goes_on"
+"""Mark of a message that asks for the rest of the reply before it. The client of a model takes it
+out, or sends that reply alone where a provider goes on with it by itself."""
+
 CUT_OFF: Final = "Your reply was cut off."
 CONTINUE: Final = f"{CUT_OFF} Go on exactly where it stopped, without repeating anything."
 # The word shows where the seam is, and whether the cut went through it.
@@ -76,7 +81,7 @@ class Asker:
         stream = ReplyStream(self._spec.progress, self._spec.hook, self.before, begun, stops, quoted)
         prompt = _continued(messages, begun, GO_ON) if begun else messages
         for _ in range(1 + self._spec.continuations):
-            response = await self._call(prompt, stream)
+            response = await self._call(messages, prompt, stream)
             await self._meter.add(response.usage)
             part = valid_text(response.content or "")
             stream.keep(part)
@@ -93,11 +98,12 @@ class Asker:
             model=response.asked,
         )
 
-    async def _call(self, messages: Messages, stream: ReplyStream) -> LLMResponse:
-        """Make one call, and repeat it if its stream broke after text was shown: only here can that
-        text be taken back, so the retries inside the model leave such faults alone."""
+    async def _call(self, messages: Messages, prompt: Messages, stream: ReplyStream) -> LLMResponse:
+        """Make one call with a prompt for `messages`. If its stream broke after text was shown, go on
+        with a longer text and take back a shorter one: only here can that be done, so the retries
+        inside the model leave such faults alone."""
         max_tokens = max(1, self._spec.max_tokens)
-        request = ModelRequest(messages, self._tools, max_tokens, self._spec.temperature, self._spec.session)
+        request = ModelRequest(prompt, self._tools, max_tokens, self._spec.temperature, self._spec.session)
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
             # Cleared after the checkpoint: a turn that is stopped there keeps the text it shows.
@@ -112,7 +118,7 @@ class Asker:
                 # Before the first token it may think for long. A refused call costs nothing.
                 timeout = isinstance(exc, ModelError) and exc.kind == "timeout"
                 if stream.unkept or timeout or isinstance(exc, asyncio.CancelledError):
-                    self._meter.add_estimate(messages, self._tools, output=stream.unkept)
+                    self._meter.add_estimate(request.messages, self._tools, output=stream.unkept)
                 broken = isinstance(exc, ModelError) and exc.retryable and stream.unkept
                 if not broken or not restarts_left:
                     raise
@@ -121,13 +127,17 @@ class Asker:
                 # never say more.
                 if response.finish_reason or restarts_left < RESTARTS or not self._streams:
                     return response
-                self._meter.add_estimate(messages, self._tools, output=stream.unkept)
-            await stream.rewind()
+                self._meter.add_estimate(request.messages, self._tools, output=stream.unkept)
+            if self._spec.continue_partial and (begun := stream.go_on()):
+                request = replace(request, messages=_continued(messages, begun, GO_ON))
+                await self._spec.progress.note_broken(len(begun))
+            else:
+                await stream.rewind()
         raise AssertionError("the last try returns or raises")
 
 
 def _continued(messages: Messages, so_far: str, how: str) -> Messages:
-    return [*messages, {"role": "assistant", "content": so_far}, {"role": "user", "content": how}]
+    return [*messages, {"role": "assistant", "content": so_far}, {"role": "user", "content": how, GOES_ON: True}]
 
 
 def _asked(messages: Messages) -> str:

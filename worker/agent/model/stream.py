@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
 from worker.agent.hook import AgentHook
 from worker.agent.model.answer_form import StopFilter
@@ -10,6 +11,9 @@ from worker.agent.model.seam import Seam
 from worker.agent.model.think import ThinkFilter, visible_text
 from worker.agent.ports import TurnProgress
 from worker.agent.tools.text import valid_text
+
+GO_ON_CHARS: Final = 200
+"""A shorter text is asked for anew: that costs less than the words that ask for its rest."""
 
 
 class ReplyStream:
@@ -40,6 +44,7 @@ class ReplyStream:
         self._shown: list[str] = []
         self._kept = [begun]
         self._unkept: list[str] = []
+        self._late = ""  # what the seam held back to the end
 
     @property
     def unkept(self) -> str:
@@ -89,14 +94,27 @@ class ReplyStream:
             think.next_part()
             think.feed(part)
             think.flush()
-            part, self._seam = think.visible, None
+            self._late, part, self._seam = self._seam.flush(), think.visible, None
             if not think.recalled:
-                part = seam.feed(part[len(self._begun) :])
+                part = seam.feed(part[len(self._begun) :]) + seam.flush()
             if think.recalled or seam.restarted:
                 self._kept.clear()
         self._kept.append(part)
         self._unkept.clear()
         self._think.next_part()
+
+    def go_on(self) -> str:
+        """Take what is shown as the beginning of the reply, with which the next call goes on, and
+        return it; `""` if there is too little of it. Some of the text may be held back because a
+        stop might begin there, so with stops nothing is taken."""
+        begun = self.shown[len(self._before) + 2 if self._before else 0 :]
+        if self._stops or len(begun) < GO_ON_CHARS:
+            return ""
+        self._begun, self._kept = begun, [begun]
+        self._seam, self._think = Seam(begun), ThinkFilter(self._quoted, begun)
+        self._think.next_part()
+        self._unkept.clear()
+        return begun
 
     async def rewind(self) -> None:
         """Take back the text of a call that broke off, and show that of the earlier calls again."""
@@ -114,7 +132,7 @@ class ReplyStream:
             await self._progress.reset_text()
 
     async def end(self) -> None:
-        await self._publish(self._think.flush())
+        await self._publish(self._late + self._think.flush())
         self._stops = ()  # what was held back because a stop might have begun there
         await self._publish(self._stop.flush())
         await self._hook.on_stream_end()

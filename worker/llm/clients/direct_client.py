@@ -17,12 +17,14 @@ from shared.version import VERSION
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, ToolSpec
 from worker.llm.clients.faults import kind_of_refusal, model_error, retry_after_s
 from worker.llm.clients.omissions import OMISSIONS, Omissions
+from worker.llm.clients.prefixes import Prefixes
 from worker.llm.clients.reasons import read_reason
 from worker.llm.clients.replies import is_framed, read_event_stream, read_whole_answer
 from worker.llm.clients.usage import counted
 from worker.llm.clients.wire import RequestWriter
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
+from worker.llm.provider_spec import Prefix
 from worker.llm.routes import Route, choose
 
 IDLE_S: Final = 30.0  # seconds for which an unused connection is kept
@@ -78,7 +80,8 @@ class DirectModel:
         route = route or choose(msgspec.structs.replace(settings, client="direct"))
         self.name = settings.name
         self._settings = settings
-        self._url = f"{route.api_base}/chat/completions"
+        self._base = route.api_base
+        self._prefixes = Prefixes(settings.name, route.prefix)
         self._writer = RequestWriter(route, settings.name)
         self._omissions = Omissions(settings.name, settings.omit.get(settings.name, ()))
         self._headers = {
@@ -98,12 +101,16 @@ class DirectModel:
         await CONNECTIONS.close()
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
-        with self._faults():
-            body = self._writer.body(request, stream=on_delta is not None)
         with CallTimeouts(self._settings) as timeouts:
             # Nothing of a whole answer is shown on the way: one limit for all of it is enough.
             wait = timeouts.wait_all if on_delta is None else timeouts.wait_next
-            response = await self._accepted(body, wait)
+            prefix = self._prefixes.of(request)
+            try:
+                response = await self._accepted(request, wait, prefix, stream=on_delta is not None)
+            except ModelError as exc:
+                if not self._prefixes.refused(prefix, exc):
+                    raise
+                response = await self._accepted(request, wait, None, stream=on_delta is not None)
             try:
                 reply = await self._read_answer(response, timeouts, wait, on_delta, request.tools)
                 return counted(reply, request, self.name)
@@ -112,13 +119,18 @@ class DirectModel:
                 # must not: the rest of it would be read as the answer to the next request.
                 response.close()
 
-    async def _accepted(self, body: dict[str, Any], wait: Wait) -> aiohttp.ClientResponse:
+    async def _accepted(
+        self, request: ModelRequest, wait: Wait, prefix: Prefix | None, *, stream: bool
+    ) -> aiohttp.ClientResponse:
         """Return the response to a request, asked again without a part that the model does not take.
         Raises ModelError for any other refusal."""
+        base = self._base if prefix is None or prefix.api_base is None else prefix.api_base
+        with self._faults():
+            body = self._writer.body(request, stream=stream, prefix=prefix)
         for _ in range(1 + len(OMISSIONS)):
             sent = self._omissions.applied(body)
             with self._faults():
-                response: aiohttp.ClientResponse = await wait(self._post(self._writer.encode(sent)))
+                response: aiohttp.ClientResponse = await wait(self._post(base, self._writer.encode(sent)))
             if response.status == 200:
                 return response
             try:
@@ -129,10 +141,10 @@ class DirectModel:
                 break
         raise self._refusal(response, text)
 
-    async def _post(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _post(self, base: str | None, body: bytes) -> aiohttp.ClientResponse:
         session = CONNECTIONS.session()
         headers = self._headers | trace_header(self._settings)
-        return await session.post(self._url, data=body, headers=headers, allow_redirects=False)
+        return await session.post(f"{base}/chat/completions", data=body, headers=headers, allow_redirects=False)
 
     async def _read_answer(
         self,

@@ -24,14 +24,17 @@ from worker.llm.clients.answer.plain import read_completion
 from worker.llm.clients.faults import model_error, retry_after_s
 from worker.llm.clients.messages import messages_for
 from worker.llm.clients.omissions import OMISSIONS, Omissions
+from worker.llm.clients.prefixes import Prefixes
 from worker.llm.clients.reasons import read_reason
 from worker.llm.clients.replies import is_framed, parse_whole_reply, read_event_stream, read_whole_answer
 from worker.llm.clients.usage import counted
 from worker.llm.clients.wire import marked_system, offers
 from worker.llm.policies.timeouts import CallTimeouts
 from worker.llm.policies.traced import trace_header
+from worker.llm.provider_spec import Prefix
 from worker.llm.routes import Route, choose
 
+_STREAMED: Final = {"stream": True, "stream_options": {"include_usage": True}}
 _HANDLER: Final = "EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"  # read by LiteLLM in each call
 _ENVIRONMENT: Final = {  # LiteLLM takes these from nowhere else
     "LITELLM_MODE": "PRODUCTION",  # else it loads a .env file into the process
@@ -78,6 +81,7 @@ class LiteLLMModel:
         self._settings = settings
         self._route = route or choose(msgspec.structs.replace(settings, client="litellm"))
         self._library: Any = None
+        self._prefixes = Prefixes(settings.name, self._route.prefix)
         self._omissions = Omissions(settings.name, settings.omit.get(settings.name, ()))
         self._fixed: dict[str, Any] = {"model": self._route.model, "max_retries": 0, "num_retries": 0}
         if self._route.api_base:
@@ -100,13 +104,34 @@ class LiteLLMModel:
 
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         await self.preload()
+        prefix = self._prefixes.of(request)
+        with CallTimeouts(self._settings) as timeouts:
+            try:
+                reply = await self._ask(request, prefix, timeouts, on_delta)
+            except ModelError as exc:
+                if not self._prefixes.refused(prefix, exc):
+                    raise
+                reply = await self._ask(request, None, timeouts, on_delta)
+            return counted(reply, request, self.name)
+
+    async def _ask(
+        self, request: ModelRequest, prefix: Prefix | None, timeouts: CallTimeouts, on_delta: OnDelta | None
+    ) -> LLMResponse:
+        arguments = self._arguments(request, prefix)
+        if on_delta is None:
+            return await self._whole(arguments, timeouts, request.tools)
+        arguments = self._route.apply_overrides(arguments | _STREAMED)
+        return await self._stream(arguments, timeouts, on_delta, request.tools)
+
+    def _arguments(self, request: ModelRequest, prefix: Prefix | None) -> dict[str, Any]:
         caching = self._route.caching
         messages = marked_system(request.messages) if caching else request.messages
         # LiteLLM keeps Gemini's signatures in the ids.
         gemini = "gemini" in self._route.model.lower()
         messages = self._library.without_signatures(messages, self._route.model)
+        fields = None if prefix is None else prefix.message
         arguments = self._fixed | {
-            "messages": messages_for(self.name, messages, keep_ids=gemini),
+            "messages": messages_for(self.name, messages, keep_ids=gemini, prefix=fields),
             "max_tokens": max(1, request.max_tokens),
             "temperature": request.temperature,
             "timeout": self._settings.total_s,
@@ -115,15 +140,11 @@ class LiteLLMModel:
             arguments |= {"tools": offers(request.tools, caching=caching), "tool_choice": "auto"}
         if extra := self._headers | trace_header(self._settings):
             arguments["extra_headers"] = extra
-        if on_delta is not None:
-            arguments |= {"stream": True, "stream_options": {"include_usage": True}}
-        arguments = self._route.apply_overrides(arguments)
-        with CallTimeouts(self._settings) as timeouts:
-            if on_delta is None:
-                reply = await self._whole(arguments, timeouts, request.tools)
-            else:
-                reply = await self._stream(arguments, timeouts, on_delta, request.tools)
-            return counted(reply, request, self.name)
+        if prefix is not None and prefix.body:
+            arguments["extra_body"] = prefix.body
+        if prefix is not None and prefix.api_base:
+            arguments["api_base"] = prefix.api_base
+        return self._route.apply_overrides(arguments)
 
     async def _send(self, arguments: dict[str, Any], bodies: list[str]) -> Any:
         """Return LiteLLM's answer, asked again without a part that the model does not take."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from worker.agent.model.ask import GOES_ON
+
 Message = Mapping[str, Any]
 
 ID_CHARS: Final = 40
@@ -14,10 +16,21 @@ _ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{ID_CHARS}}}")
 _OF_ITS_OWN: Final = ("thoughts_of", "reasoning_content")
 
 
-def messages_for(model: str, messages: Sequence[Message], *, keep_ids: bool = False) -> Sequence[Message]:
+def messages_for(
+    model: str, messages: Sequence[Message], *, keep_ids: bool = False, prefix: Mapping[str, Any] | None = None
+) -> Sequence[Message]:
     """Return the messages for `model`, named as in the settings. Thoughts and signatures stay only
     with calls that it made itself: other providers refuse them. An id of a call that some provider
-    refuses gets one that each takes, the same in call and result, unless `keep_ids`."""
+    refuses gets one that each takes, the same in call and result, unless `keep_ids`. A reply that
+    was cut off is the last message, with the fields of `prefix`, where its provider goes on with it
+    by itself; elsewhere a message asks for its rest."""
+    if messages and messages[-1].get(GOES_ON):
+        *before, begun, asking = messages
+        if prefix is None:
+            messages = [*before, begun, {name: value for name, value in asking.items() if name != GOES_ON}]
+        else:
+            # Some providers refuse white space at the end; the seam knows what was shown.
+            messages = [*before, {**begun, "content": begun["content"].rstrip(), **prefix}]
     return [
         _prepared(one, model, keep_ids) if "tool_calls" in one or "tool_call_id" in one else one for one in messages
     ]

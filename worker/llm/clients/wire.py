@@ -9,6 +9,7 @@ import msgspec
 
 from worker.agent.model.model import ModelRequest, ToolSpec
 from worker.llm.clients.messages import messages_for
+from worker.llm.provider_spec import Prefix
 from worker.llm.routes import Route
 
 _KEPT: Final = 64  # encoded prompts and tool lists that are kept: enough for the turns that run now
@@ -30,12 +31,13 @@ class RequestWriter:
         """Return the body of a request. Raises msgspec's errors for a message that is no JSON."""
         return self.encode(self.body(request, stream=stream))
 
-    def body(self, request: ModelRequest, *, stream: bool) -> dict[str, Any]:
+    def body(self, request: ModelRequest, *, stream: bool, prefix: Prefix | None = None) -> dict[str, Any]:
         """Return the body of a request, its unchanging parts encoded."""
         route = self._route
+        fields = None if prefix is None else prefix.message
         body: dict[str, Any] = {
             "model": route.model,
-            "messages": self._messages(messages_for(self._name, request.messages)),
+            "messages": self._messages(messages_for(self._name, request.messages, prefix=fields)),
             route.max_tokens_key: max(1, request.max_tokens),
             "temperature": request.temperature,
         }
@@ -45,6 +47,8 @@ class RequestWriter:
             body["stream"] = True
             if route.stream_usage:
                 body["stream_options"] = {"include_usage": True}
+        if prefix is not None:
+            body |= prefix.body
         return route.apply_overrides(body)
 
     def encode(self, body: Mapping[str, Any]) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from worker.agent.limits import CHARS_PER_TOKEN, estimate_tokens
-from worker.agent.model.ask import CUT_OFF
+from worker.agent.model.ask import GOES_ON
 from worker.agent.model.model import LLMResponse, ModelRequest, OnDelta, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import RUNTIME_MARK
 from worker.llm.demo import memory
@@ -68,7 +68,7 @@ class DemoModel:
 
 def _split_cut_off(messages: Messages) -> tuple[Messages, str]:
     """Return the messages that are to be answered, and what has been written of the answer."""
-    if len(messages) > 2 and _message_text(messages[-1]).startswith(CUT_OFF):
+    if messages and messages[-1].get(GOES_ON):
         return messages[:-2], str(messages[-2]["content"])
     return messages, ""
 
