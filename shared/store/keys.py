@@ -145,6 +145,11 @@ children: Final = SessionKeys(f"{PREFIX}children:", "zset")
 session: Final = SessionKeys(f"{PREFIX}session:", "hash")
 # STREAM: messages waiting to be answered, the running one first; ids `<n>-0`
 inbox: Final = SessionKeys(f"{PREFIX}inbox:", "stream")
+# ZSET that expires soon: album, or part of one that is being fetched -> server time in ms until which
+# the album's turn waits for it
+album_parts: Final = SessionKeys(f"{PREFIX}album:", "zset")
+# LIST that expires within a minute: parts of an album of which none has addressed the bot so far
+album_held: Final = OwnKeys(f"{PREFIX}albumheld:", "list")
 # STREAM: write-ahead record of the running turn; ids `<step>-0`
 ledger: Final = SessionKeys(f"{PREFIX}ledger:", "stream")
 history: Final = SessionKeys(f"{PREFIX}history:", "list")  # the conversation so far, a record an entry

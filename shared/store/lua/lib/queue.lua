@@ -88,7 +88,12 @@ end
 
 -- Queues a session whose head has just been answered or withdrawn.
 local function requeue_next(queue, wake_list, session, member, head, now)
-  requeue(queue, wake_list, session, member, head, due_of(head, now), now)
+  local due, album = due_of(head, now), field(head, 'g')
+  -- Field `g` names the album that the message is a part of: others of it may be on their way.
+  if album then
+    due = math.max(due, album_due(key('album', key_id(session)), album, now))
+  end
+  requeue(queue, wake_list, session, member, head, due, now)
 end
 
 -- Queues a session to which message n has just come; `others_wait`: it is not the only message.

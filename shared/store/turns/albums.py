@@ -1,0 +1,56 @@
+"""Albums: messages that a person sent as one, where the platform sends each file as its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from shared.messages.inbound import InboundMessage
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.turns.inbox import TURNS, InboxLimits
+
+WITHIN_MS: Final = 35_000  # a little more than the files of a message may take
+KEEP_MS: Final = 600_000
+HELD_MS: Final = 60_000
+
+
+class Albums:
+    """Announces parts of albums, so that the turn of the first one waits for them. Ingest, which makes
+    each part durable by itself, ends the wait. Methods raise RedisAway."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._days = InboxLimits().seen_days
+
+    async def expect(self, part: InboundMessage, album: str) -> bool:
+        """Announce a part whose file is about to be fetched; return False if it was accepted
+        before."""
+        session = part.session
+        status = await self._client.run(
+            "turns/expect_part",
+            session=session,
+            queue=TURNS,
+            album=album,
+            dedupe_id=f"{part.chat_id}/{part.id}",
+            seen=keys.seen(part.channel),
+            days=self._days,
+            member=keys.turn(session),
+            within_ms=WITHIN_MS,
+            keep_ms=KEEP_MS,
+        )
+        return bool(status == b"expected")
+
+    async def has_part(self, part: InboundMessage, album: str) -> bool:
+        """Return whether a part of this album was announced within the last minutes."""
+        return await self._client.command("ZSCORE", keys.album_parts(part.session), album) is not None
+
+    async def hold(self, part: InboundMessage, album: str, record: bytes) -> None:
+        """Keep a part that does not address the bot, as bytes of the caller's own, for a minute."""
+        held = keys.album_held(f"{part.session}/{album}")
+        await self._client.run("turns/hold_part", held=held, record=record, keep_ms=HELD_MS)
+
+    async def held(self, part: InboundMessage, album: str) -> list[bytes]:
+        """Return the parts that are held, in order of arrival; they may have been accepted since."""
+        name = keys.album_held(f"{part.session}/{album}")
+        records: list[bytes] = await self._client.command("LRANGE", name, 0, -1)
+        return records
