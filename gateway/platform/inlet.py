@@ -99,8 +99,9 @@ class PlatformInlet:
                 return "not allowed"
             verdict = judge(self._rules, event, paired=True)
         # Before its file is fetched, which may take longer than an album waits for its next part.
-        if event.album and event.replaces is None and not await self._albums.expect(message, event.album):
-            return self._count_duplicate()
+        if event.album and event.replaces is None:
+            if not await self._albums.expect(message, event.album):
+                return self._count_duplicate()
         # In order: an edit must not overtake the message that it replaces.
         async with self._chats.setdefault(session, asyncio.Lock()):
             for earlier in await self._held_parts(event):
@@ -113,23 +114,29 @@ class PlatformInlet:
         await self._sink.withdraw(self._channel, deleted.chat_id, id, thread=deleted.thread)
 
     async def _is_album_ours(self, event: PlatformMessage) -> bool:
-        """Return whether a part of its album has addressed the bot: only the one with the caption does.
-        Otherwise hold the part, if its sender may talk to the bot here: that one may come later."""
+        """Return whether a part of its album has addressed the bot: only the caption does. If none
+        has, hold the part, provided that its sender may talk to the bot here."""
         addressed = replace(event, addressed=True)
         if judge(self._rules, addressed).kind != "allowed":
             return False
+        part = event.message
+        album = event.album
         with contextlib.suppress(BadInput):
-            # First: another gateway may be reading what is held, for the part that addresses the bot.
-            await self._albums.hold(event.message, event.album, encode(addressed))
-            return await self._albums.has_part(event.message, event.album)
+            if await self._albums.has_part(part, album):
+                return True
+            await self._albums.hold(part, album, encode(addressed))
+            # Again: the one with the caption may have been taken by another gateway meanwhile.
+            return await self._albums.has_part(part, album)
         return False
 
     async def _held_parts(self, event: PlatformMessage) -> list[PlatformMessage]:
         """Return the parts of an album that came before the one that addresses the bot."""
         if not (event.album and event.group):
             return []
-        parts = map(decode_part, await self._albums.held(event.message, event.album))
-        return [part for part in parts if part.message.sender_id == event.message.sender_id]
+        own = event.message
+        parts = map(decode_part, await self._albums.held(own, event.album))
+        others = (part for part in parts if part.message.id != own.id)
+        return [part for part in others if part.message.sender_id == own.sender_id]
 
     async def _ingest(self, event: PlatformMessage, session: str) -> InletVerdict:
         message = event.message

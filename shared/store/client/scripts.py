@@ -18,7 +18,7 @@ AWAY_REPLIES: Final = (*_STARTS, *_FAIL_OVERS)
 """Beginnings of error replies that mean "not now" or "not here"."""
 
 LIBRARY: Final = (
-    *("base", "clock", "albums", "queue", "attempts", "dedupe", "lines", "history", "ledger"),
+    *("base", "clock", "queue", "attempts", "dedupe", "lines", "history", "ledger"),
     *("schedules", "approvals", "subagents", "trail", "delivery", "fair", "command"),
 )
 """The files of `lib/`, each after those that it uses."""

@@ -27,7 +27,7 @@ class Albums:
         before."""
         session = part.session
         status = await self._client.run(
-            "turns/expect_part",
+            "albums/expect",
             session=session,
             queue=TURNS,
             album=album,
@@ -47,7 +47,7 @@ class Albums:
     async def hold(self, part: InboundMessage, album: str, record: bytes) -> None:
         """Keep a part that does not address the bot, as bytes of the caller's own, for a minute."""
         held = keys.album_held(f"{part.session}/{album}")
-        await self._client.run("turns/hold_part", held=held, record=record, keep_ms=HELD_MS)
+        await self._client.run("albums/hold", held=held, record=record, keep_ms=HELD_MS)
 
     async def held(self, part: InboundMessage, album: str) -> list[bytes]:
         """Return the parts that are held, in order of arrival; they may have been accepted since."""
