@@ -15,8 +15,8 @@ HELD_MS: Final = 60_000
 
 
 class Albums:
-    """Announces parts of albums, so that the turn of the first one waits for them. Ingest, which makes
-    each part durable by itself, ends the wait. Methods raise RedisAway."""
+    """Announces parts of albums, so that the turn of the first one waits for them. Ingest, which
+    makes each part durable by itself, ends the wait. Methods raise RedisAway."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -50,7 +50,8 @@ class Albums:
         await self._client.run("albums/hold", held=held, record=record, keep_ms=HELD_MS)
 
     async def held(self, part: InboundMessage, album: str) -> list[bytes]:
-        """Return the parts that are held, in order of arrival; they may have been accepted since."""
+        """Return the parts that are held, in order of arrival; they may have been accepted
+        since."""
         name = keys.album_held(f"{part.session}/{album}")
         records: list[bytes] = await self._client.command("LRANGE", name, 0, -1)
         return records

@@ -32,8 +32,8 @@ JOINS: Final = "joins"
 """Metadata: with "1" a message and those of its kind right after it begin one turn together."""
 
 ALBUM: Final = "album"
-"""Metadata: the platform's id of the album that the message is a part of. Parts that come one soon after
-the other begin one turn together."""
+"""Metadata: the platform's id of the album that the message is a part of. Parts that come one soon
+after the other begin one turn together."""
 
 REJECTED: Final = (
     "I am still busy, so I have not read this message. Please send it again when I have answered "
