@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
@@ -80,6 +80,7 @@ class PlatformInlet:
         message = event.message
         if message.channel != self._channel:
             raise ValueError(f"the channel {self._channel!r} brought a message of {message.channel!r}")
+        earlier: list[PlatformMessage] = []
         verdict = judge(self._rules, event)
         if verdict.reason == "not_addressed" and event.album and await self._is_album_ours(event):
             event = replace(event, addressed=True)
@@ -100,12 +101,14 @@ class PlatformInlet:
             verdict = judge(self._rules, event, paired=True)
         # Before its file is fetched, which may take longer than an album waits for its next part.
         if event.album and event.replaces is None:
-            if not await self._albums.expect(message, event.album):
+            held = await self._albums.expect(message, event.album)
+            if held is None:
                 return self._count_duplicate()
+            earlier = list(_held_parts(held, message.sender_id))
         # In order: an edit must not overtake the message that it replaces.
         async with self._chats.setdefault(session, asyncio.Lock()):
-            for earlier in await self._held_parts(event):
-                await self._ingest(earlier, session)
+            for part in earlier:
+                await self._ingest(part, session)
             return await self._ingest(event, session)
 
     async def on_delete(self, deleted: InboundMessage) -> None:
@@ -119,24 +122,9 @@ class PlatformInlet:
         addressed = replace(event, addressed=True)
         if judge(self._rules, addressed).kind != "allowed":
             return False
-        part = event.message
-        album = event.album
         with contextlib.suppress(BadInput):
-            if await self._albums.has_part(part, album):
-                return True
-            await self._albums.hold(part, album, encode(addressed))
-            # Again: the one with the caption may have been taken by another gateway meanwhile.
-            return await self._albums.has_part(part, album)
+            return not await self._albums.hold(event.message, event.album, encode(addressed))
         return False
-
-    async def _held_parts(self, event: PlatformMessage) -> list[PlatformMessage]:
-        """Return the parts of an album that came before the one that addresses the bot."""
-        if not (event.album and event.group):
-            return []
-        own = event.message
-        parts = map(decode_part, await self._albums.held(own, event.album))
-        others = (part for part in parts if part.message.id != own.id)
-        return [part for part in others if part.message.sender_id == own.sender_id]
 
     async def _ingest(self, event: PlatformMessage, session: str) -> InletVerdict:
         message = event.message
@@ -226,6 +214,15 @@ class PlatformInlet:
     def _count_duplicate(self) -> InletVerdict:
         MESSAGES_DUPLICATE.labels(self._channel).inc()
         return "duplicate"
+
+
+def _held_parts(records: Sequence[bytes], sender_id: str) -> Iterator[PlatformMessage]:
+    """Yield the parts of an album that its sender wrote; what another release holds is left out."""
+    for record in records:
+        with contextlib.suppress(msgspec.DecodeError):
+            part = decode_part(record)
+            if part.message.sender_id == sender_id:
+                yield part
 
 
 def _refused_label(line: str) -> str:

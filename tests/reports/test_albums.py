@@ -317,6 +317,17 @@ async def test_in_a_group_the_caption_may_come_last(bot: Bot) -> None:
     await bot.answers("-100/5", "-100/6", "-100/7", session="telegram:-100")
 
 
+async def test_broken_keys_of_albums_stop_no_message(bot: Bot) -> None:
+    """Its parts may then be answered one by one."""
+    parts = [part(1, caption="", **GROUP), part(2, **GROUP), part(3, **GROUP, **MENTION)]
+    for key in (keys.album_parts("telegram:-100"), keys.album_held("telegram:-100/9")):
+        await bot.client.command("SET", key, "odd")
+    assert [await bot.one.take(one) for one in parts] == ["ignored", "ignored", "taken"]
+    await bot.client.command("FLUSHALL")
+    await bot.client.command("RPUSH", keys.album_held("telegram:-100/9"), "odd")
+    assert await bot.one.take(parts[2]) == "taken"
+
+
 async def test_an_album_that_is_not_for_the_bot_is_not_read(bot: Bot) -> None:
     """It is held for a minute where its sender may talk to the bot, else not at all."""
     parts = [part(nth, **GROUP) for nth in (1, 2)]

@@ -22,14 +22,15 @@ class Albums:
         self._client = client
         self._days = InboxLimits().seen_days
 
-    async def expect(self, part: InboundMessage, album: str) -> bool:
-        """Announce a part whose file is about to be fetched; return False if it was accepted
-        before."""
+    async def expect(self, part: InboundMessage, album: str) -> list[bytes] | None:
+        """Announce a part whose file is about to be fetched. Return the parts that are held, in
+        order; they may have been accepted since. None if this one was accepted before."""
         session = part.session
-        status = await self._client.run(
+        status, held = await self._client.run(
             "albums/expect",
             session=session,
             queue=TURNS,
+            held=_held_key(part, album),
             album=album,
             dedupe_id=f"{part.chat_id}/{part.id}",
             seen=keys.seen(part.channel),
@@ -38,20 +39,21 @@ class Albums:
             within_ms=WITHIN_MS,
             keep_ms=KEEP_MS,
         )
-        return bool(status == b"expected")
+        return None if status == b"known" else list(held)
 
-    async def has_part(self, part: InboundMessage, album: str) -> bool:
-        """Return whether a part of this album was announced within the last minutes."""
-        return await self._client.command("ZSCORE", keys.album_parts(part.session), album) is not None
+    async def hold(self, part: InboundMessage, album: str, record: bytes) -> bool:
+        """Keep a part that does not address the bot, as bytes of the caller's own, for a minute.
+        Return False if another part has addressed it: then this one is not kept."""
+        known = await self._client.run(
+            "albums/hold",
+            session=part.session,
+            held=_held_key(part, album),
+            album=album,
+            record=record,
+            keep_ms=HELD_MS,
+        )
+        return not known
 
-    async def hold(self, part: InboundMessage, album: str, record: bytes) -> None:
-        """Keep a part that does not address the bot, as bytes of the caller's own, for a minute."""
-        held = keys.album_held(f"{part.session}/{album}")
-        await self._client.run("albums/hold", held=held, record=record, keep_ms=HELD_MS)
 
-    async def held(self, part: InboundMessage, album: str) -> list[bytes]:
-        """Return the parts that are held, in order of arrival; they may have been accepted
-        since."""
-        name = keys.album_held(f"{part.session}/{album}")
-        records: list[bytes] = await self._client.command("LRANGE", name, 0, -1)
-        return records
+def _held_key(part: InboundMessage, album: str) -> str:
+    return keys.album_held(f"{part.session}/{album}")

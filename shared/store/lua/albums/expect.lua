@@ -5,13 +5,14 @@
 -- seen       prefix of the hashes of seen ids; they are remembered for this many days
 -- within_ms  how long it is waited for, should the gateway die
 -- keep_ms    how long the album is known, for parts that come late
--- returns 'expected' | 'known' = the part was accepted before
-local album_parts, inbox, session, queue, leases = unpack(KEYS)
+-- returns {'expected' | 'known' = the part was accepted before, the parts that are held}
+local album_parts, held, inbox, session, queue, leases = unpack(KEYS)
 local album, dedupe_id, seen, days, member, within_ms, keep_ms = unpack(ARGV)
 local now = now_ms()
-if seen_before(seen, tonumber(days), dedupe_id, now) then return 'known' end
-redis.call('ZADD', album_parts, 'NX', integer(now), album)
-redis.call('ZADD', album_parts, integer(now + within_ms), album_part(album, dedupe_id))
-redis.call('PEXPIRE', album_parts, keep_ms)
+if seen_before(seen, tonumber(days), dedupe_id, now) then return {'known', {}} end
+-- Where this key is broken, no part waits for another one, but each is accepted.
+guarded('ZADD', album_parts, 'NX', integer(now), album)
+guarded('ZADD', album_parts, integer(now + within_ms), album_part(album, dedupe_id))
+guarded('PEXPIRE', album_parts, keep_ms)
 move_album(queue, leases, inbox, session, member, album, album_due(album_parts, album, now))
-return 'expected'
+return {'expected', guarded('LRANGE', held, 0, -1) or {}}
