@@ -10,6 +10,8 @@ local album_parts, held, inbox, session, queue, leases = unpack(KEYS)
 local album, dedupe_id, seen, days, member, within_ms, keep_ms = unpack(ARGV)
 local now = now_ms()
 if seen_before(seen, tonumber(days), dedupe_id, now) then return {'known', {}} end
+-- A chat may see albums all day, so the key alone would not end.
+guarded('ZREMRANGEBYSCORE', album_parts, '-inf', integer(now - keep_ms))
 -- Where this key is broken, no part waits for another one, but each is accepted.
 guarded('ZADD', album_parts, 'NX', integer(now), album)
 guarded('ZADD', album_parts, integer(now + within_ms), album_part(album, dedupe_id))
