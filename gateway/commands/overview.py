@@ -70,7 +70,8 @@ async def _model_trouble(context: CommandContext, processes: Sequence[Presence],
 
 
 async def answer_where(settings: ModelSettings, context: CommandContext) -> str:
-    """Say where the messages of a chat are that it has no answer to, and whether the last answer has arrived."""
+    """Say where the messages of a chat are that it has no answer to, and whether the last answer
+    has arrived."""
     state, session = context.state, context.message.session
     if state.waiting:
         processes = await list_processes(context.client)
@@ -137,8 +138,8 @@ async def answer_folder(settings: WorkspaceSettings, context: CommandContext) ->
 
 
 async def answer_memory(memory: MemoryStore, sessions: Sessions, context: CommandContext) -> CommandAnswer | str:
-    """Show MEMORY.md; find entries of HISTORY.md that hold all of some words; list the earlier texts
-    of a file, or give it one of them back."""
+    """Show MEMORY.md; find entries of HISTORY.md that hold all of some words; list the earlier
+    texts of a file, or give it one of them back."""
     word, _, rest = context.argument.partition(" ")
     scope, words = context.state.scope, rest.casefold().split()
     if word.casefold() in ("history", "restore"):

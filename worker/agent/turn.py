@@ -24,13 +24,12 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     `entry` is the message to answer; its `turn` names the turn. `images` go out with it; its text
     only names them. `history` is the conversation before it, `resume` the ledger of an earlier
-    worker, `joined` the messages in that ledger by their numbers, `begun` the text after that ledger
-    that people have seen. `timezone` is an IANA name. The
-    sender is set in groups. `context_tokens` is the model's limit, 0 if unknown; a prompt over the
-    share `compact_at` of it is compacted to its newest `compact_keep` messages. A reply cut by its
-    length is continued up to `continuations` times. History keeps `saved_result_chars` of a tool's
-    result. Hooks that are not trusted belong in a CompositeHook. Without `compact` a prompt that is
-    too big is sent as it is.
+    worker, `joined` the messages in that ledger by their numbers, `begun` the text after that
+    ledger that people have seen. `timezone` is an IANA name. The sender is set in groups.
+    `context_tokens` is the model's limit, 0 if unknown; a prompt over the share `compact_at` of it
+    is compacted to its newest `compact_keep` messages. A reply cut by its length is continued up to
+    `continuations` times. History keeps `saved_result_chars` of a tool's result. Hooks that are not
+    trusted belong in a CompositeHook. Without `compact` a prompt that is too big is sent as it is.
     """
 
     session: str
@@ -74,8 +73,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished turn. `entries` are for history; `usage` counts this attempt, `rounds` all. `media` are
-    references of files that go with the reply, `model` is the one that was asked."""
+    """A finished turn. `entries` are for history; `usage` counts this attempt, `rounds` all.
+    `media` are references of files that go with the reply, `model` is the one that was asked."""
 
     content: str
     entries: tuple[TranscriptEntry, ...]

@@ -22,8 +22,8 @@ LIMITED_BY: Final = "sandbox.limited_by"
 
 
 async def kill_worker_of(client: RedisClient, session: str) -> None:
-    """Ask the worker that has the turn of a session to kill itself. It does so only where `shoal up`
-    runs the demo model. Raises RedisAway."""
+    """Ask the worker that has the turn of a session to kill itself. It does so only where `shoal
+    up` runs the demo model. Raises RedisAway."""
     await client.command("PUBLISH", keys.CONTROL, f"{keys.turn(session)} {keys.KILL}")
 
 
