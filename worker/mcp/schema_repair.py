@@ -55,6 +55,12 @@ def repair_schema(schema: object) -> _Schema:
     raise ValueError(f"its schema needs more than {most} in the form that providers accept")
 
 
+def is_repaired(schema: _Schema, offered: _Schema) -> bool:
+    """Return whether the schema that is offered says something else than the one listed."""
+    listed = {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
+    return offered != {"type": "object", "properties": {}, **listed}
+
+
 class _TooLarge(Exception):
     """The references of a schema make it too large."""
 

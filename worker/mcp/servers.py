@@ -17,6 +17,7 @@ from worker.agent.tools.json_parameters import JsonParameters
 from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.agent.tools.toolbox import Toolbox
 from worker.documents.untrusted import fence_text, one_line, strip_hidden
+from worker.mcp.schema_repair import is_repaired
 from worker.mcp.server import McpServer
 from worker.mcp.wire import TOOLS_OFFERED, CallResult, ListedTool, ResultPart, describe_tool, provider_schema, tool_name
 
@@ -49,6 +50,7 @@ class McpServers:
         self._tools: tuple[Tool, ...] | None = None
         self._left_out: list[str] = []  # each tool that is not offered, with the reason
         self._refused: set[tuple[str, str]] = set()
+        self._repaired: set[tuple[str, str]] = set()
 
     def start(self) -> None:
         """Connect in the background. Calling it again does nothing."""
@@ -96,6 +98,7 @@ class McpServers:
         used = set(self._reserved_names)
         for server in self._servers:
             offered = 0
+            repaired: list[str] = []
             for listed in server.listed:
                 name = tool_name(server.name, listed.name)
                 if name in used:
@@ -111,7 +114,17 @@ class McpServers:
                     continue
                 used.add(name)
                 offered += 1
+                if is_repaired(listed.schema, tool.parameters.schema):
+                    repaired.append(listed.name)
                 yield tool
+            self._log_repaired(server.name, repaired)
+
+    def _log_repaired(self, server: str, tools: Iterable[str]) -> None:
+        new = [tool for tool in tools if (server, tool) not in self._repaired]
+        if new and len(self._repaired) < REFUSALS_LOGGED:
+            self._repaired |= {(server, tool) for tool in new}
+            names = [one_line(tool, 64) for tool in new]
+            log.info("mcp tool schemas repaired", server=server, tools=names)
 
     def _leave_out(self, server: str, tool: str, why: str) -> None:
         """Note why a tool is left out, for operators. Log each tool once, and at most

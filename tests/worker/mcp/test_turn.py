@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
-from tests.reports.provider import DATA, provider, refusal, said
+from tests.reports.provider import DATA, provider, refusal
 from tests.worker.mcp.peers import LONG_S, PEER, alive, noted, peer, raw_peer
 from tests.worker.mcp.strict_provider import faults
 from tests.worker.turn.test_turn_agent import Ask, ask, server
@@ -132,11 +133,13 @@ async def test_a_model_server_that_refuses_bad_schemas_answers(ask: Ask, notes: 
     """One tool of one server does not end every conversation of the worker."""
     tools = msgspec.json.decode((DATA / "m-dangling-ref.json").read_bytes())["tools"]
     offered: list[str] = []
+    chunk = {"choices": [{"index": 0, "delta": {"content": "hello to you"}, "finish_reason": "stop"}]}
+    hello = [f"data: {json.dumps(chunk)}", "data: [DONE]"]
 
     def answer(body: dict[str, Any]) -> tuple[int, Any]:
         offered[:] = [tool["function"]["name"] for tool in body["tools"]]
         found = [fault for tool in body["tools"] for fault in faults(tool["function"]["parameters"])]
-        return (400, refusal(f"Invalid schema: {found}")) if found else (200, said("hello to you"))
+        return (400, refusal(f"Invalid schema: {found}")) if found else (200, hello)
 
     async with provider(answer) as strict:
         model = {"api_base": strict.settings().api_base, "client": client_kind}
