@@ -16,7 +16,7 @@ from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store import keys
 from shared.store.access.audit import Audit, actor_of
 from shared.store.delivery.deliveries import READ_CHANNELS
-from shared.store.fleet.presence import Presence, list_processes
+from shared.store.fleet.presence import Presence, list_processes, tools_left_out
 from shared.store.fleet.provider_limits import RouteReading, read_routes
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import EarlierText, MemoryStore, about_scope, soul_scope
@@ -40,6 +40,7 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
     chosen = settings.presets.get(state.preset)
     model = f"`{chosen.name}`, chosen as `{state.preset}`" if chosen else f"`{settings.name}`"
     trouble = await _model_trouble(context, processes, settings)
+    left_out = tools_left_out(processes)
     history, jobs = counted(has.log_entries, "entry", "entries"), counted(state.subagents, "job")
     usd = f", about ${spent.usd:.4f}" if spent.usd else ""
     files = merge_sources(state.file_sources, state.folder_sources)
@@ -52,6 +53,7 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
         f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
         f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
         *([f"**Read of others:** {mark}; I ask before I act on it, until `/trust`"] if mark else []),
+        *([f"**Tools left out:** {left_out}"] if left_out else []),
         f"**Used today:** {counted(spent.tokens, 'token')}{usd}",
         f"**Shoal {VERSION}:** {counted(workers, 'worker')}",
     ]
