@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from shared.errors import ToolFailed
 from worker.agent.tools.text import shorten
 from worker.agent.tools.tool import Safety, ToolContext
+from worker.documents.text import decode_content
 
 
 class WriteFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +62,8 @@ class EditFile:
             advice = "name the text to replace, or write the whole file with write_file"
             raise ToolFailed(f"old_text is empty; {advice}")
         shown = repr(shorten(old, 80))
-        text = await context.files.read(path)
+        found = await decode_content(path, await context.files.content(path))
+        text = found.text
         # A Windows file: the model never saw its line ends.
         if "\r\n" in text and "\r\n" not in old:
             old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
@@ -78,4 +80,4 @@ class EditFile:
             raise ToolFailed(f"{shown} is {times} times in {path!r}. {advice}")
         # `was` refuses the write if the file changed after it was read, say from another turn.
         await context.files.replace(path, text.replace(old, new), was=text)
-        return f"{path} is changed."
+        return f"{path} is changed{'' if found.plain else f'; it is still saved as {found.name}'}."
