@@ -92,7 +92,7 @@ def alphabet(frequent: frozenset[str], first: str, last: str) -> Score:
         if _is_plain(before) or _is_plain(after):
             return found + _IMPOSSIBLE
         if not before.isalpha() and not after.isalpha():
-            found += _UNUSUAL
+            found += 2 * _UNUSUAL
         return found + _case(before, sign)
 
     return score

@@ -10,6 +10,7 @@ from shared.errors import ToolFailed
 from worker.agent.tools.text import shorten
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.documents.text import decode_content
+from worker.skills.written import skill_note
 
 
 class WriteFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +34,8 @@ class WriteFile:
     async def run(self, arguments: WriteFileArguments, context: ToolContext) -> str:
         await context.files.replace(arguments.path, arguments.content, was=None)
         lines = len(arguments.content.splitlines())
-        return f"{arguments.path} now has {lines} line{'' if lines == 1 else 's'}."
+        note = skill_note(arguments.path, arguments.content)
+        return f"{arguments.path} now has {lines} line{'' if lines == 1 else 's'}.{note}"
 
 
 class EditFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,5 +81,7 @@ class EditFile:
             advice = "Take more of the text around the right one"
             raise ToolFailed(f"{shown} is {times} times in {path!r}. {advice}")
         # `was` refuses the write if the file changed after it was read, say from another turn.
-        await context.files.replace(path, text.replace(old, new), was=text)
-        return f"{path} is changed{'' if found.plain else f'; it is still saved as {found.name}'}."
+        changed = text.replace(old, new)
+        await context.files.replace(path, changed, was=text)
+        kept = "" if found.plain else f"; it is still saved as {found.name}"
+        return f"{path} is changed{kept}.{skill_note(path, changed)}"
