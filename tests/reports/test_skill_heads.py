@@ -175,7 +175,7 @@ WRITTEN: Final = {
 
 
 @pytest.mark.parametrize("path", WRITTEN)
-async def test_who_writes_a_skill_is_told_why_it_is_skipped(path: str) -> None:
+async def test_the_writer_of_a_skill_learns_why_it_is_skipped(path: str) -> None:
     """In the result of the tool, at once; of a change too."""
     text, says = WRITTEN[path]
     box = Toolbox(build_tools(["write_file", "edit_file"]))
@@ -187,7 +187,7 @@ async def test_who_writes_a_skill_is_told_why_it_is_skipped(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["skills/x/SKILL.md", "skills/x/notes.md", "skills/x/a/SKILL.md", "notes.md"])
-async def test_of_a_good_skill_and_of_other_files_nothing_is_said(path: str) -> None:
+async def test_a_good_skill_and_other_files_get_no_note(path: str) -> None:
     """The result is as short as before."""
     box = Toolbox(build_tools(["write_file"]))
     context = ToolContext(session="s", turn=1, call_id="c", files=TextFiles({}))
