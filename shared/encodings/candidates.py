@@ -46,7 +46,16 @@ _SETS: Final[tuple[tuple[str, str, tuple[Score, ...]], ...]] = (
     ("Macintosh", "mac-roman", _WESTERN),
 )
 # How much rarer files in a set are than others, as a score; they win by clear evidence alone.
-_RARITY: Final = {"IBM866": -6.0, "IBM850": -6.0, "Macintosh": -8.0, "ISO-8859-13": -4.0, "windows-1255": -2.0}
+_RARITY: Final = {
+    "IBM866": -6.0,
+    "IBM850": -6.0,
+    "Macintosh": -8.0,
+    "ISO-8859-13": -4.0,
+    "ISO-8859-15": -1.0,
+    "KOI8-R": -3.0,
+    "ISO-8859-5": -4.0,
+    "windows-1255": -1.0,
+}
 CANDIDATES: Final = tuple(
     Candidate(name, codec, score, _RARITY.get(name, 0.0)) for name, codec, scores in _SETS for score in scores
 )

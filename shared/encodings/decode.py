@@ -118,6 +118,7 @@ def _decode_broken(data: bytes) -> DecodedText | None:
     text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     right = sum(1 for sign in text if sign > "\x7f") - broken
-    if broken > right * _BROKEN_SHARE:
+    cut_at_end = broken == 1 < right and text.endswith("\ufffd")
+    if broken > right * _BROKEN_SHARE and not cut_at_end:
         return None
     return DecodedText(text, UTF_8, "utf-8", broken=broken)

@@ -39,7 +39,7 @@ KANA: Final = frozenset(map(chr, [*range(0x3041, 0x3094), *range(0x30A1, 0x30F7)
 RUSSIAN: Final = frozenset("оеаинтсрвлкмдпу")
 UKRAINIAN: Final = frozenset("оанитівреслкдмупязьїєґ")
 GREEK: Final = frozenset("αοιετσνηυρπκμλςάέήίόύώ")
-HEBREW: Final = frozenset("יוהלאתשרבםמנ")
+HEBREW: Final = frozenset("יוהלאתשרבםמנדחע")
 ARABIC: Final = frozenset("اليمونتربةعدسفهكقحجأ")
 THAI: Final = frozenset("านรอกเงมยลวดทสตะปบคหแจพชขใไโ่้ัิีุู์็ำ")
 

@@ -22,6 +22,7 @@ _SIGN: Final = -6.0
 _OTHER_LETTER: Final = -9.0
 _OTHER: Final = -12.0
 _IDEOGRAPH: Final = -13.5
+_HALF_KANA: Final = -6.5  # a single byte, in data of old Japanese programs
 _RARE_IDEOGRAPH: Final = -20.0
 _UNUSUAL: Final = -2.0  # a capital, a letter alone, two letters beyond ASCII in a row
 _IMPOSSIBLE: Final = -8.0  # a capital in a word, two alphabets in a word
@@ -68,6 +69,8 @@ def ideographs(codec: str, frequent: frozenset[str], *rows: tuple[int, int]) -> 
             return usual + alone
         if "\u3000" <= sign <= "\u303f" or "\uff00" <= sign <= "\uff60" or sign in _SIGNS:
             return _OTHER_LETTER
+        if "\uff61" <= sign <= "\uff9f":
+            return _HALF_KANA
         coded = sign.encode(codec)
         common = len(coded) == 2 and any(low <= coded[0] <= high for low, high in rows)
         # In the sets made of ISO 2022 the second byte of what is common is beyond ASCII, too.
@@ -120,6 +123,8 @@ def latin(frequent: frozenset[str]) -> Score:
 def _case(before: str, sign: str) -> float:
     if not sign.isupper():
         return 0.0
+    if before.isupper():
+        return _UNUSUAL / 10  # a word in capitals
     return _IMPOSSIBLE if before.islower() else _UNUSUAL / 2
 
 

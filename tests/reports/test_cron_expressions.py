@@ -27,7 +27,7 @@ MACROS: Final = {
 
 
 @pytest.mark.parametrize("macro", MACROS)
-def test_a_name_for_an_expression_is_taken(macro: str) -> None:
+def test_a_name_for_an_expression_is_accepted(macro: str) -> None:
     """As cron itself takes it."""
     plan = CronPlan(macro, "UTC")
     first = check_plan(plan, now_ms=NOW, min_every_s=60)
@@ -63,7 +63,7 @@ async def test_a_step_larger_than_its_field_is_refused_with_advice(expression: s
 
 
 @pytest.mark.parametrize("expression", ["*/15 * * * *", "*/60 * * * *", "0 */24 * * *", "0 9 */2 */12 1-5", "@daily"])
-def test_a_step_within_its_field_is_taken(expression: str) -> None:
+def test_a_step_within_its_field_is_accepted(expression: str) -> None:
     """Also one of the whole field."""
     check_steps(expression)
 

@@ -145,6 +145,24 @@ def test_headers_footers_and_notes_of_a_word_document_are_read() -> None:
     assert lines[-1] == "[comment 0] Ann: really?"
 
 
+def test_footnotes_of_a_word_document_are_read() -> None:
+    """With the mark of their place; the line above them is no note."""
+    mark = '<w:r><w:footnoteReference w:id="2"/></w:r>'
+    document = f"<w:document {SPACES}><w:body>{paragraph(run('text'), mark)}</w:body></w:document>"
+    line = f'<w:footnote w:id="0">{paragraph("<w:r><w:separator/></w:r>")}</w:footnote>'
+    notes = (
+        f'<w:footnotes {SPACES}>{line}<w:footnote w:id="2">{paragraph(run(" the source"))}</w:footnote></w:footnotes>'
+    )
+    plain = saved(docx.Document())
+    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    relation = f'<Relationship Id="rId99" Type="{office}/footnotes" Target="footnotes.xml"/></Relationships>'
+    relations = "word/_rels/document.xml.rels"
+    linked = made.part(plain, relations).replace(b"</Relationships>", relation.encode())
+    data = made.replaced(plain, relations, linked, more={"word/footnotes.xml": notes.encode()})
+    data = made.replaced(data, "word/document.xml", document.encode())
+    assert read(data).splitlines() == ["[Word document]", "text[^2]", "--- footnotes ---", "[^2]: the source"]
+
+
 def test_a_chart_on_a_sheet_of_its_own_is_named() -> None:
     """The other sheets are read."""
     lines = read((REPORTS / "f-xlsx-chartsheet.xlsx").read_bytes()).splitlines()

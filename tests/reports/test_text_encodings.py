@@ -74,6 +74,22 @@ async def test_a_change_that_an_encoding_cannot_hold_says_why(workspace: Workspa
     assert await workspace.read_file("a.csv") == "Größe".encode("cp1252")
 
 
+async def test_a_change_after_which_the_guess_would_fail_is_refused(workspace: Workspace) -> None:
+    """What was read rightly once must not be read wrongly from then on."""
+    data = "Größe".encode("cp1252")
+    await workspace.write_file("a.csv", data)
+    refused = await did(workspace, "edit_file", path="a.csv", old_text="Größe", new_text="ÂÒÏ")
+    assert "could not be recognised any more after this change" in refused
+    assert await workspace.read_file("a.csv") == data
+
+
+async def test_a_file_cut_within_a_character_is_read_and_not_changed(workspace: Workspace) -> None:
+    """A change would make the broken byte a sign of its own."""
+    await workspace.write_file("a.txt", "测试内容，公司".encode()[:-1])
+    assert (await did(workspace, "read_file", path="a.txt")).endswith("[read as UTF-8 with 1 broken byte]")
+    assert "would lose a part" in await did(workspace, "edit_file", path="a.txt", old_text="测试", new_text="x")
+
+
 async def test_a_mark_at_the_beginning_is_kept_and_not_shown(workspace: Workspace) -> None:
     """UTF-8 of Windows; what is read can be given to edit_file."""
     await workspace.write_file("a.txt", "Größe\r\n".encode("utf-8-sig"))

@@ -45,7 +45,7 @@ NAMES: Final = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_common_name_is_the_zone_that_is_meant(name: str) -> None:
+def test_a_common_name_finds_its_zone(name: str) -> None:
     """In any case, with blanks, by city, by abbreviation."""
     assert find_timezone(name).lower() == NAMES[name].lower()
     ZoneInfo(find_timezone(name))

@@ -61,8 +61,133 @@ TEXTS: Final = {
     "utf-8": ("é", "中文"),
 }
 
+LONGER: Final[dict[str, tuple[str, ...]]] = {
+    "gbk": (
+        "客户名称,订单编号,金额\n北京科技有限公司,A001,1200.50\n上海贸易,A002,300",
+        "第一章 总则\n第一条 为了规范管理，制定本办法。",
+        "今天天气很好，我们去公园散步吧！",
+        "测试",
+        "错误：文件未找到",
+        "用户名=admin\n密码=123456\n# 数据库连接",
+        "产品,数量\n电脑,3\n鼠标,10",
+        "简历\n姓名：王小明\n电话：13800000000",
+    ),
+    "big5": (
+        "客戶名稱,訂單編號,金額\n臺北科技有限公司,A001,1200",
+        "今天天氣很好，我們去公園散步吧！",
+        "測試",
+        "產品,數量\n電腦,3\n滑鼠,10",
+        "錯誤：找不到檔案",
+        "您好",
+    ),
+    "shift_jis": (
+        "顧客名,注文番号,金額\n株式会社東京,A001,1200",
+        "今日は天気がいいので散歩に行きましょう。",
+        "商品,数量\nパソコン,3\nマウス,10",
+        "ﾃｽﾄ ﾃﾞｰﾀ",
+        "売上報告書",
+    ),
+    "euc_jp": (
+        "今日は天気がいいので散歩に行きましょう。",
+        "商品,数量\nパソコン,3",
+    ),
+    "euc_kr": (
+        "오늘은 날씨가 좋으니 공원에 산책하러 갑시다.",
+        "고객명,주문번호,금액\n서울상사,A001,1200",
+        "제품,수량\n컴퓨터,3\n마우스,10",
+        "오류: 파일을 찾을 수 없습니다",
+        "테스트",
+    ),
+    "cp1252": (
+        "Übersicht der Verkäufe\nMünchen;1.200,50 €\nKöln;300 €",
+        "Numéro;Prénom;Société\n1;François;Café de l’Été",
+        "El señor Muñoz comió piñón en España",
+        "São Paulo não é a capital",
+        "Smörgåsbord på svenska – åäö",
+        "Ærø og Århus, bjørn",
+        "Perché no? È così",
+        "naïve café résumé",
+        "£100 each",
+        "½ cup",
+        "© 2024 Müller GmbH",
+        "Straße",
+        "…and so on",
+        "He said “hi” — ok",
+        "à la carte",
+        "ñ",
+        "Garçon",
+    ),
+    "latin1": (
+        "Übersicht der Verkäufe\nMünchen",
+        "São Paulo não é a capital",
+    ),
+    "cp1251": (
+        "Клиент;Заказ;Сумма\nООО Ромашка;А001;1200",
+        "Сегодня хорошая погода, пойдём гулять в парк!",
+        "Ошибка: файл не найден",
+        "Тест",
+        "Заявка №5 от 12.03.2024",
+        "ДОГОВОР",
+        "Здравствуйте! Меня зовут Анна.",
+        "Съешь ещё этих мягких французских булок",
+    ),
+    "koi8-r": (
+        "Сегодня хорошая погода, пойдём гулять в парк!",
+        "Ошибка: файл не найден",
+    ),
+    "iso8859-5": ("Сегодня хорошая погода, пойдём гулять в парк!",),
+    "cp866": ("Сегодня хорошая погода, пойдём гулять в парк!",),
+    "cp1250": (
+        "Jméno;Příjmení\nJiří;Dvořák",
+        "Nazwa;Ilość\nŻółw;3\nKrzesło;4",
+        "Név;Összeg\nKovács Győző;1200",
+        "Čaj, šunka, žemle",
+        "Îmi place să mănânc",
+    ),
+    "iso8859-2": (
+        "Jméno;Příjmení\nJiří;Dvořák",
+        "Nazwa;Ilość\nŻółw;3\nKrzesło;4",
+    ),
+    "cp1253": (
+        "Πελάτης;Ποσό\nΑθήνα;1200",
+        "Σήμερα ο καιρός είναι καλός",
+    ),
+    "iso8859-7": ("Σήμερα ο καιρός είναι καλός",),
+    "cp1254": (
+        "Müşteri;Şehir\nAyşe;İstanbul",
+        "Bugün hava çok güzel, yürüyüşe çıkalım",
+    ),
+    "iso8859-9": ("Müşteri;Şehir\nAyşe;İstanbul",),
+    "cp1255": (
+        "היום מזג האוויר יפה, בואו נטייל בפארק",
+        "שם;סכום\nדוד;1200",
+    ),
+    "iso8859-8": ("היום מזג האוויר יפה",),
+    "cp1256": (
+        "الطقس جميل اليوم، لنذهب إلى الحديقة",
+        "الاسم;المبلغ",
+    ),
+    "iso8859-6": ("الطقس جميل اليوم",),
+    "cp874": (
+        "วันนี้อากาศดีมาก ไปเดินเล่นกันเถอะ",
+        "ชื่อ,จำนวน",
+    ),
+    "cp1257": (
+        "Šiandien gražus oras, eikime į parką",
+        "Rīgā šodien ir jauks laiks",
+    ),
+    "cp850": ("Übersicht der Verkäufe für Müller",),
+    "mac-roman": ("Übersicht der Verkäufe für Müller",),
+    "utf-16-le": (
+        "Name;Größe\r\nJörg;5\r\n",
+        "产品,数量\r\n电脑,3",
+    ),
+    "utf-16-be": ("产品,数量\n电脑,3",),
+}
+CASES: Final = [(codec, text) for table in (TEXTS, LONGER) for codec, texts in table.items() for text in texts]
 
-@pytest.mark.parametrize(("codec", "text"), [(codec, text) for codec, texts in TEXTS.items() for text in texts])
+
+@pytest.mark.parametrize(("codec", "text"), CASES)
 def test_a_text_is_read_and_written_as_it_was_saved(codec: str, text: str) -> None:
     """Short ones too: a table of two lines, a greeting."""
     data = text.encode(codec)
