@@ -92,3 +92,12 @@ async def test_a_zone_by_another_name_is_named_in_the_answer() -> None:
     assert answer.endswith("'Asia/Beijing' is read as the time zone Asia/Shanghai.")
     time = await CurrentTime().run(CurrentTimeArguments("new york"), context)
     assert time == "2026-11-21 07:00:00 (Saturday), America/New_York (UTC-05:00)"
+
+
+BEFORE: Final = {
+    "test_a_name_for_an_expression_is_accepted": 0,
+    "test_another_name_is_refused": 4,
+    "test_a_step_larger_than_its_field_is_refused_with_advice": 0,
+    "test_a_step_within_its_field_is_accepted": 4,
+    "test_a_zone_by_another_name_is_named_in_the_answer": 0,
+}

@@ -264,3 +264,17 @@ def test_comments_and_form_fields_of_a_pdf_are_read() -> None:
     text = read(data)
     assert "[comment] check this" in text
     assert "--- form fields ---\nname: Ann" in text
+
+
+BEFORE: Final = {
+    "test_all_text_of_a_word_document_is_read": 1,
+    "test_tracked_changes_and_a_content_control_are_read": 0,
+    "test_headers_footers_and_notes_of_a_word_document_are_read": 0,
+    "test_footnotes_of_a_word_document_are_read": 0,
+    "test_a_chart_on_a_sheet_of_its_own_is_named": 0,
+    "test_a_workbook_is_read_with_formulas_comments_and_hidden_sheets": 0,
+    "test_a_saved_value_of_a_formula_is_shown_instead_of_it": 1,
+    "test_a_presentation_is_read_with_groups_tables_and_notes": 0,
+    "test_a_scan_says_that_it_has_no_text": 0,
+    "test_comments_and_form_fields_of_a_pdf_are_read": 0,
+}

@@ -204,3 +204,16 @@ def test_a_broken_skill_of_a_workspace_is_listed_with_its_reason(tmp_path: Path)
     listed = skill_list([skill])
     assert 'available="false"' in listed
     assert f"<description>skipped: {WHY}</description>" in listed
+
+
+BEFORE: Final = {
+    "test_a_description_is_read_as_it_is_written": 1,
+    "test_a_description_is_read_in_every_form": 6,
+    "test_a_field_that_is_not_used_spoils_nothing": 0,
+    "test_what_a_skill_needs_is_read_beside_what_is_not_yaml": 0,
+    "test_a_head_is_found": 0,
+    "test_a_colon_in_the_description": 0,
+    "test_the_writer_of_a_skill_learns_why_it_is_skipped": 0,
+    "test_a_good_skill_and_other_files_get_no_note": 4,
+    "test_a_broken_skill_of_a_workspace_is_listed_with_its_reason": 0,
+}

@@ -119,3 +119,15 @@ async def test_a_name_in_either_form_of_unicode_is_one_name(workspace: Workspace
 def test_a_mail_in_hebrew_by_its_old_label() -> None:
     """`iso-8859-8-i` is a label of mail programs, which Python does not have."""
     assert read_mail((REPORTS / "c-mail-charset.eml").read_bytes()).text.strip() == "שלום"
+
+
+BEFORE: Final = {
+    "test_a_text_of_another_encoding_is_read_searched_and_changed": 0,
+    "test_a_text_of_another_encoding_may_be_sent": 0,
+    "test_a_change_that_an_encoding_cannot_hold_says_why": 0,
+    "test_a_change_after_which_the_guess_would_fail_is_refused": 0,
+    "test_a_file_cut_within_a_character_is_read_and_not_changed": 0,
+    "test_a_mark_at_the_beginning_is_kept_and_not_shown": 0,
+    "test_a_name_in_either_form_of_unicode_is_one_name": 0,
+    "test_a_mail_in_hebrew_by_its_old_label": 0,
+}
