@@ -66,7 +66,7 @@ async def test_an_answer_counts_within_a_millisecond(redis_url: str) -> None:
         found = await asyncio.get_running_loop().run_in_executor(threads, in_a_loop_of_its_own)
     # On a busy machine a pong may come in the round after: each round tells what came in it.
     assert (True, True) in found
-    assert {said for said, came in found if said != came} == set()
+    assert {answered for answered, came in found if answered != came} == set()
 
 
 async def test_what_a_listener_raises_reaches_whoever_reads(client: RedisClient) -> None:

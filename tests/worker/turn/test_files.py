@@ -222,7 +222,7 @@ async def test_odd_files_of_a_skill_are_refused_at_once(client: RedisClient, tmp
     (tmp_path / "x" / "out").symlink_to(tmp_path / "secret")
     (tmp_path / "x" / "up").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "x" / "fifo")
-    (tmp_path / "x" / "picture").write_bytes(b"\x89PNG\xff")
+    (tmp_path / "x" / "picture").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
     (tmp_path / "x" / "big").write_text("x" * (64 * 1024 + 1))
     (tmp_path / "x" / ".hidden").write_text("x")
     files = await files_of(client, skills=skills)
