@@ -37,8 +37,8 @@ def print_json(value: object) -> None:
 def print_facts(
     facts: Mapping[str, object], *, as_json: bool = False, labels: Mapping[str, str] = {}, texts: Sequence[str] = ()
 ) -> None:
-    """Print facts as JSON, or a line for each that is not None, with its label or else its name. The
-    values of `texts` keep their line ends."""
+    """Print facts as JSON, or a line for each that is not None, with its label or else its name.
+    The values of `texts` keep their line ends."""
     if as_json:
         print_json(facts)
         return

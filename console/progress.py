@@ -103,8 +103,8 @@ def stoppable() -> Iterator[asyncio.Event]:
 def end(
     whole: bool, facts: dict[str, object], text: str, how_far: str, left: Sequence[str] = (), *, as_json: bool
 ) -> None:
-    """Report a loop: as JSON its facts and whether it was interrupted, else the text, if any. Then a
-    line for each item that was left, and after an interruption how far it came. Ends the process
+    """Report a loop: as JSON its facts and whether it was interrupted, else the text, if any. Then
+    a line for each item that was left, and after an interruption how far it came. Ends the process
     with an exit code for either; else returns."""
     if as_json:
         print_json(facts | {"interrupted": not whole})

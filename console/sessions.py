@@ -191,7 +191,8 @@ def forget(name: str, everything: bool, yes: bool, as_json: bool) -> None:
         except Refused:
             if not everything:
                 raise
-            return session, f"chat:{session}"  # a key of it is broken, which deleting everything mends
+            # A key of it is broken, which deleting everything mends
+            return session, f"chat:{session}"
 
     async def run(client: RedisClient) -> int:
         from shared.store.sessions import erase

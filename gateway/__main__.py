@@ -1,5 +1,5 @@
-"""`python -m gateway [channel ...]`: run these channels, without any the web chat and every platform
-that is on; with `--check` check their settings instead."""
+"""`python -m gateway [channel ...]`: run these channels, without any the web chat and every
+platform that is on; with `--check` check their settings instead."""
 
 from __future__ import annotations
 

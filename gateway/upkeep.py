@@ -16,8 +16,8 @@ log = logger("gateway")
 
 
 class RedisWatch:
-    """Asks Redis once a second whether it takes writes, for the readiness check. A PING would not do:
-    a primary that was demoted still answers it. `available` is None before the first answer."""
+    """Asks Redis once a second whether it takes writes, for the readiness check. A PING would not
+    do: a primary that was demoted still answers it. `available` is None before the first answer."""
 
     def __init__(self, client: RedisClient) -> None:
         self.available: bool | None = None

@@ -34,6 +34,7 @@ TESTS: Final = (
         "tests/gateway/commands/test_jobs_command.py",
         "tests/gateway/ingress/test_approvals.py",
         "tests/gateway/ingress/test_schedules_in_chats.py",
+        "tests/reports/test_albums.py",
     ),
     (
         "tests/worker/lease/test_lease_loop.py",

@@ -103,11 +103,11 @@ class TurnLimited(TurnEnded):
 
 class ModelError(ShoalError):
     """A model call failed. `kind` is one of rate_limit, overloaded, timeout, connection, auth,
-    billing, bad_request, context_length, bad_reply, invalid_output. `retryable` says whether the same call
-    can work later; `retry_after_s` is the provider's wish, when it gave one. `reason` is what the
-    provider said, short and without secrets; it may quote what was sent, so it is for the owner:
-    the log, `shoal dead show`, and the owner's own chat. `alone`: as far as the fleet knows, the
-    fault is this session's own; the provider serves others, or nobody else asks it."""
+    billing, bad_request, context_length, bad_reply, invalid_output. `retryable` says whether the
+    same call can work later; `retry_after_s` is the provider's wish, when it gave one. `reason` is
+    what the provider said, short and without secrets; it may quote what was sent, so it is for the
+    owner: the log, `shoal dead show`, and the owner's own chat. `alone`: as far as the fleet knows,
+    the fault is this session's own; the provider serves others, or nobody else asks it."""
 
     def __init__(
         self, kind: str, message: str, *, retryable: bool, retry_after_s: float | None = None, reason: str = ""

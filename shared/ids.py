@@ -96,8 +96,8 @@ def account_of(session: str) -> str:
 
 
 def person_of(session: str) -> str:
-    """Return who pays for the disk space of a session: the principal on the page and over HTTP. On a
-    platform it is the chat with all its threads, which in a chat of two is the person."""
+    """Return who pays for the disk space of a session: the principal on the page and over HTTP. On
+    a platform it is the chat with all its threads, which in a chat of two is the person."""
     place, _, chat = session.partition(":")
     tenant, slash, channel = place.rpartition("/")
     chat = chat.partition(";")[0]

@@ -38,7 +38,8 @@ _UNSEEN: Final = {code: f"\\x{code:02x}" for code in _CONTROLS} | {10: "\\n", 9:
 
 
 def logger(name: str) -> Logger:
-    """Return the logger of one part, e.g. `leases`. Call it as `log.info("lease lost", queue=x)`."""
+    """Return the logger of one part, e.g. `leases`. Call it as `log.info("lease lost",
+    queue=x)`."""
     made: Logger = structlog.get_logger(name)
     return made
 

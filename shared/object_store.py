@@ -44,9 +44,9 @@ class StoreSettings(Protocol):
 
 
 class ObjectStore:
-    """Objects below `s3://bucket/prefix` at `endpoint` (`""`: Amazon's). `keys` are an access key and
-    its secret; without them, the standard AWS_ variables or the machine's role are used. `setting`
-    is what errors name. Methods raise StoreAway."""
+    """Objects below `s3://bucket/prefix` at `endpoint` (`""`: Amazon's). `keys` are an access key
+    and its secret; without them, the standard AWS_ variables or the machine's role are used.
+    `setting` is what errors name. Methods raise StoreAway."""
 
     def __init__(
         self,
@@ -149,8 +149,9 @@ class ObjectStore:
             raise _away(exc) from None
 
     def put_if(self, key: str, data: bytes, etag: str | None) -> str | None:
-        """Write an object if it is still the one with this ETag, or (None) does not exist. Return the
-        new ETag; None if it is another. An attempt whose reply was lost may look like another."""
+        """Write an object if it is still the one with this ETag, or (None) does not exist. Return
+        the new ETag; None if it is another. An attempt whose reply was lost may look like
+        another."""
         mode: Any = {"e_tag": etag} if etag else "create"
         try:
             return str(self._calls.put(self._store, key, data, mode=mode)["e_tag"])

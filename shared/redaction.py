@@ -10,7 +10,8 @@ from typing import Final
 from urllib.parse import quote
 
 MASK: Final = "***"
-_SHORTEST: Final = 4  # a shorter one stands in too many words; masking it would only make the log unreadable
+# A shorter one stands in too many words; masking it would only make the log unreadable
+_SHORTEST: Final = 4
 
 _LOOKS_SECRET: Final = re.compile(
     r"(?P<bearer>\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}"

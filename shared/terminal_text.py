@@ -21,8 +21,8 @@ _REMOVED: Final = {code: None for code in (*_CONTROLS, *_DIRECTIONS) if code not
 
 def clean(text: str) -> str:
     """Remove escape sequences, control characters and changes of writing direction from foreign
-    text; line ends and tabs stay. A model or a stranger must not move the cursor, rename the window,
-    write to the reader's clipboard or show a text backwards."""
+    text; line ends and tabs stay. A model or a stranger must not move the cursor, rename the
+    window, write to the reader's clipboard or show a text backwards."""
     return _ESCAPES.sub("", text.replace("\r\n", "\n")).translate(_REMOVED)
 
 

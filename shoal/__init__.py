@@ -1,4 +1,5 @@
-"""Shoal for other people's code: `process_direct`, `local_worker`, and `shoal.plugin` for extensions."""
+"""Shoal for other people's code: `process_direct`, `local_worker`, and `shoal.plugin` for
+extensions."""
 
 from __future__ import annotations
 

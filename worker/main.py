@@ -16,7 +16,8 @@ from worker.process.worker_handle import guardian_config, queue_name
 
 
 def main() -> int:
-    """Run one worker under a guardian: `--guard FD,OWNER --slot N [--tell] [--spare] [queue ...]`."""
+    """Run one worker under a guardian: `--guard FD,OWNER --slot N [--tell] [--spare] [queue
+    ...]`."""
     unbuffer_stderr()
     hide_process()
     parser = argparse.ArgumentParser(prog="python -m worker.main")

@@ -99,7 +99,8 @@ class ChatClient:
         return id
 
     def list_chats(self) -> bool:
-        """Ask for this person's chats: a `ChatListFrame` follows. Return False without a connection."""
+        """Ask for this person's chats: a `ChatListFrame` follows. Return False without a
+        connection."""
         with self._lock:
             self._deliver([ListChatsFrame(limit=LISTED_CHATS)])
             return self._socket is not None

@@ -33,7 +33,8 @@ class TerminalInput:
         """Return the next line; None at the end of input, and for Ctrl-C."""
         self._reading = True
         try:
-            click.echo("> ", nl=False, err=not sys.stdout.isatty())  # else it would stand in the pipe
+            # Else it would stand in the pipe
+            click.echo("> ", nl=False, err=not sys.stdout.isatty())
             return input()
         except (EOFError, KeyboardInterrupt):
             click.echo(err=True)

@@ -91,7 +91,8 @@ class ChatPrompt:
 
     def _message(self) -> StyleAndTextTuples:
         mark: StyleAndTextTuples = [("class:mark", "> ")]
-        above = "" if is_done() else self._view.above()  # what was typed stays, the growing text does not
+        # What was typed stays, the growing text does not
+        above = "" if is_done() else self._view.above()
         return [*to_formatted_text(ANSI(above)), ("", "\n"), *mark] if above else mark
 
     def _status(self) -> StyleAndTextTuples:
@@ -116,7 +117,8 @@ class ChatPrompt:
         @keys.add("<sigint>")  # Ctrl-C while something is printed above the prompt
         def _cancel(event: KeyPressEvent) -> None:
             if event.current_buffer.text:
-                event.current_buffer.document = Document()  # reset() would load the history again, later
+                # reset() would load the history again, later
+                event.current_buffer.document = Document()
             elif self._view.busy():
                 self._view.stop()
             else:
@@ -126,7 +128,8 @@ class ChatPrompt:
 
 
 class ChatCompleter(Completer):
-    """Completes commands at the beginning of a line, paths after /attach and chats after /sessions."""
+    """Completes commands at the beginning of a line, paths after /attach and chats after
+    /sessions."""
 
     def __init__(self, commands: Callable[[], Sequence[str]], chats: Callable[[], Sequence[str]]) -> None:
         self._commands = commands
@@ -164,7 +167,8 @@ def prepare_history(file: Path) -> Path:
         file.chmod(0o600)
         if file.stat().st_size > HISTORY_BYTES:
             newer = file.read_bytes()[-HISTORY_BYTES // 2 :]
-            file.write_bytes(newer[newer.find(b"\n# ") + 1 :])  # each entry begins with a line of its time
+            # Each entry begins with a line of its time
+            file.write_bytes(newer[newer.find(b"\n# ") + 1 :])
     except OSError:  # a home that cannot be written: this start keeps no history
         return Path(os.devnull)
     return file

@@ -24,8 +24,8 @@ class AttachFailed(ShoalError):
 
 
 def upload(url: str, token: str, chat: str, file: str, *, limit_bytes: int) -> MediaFrame:
-    """Upload a file for a message of `chat`; `url` is that of the web socket. Blocks for at most two
-    minutes. Raises AttachFailed."""
+    """Upload a file for a message of `chat`; `url` is that of the web socket. Blocks for at most
+    two minutes. Raises AttachFailed."""
     path = Path(file).expanduser()
     try:
         length = path.stat().st_size
@@ -40,7 +40,8 @@ def upload(url: str, token: str, chat: str, file: str, *, limit_bytes: int) -> M
         "Shoal-File-Name": quote(path.name),
     }
     request = Request(media_address(url, chat), content, headers, method="POST")  # noqa: S310 - http(s), by _HTTP
-    opener = build_opener(ProxyHandler({}))  # as the socket: the environment's proxies are not for it
+    # As the socket: the environment's proxies are not for it
+    opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(request, timeout=WITHIN_S) as answer:
             return msgspec.json.decode(answer.read(), type=MediaFrame)

@@ -26,7 +26,14 @@ from shared.settings.sections.gateways import TOKEN_CHARS, short_tokens
 from shared.settings.sections.redis_access import EMBEDDED_URL_FILE, RedisSettings
 from shared.settings.trust import load_trusted
 from shared.store.client.redis_client import RedisClient
-from shared.store.fleet.presence import LIMITED_BY, WHY_OFF, Presence, channel_state, channel_why
+from shared.store.fleet.presence import (
+    LIMITED_BY,
+    WHY_OFF,
+    Presence,
+    channel_state,
+    channel_why,
+    tools_left_out,
+)
 from shared.store.fleet.redis_server import ServerFacts, read_broken_keys
 from shared.store.jobs.jobs import QUEUE, Jobs
 from shared.terminal_text import brief, size
@@ -203,6 +210,8 @@ def _fleet(found: FleetSnapshot) -> Iterator[Check]:
         differ = ": workers differ, which is fine only while they are being replaced"
         yield ok("model", ", ".join(models) + (differ if len(models) > 1 else ""))
     yield from _sandbox([one for one in workers if not one.draining])
+    if why := tools_left_out(workers):
+        yield Check("tools left out", "skipped", why)
 
 
 def _channels(gateways: Sequence[Presence]) -> Iterator[Check]:

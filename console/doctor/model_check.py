@@ -21,7 +21,8 @@ _LOOK_S: Final = 0.05
 
 
 async def model_check(client: RedisClient, found: FleetSnapshot, settings: ModelSettings) -> Check:
-    """Ask by a worker, which has the key and the way to the provider; where none runs, from here."""
+    """Ask by a worker, which has the key and the way to the provider; where none runs, from
+    here."""
     if not any(serves(one, QUEUE) and not one.draining for one in found.of("worker")):
         return _check(await try_model(settings))
     result = await _asked_by_a_worker(Jobs(client), client)

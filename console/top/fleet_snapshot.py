@@ -1,5 +1,5 @@
-"""Snapshots of the fleet, whose cost for Redis does not grow with the number of sessions, also while
-Redis comes and goes; and service levels in a few numbers."""
+"""Snapshots of the fleet, whose cost for Redis does not grow with the number of sessions, also
+while Redis comes and goes; and service levels in a few numbers."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ class Observation(msgspec.Struct, frozen=True):
 
 class SnapshotPoller:
     """Polls the fleet. `address` is called again while Redis is unavailable: an embedded one may
-    come back at another address. `with_turns`: also read running turns; `session`: this one, too."""
+    come back at another address. `with_turns`: also read running turns; `session`: this one,
+    too."""
 
     def __init__(self, address: Callable[[], str]) -> None:
         self.with_turns = False

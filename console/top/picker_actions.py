@@ -99,8 +99,9 @@ class PickerActions:
 
 
 def read_log(folder: Path, row: Row) -> list[str]:
-    """Return the newest lines of the log of `shoal up` about a row: those that name a session by its
-    hash, or those of all processes of the kind. Without a log, a line that says where to look."""
+    """Return the newest lines of the log of `shoal up` about a row: those that name a session by
+    its hash, or those of all processes of the kind. Without a log, a line that says where to
+    look."""
     from console.up.log_file import LogFileReader, LogLine
 
     id = log_id(row.name)

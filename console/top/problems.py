@@ -100,7 +100,8 @@ def _undelivered(found: FleetSnapshot) -> Iterator[Problem]:
 
 
 def _models(found: FleetSnapshot) -> Iterator[Problem]:
-    """Report models that nobody asks, whose key is refused, or that fail the turns that ask them."""
+    """Report models that nobody asks, whose key is refused, or that fail the turns that ask
+    them."""
     names = found.models()
     for way in found.provider_routes:
         who = ", ".join(repr(name) for name in names.get(way.route, [way.route]))

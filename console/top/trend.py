@@ -21,7 +21,8 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def render_trend(points: Sequence[TrendPoint], width: int) -> list[Text]:
-    """Render both lines side by side, as many of the newest points as fit; nothing before there are two."""
+    """Render both lines side by side, as many of the newest points as fit; nothing before there are
+    two."""
     if len(points) < 2:
         return []
     room = max(8, (width - 50) // 2)

@@ -32,7 +32,8 @@ from shared.settings.trust import trust_folder
 _TOP: Final = Path(__file__).parents[2]
 _TOKEN_FILE: Final = "web.token"  # noqa: S105 - the name of a file
 _TOKENS_PER_DAY: Final = 2_000_000
-"""Budget of a chat where the person names none: a loop of a model, or of a stranger, costs money."""
+"""Budget of a chat where the person names none: a loop of a model, or of a stranger, costs
+money."""
 
 _STEPS: Final = {"gateway": 0, "worker": 1, "valkey": 2}  # who ends first
 _LOOK_S: Final = 0.1
@@ -198,7 +199,8 @@ def _environment(settings: Settings, *, port: int, data: Path, colours: bool) ->
         changes["SHOAL_WEB__TOKEN_FILE"] = str(data / _TOKEN_FILE)
     if not is_named("budget", "tokens_per_day") and not settings.budget.usd_per_day:
         changes["SHOAL_BUDGET__TOKENS_PER_DAY"] = str(_TOKENS_PER_DAY)
-    # Settings that the page's owner writes must be those that are read, and nothing may override them.
+    # Settings that the page's owner writes must be those that are read, and nothing may override
+    # them.
     unset = not is_named("model", "name") and not child_environment({}).get(CONFIG_VARIABLE)
     if settings.model.name == "demo" and unset and not DEFAULT_FILE.exists():
         changes[_FIRST_RUN] = "true"

@@ -41,7 +41,8 @@ class Terminal:
         self._last_line_at = 0.0
 
     def say(self, name: str, line: str) -> None:
-        """Print one line. A reader that went away counts as a wish to stop; a full disk does not."""
+        """Print one line. A reader that went away counts as a wish to stop; a full disk does
+        not."""
         colour = self._seen.setdefault(name, _COLOURS[len(self._seen) % len(_COLOURS)])
         prefix = f"{name:<7} |"
         self._last_line_at = time.monotonic()
@@ -50,7 +51,8 @@ class Terminal:
         self._write(f"{colour}{prefix}{_PLAIN} {line}" if self._colours else f"{prefix} {line}")
 
     async def wait_quiet(self, quiet_s: float, *, within_s: float) -> None:
-        """Return when no process has printed a line for `quiet_s`, at the latest after `within_s`."""
+        """Return when no process has printed a line for `quiet_s`, at the latest after
+        `within_s`."""
         deadline = time.monotonic() + within_s
         while True:
             wait_s = min(deadline, self._last_line_at + quiet_s) - time.monotonic()

@@ -1,4 +1,5 @@
-"""`/model`, `/busy` and `/voice`: list the choices of a chat, or make one. `/trust`: trust what it has read."""
+"""`/model`, `/busy` and `/voice`: list the choices of a chat, or make one. `/trust`: trust what it
+has read."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def _quoted_names(names: tuple[str, ...]) -> str:
 
 
 async def answer_trust(context: CommandContext) -> CommandAnswer | str:
-    """Clear the marks of the chat: what it read, its files, and its memory unless others share it."""
+    """Clear the marks of the chat: what it read, its files, and its memory unless others share
+    it."""
     state, metadata = context.state, context.message.metadata
     if context.from_stranger:
         return "Only people whom my operator has named can say that here."

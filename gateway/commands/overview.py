@@ -16,7 +16,7 @@ from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store import keys
 from shared.store.access.audit import Audit, actor_of
 from shared.store.delivery.deliveries import READ_CHANNELS
-from shared.store.fleet.presence import Presence, list_processes
+from shared.store.fleet.presence import Presence, list_processes, tools_left_out
 from shared.store.fleet.provider_limits import RouteReading, read_routes
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.memory import EarlierText, MemoryStore, about_scope, soul_scope
@@ -40,6 +40,7 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
     chosen = settings.presets.get(state.preset)
     model = f"`{chosen.name}`, chosen as `{state.preset}`" if chosen else f"`{settings.name}`"
     trouble = await _model_trouble(context, processes, settings)
+    left_out = tools_left_out(processes)
     history, jobs = counted(has.log_entries, "entry", "entries"), counted(state.subagents, "job")
     usd = f", about ${spent.usd:.4f}" if spent.usd else ""
     files = merge_sources(state.file_sources, state.folder_sources)
@@ -52,6 +53,7 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
         f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
         f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
         *([f"**Read of others:** {mark}; I ask before I act on it, until `/trust`"] if mark else []),
+        *([f"**Tools left out:** {left_out}"] if left_out else []),
         f"**Used today:** {counted(spent.tokens, 'token')}{usd}",
         f"**Shoal {VERSION}:** {counted(workers, 'worker')}",
     ]
@@ -70,7 +72,8 @@ async def _model_trouble(context: CommandContext, processes: Sequence[Presence],
 
 
 async def answer_where(settings: ModelSettings, context: CommandContext) -> str:
-    """Say where the messages of a chat are that it has no answer to, and whether the last answer has arrived."""
+    """Say where the messages of a chat are that it has no answer to, and whether the last answer
+    has arrived."""
     state, session = context.state, context.message.session
     if state.waiting:
         processes = await list_processes(context.client)
@@ -137,8 +140,8 @@ async def answer_folder(settings: WorkspaceSettings, context: CommandContext) ->
 
 
 async def answer_memory(memory: MemoryStore, sessions: Sessions, context: CommandContext) -> CommandAnswer | str:
-    """Show MEMORY.md; find entries of HISTORY.md that hold all of some words; list the earlier texts
-    of a file, or give it one of them back."""
+    """Show MEMORY.md; find entries of HISTORY.md that hold all of some words; list the earlier
+    texts of a file, or give it one of them back."""
     word, _, rest = context.argument.partition(" ")
     scope, words = context.state.scope, rest.casefold().split()
     if word.casefold() in ("history", "restore"):

@@ -42,8 +42,8 @@ OWN: Final = (
     "no",
     "trust",
 )
-"""The words of Shoal's own commands in order. `/pair` is one more where there are `admins`, `/voice`
-where there is a `voice.speaker`, `/folder` where there are `workspace.folders`."""
+"""The words of Shoal's own commands in order. `/pair` is one more where there are `admins`,
+`/voice` where there is a `voice.speaker`, `/folder` where there are `workspace.folders`."""
 
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}")
 

@@ -1,9 +1,10 @@
 """The message of a chat that a running turn is streamed into, by edits.
 
 Streaming never delays or doubles a reply: a failure stops it for some seconds or for that turn, and
-the reply comes as without. The platform's id of the message is kept with the chat, so that another gateway or attempt
-goes on with the same one, until the reply's first piece replaces it. The message's key is kept
-before it is sent: by it a platform that has keys or a look-up tells the id if the sender died."""
+the reply comes as without. The platform's id of the message is kept with the chat, so that another
+gateway or attempt goes on with the same one, until the reply's first piece replaces it. The
+message's key is kept before it is sent: by it a platform that has keys or a look-up tells the id if
+the sender died."""
 
 from __future__ import annotations
 

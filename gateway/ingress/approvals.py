@@ -37,7 +37,8 @@ class ApprovalDesk:
         self._shows: dict[str, Callable[[OutboundMessage], bool]] = {}
 
     def limit_questions(self, channel: str, shows: Callable[[OutboundMessage], bool]) -> None:
-        """Refuse every yes of a channel to a question that it did not show whole, as `shows` tells."""
+        """Refuse every yes of a channel to a question that it did not show whole, as `shows`
+        tells."""
         self._shows[channel] = shows
 
     async def was_shown(self, channel: str, question: ApprovalEntry) -> bool:

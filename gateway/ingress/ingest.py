@@ -103,8 +103,8 @@ class Ingress:
             return accepted
         channel = message.channel
         limited = self._limits.of_sender(channel) or self._limits.bot_turns or self._limits.of_chats(channel)
-        # A command passes the inbox by, so its sender's rate is counted here. On channels whose lines
-        # are delivered this also opens a closed chat, or the answer could not get there.
+        # A command passes the inbox by, so its sender's rate is counted here. On channels whose
+        # lines are delivered this also opens a closed chat, or the answer could not get there.
         if limited or channel not in READ_CHANNELS:
             await self._inbox.admit(message, principal=principal, retry_for_s=retry_for_s)
         command, argument = found

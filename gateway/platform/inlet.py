@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec.structs import replace
 
 from gateway.ingress.ingest import Ingress
@@ -26,9 +28,12 @@ from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_IGNOR
 from shared.settings import Settings
 from shared.store.access.pairing import Pairings
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.inbox import OVERLOADED
+from shared.store.turns.albums import Albums
+from shared.store.turns.inbox import ALBUM, OVERLOADED
 from shared.store.turns.known_messages import SeenMessages
 
+decode_part: Final = msgspec.msgpack.Decoder(PlatformMessage).decode
+encode: Final = msgspec.msgpack.Encoder().encode
 NOTED: Final = 10_000  # chats whose notes a process caches; past it the cache is emptied
 
 log = logger("inlet")
@@ -61,6 +66,7 @@ class PlatformInlet:
         self._notes = notes
         self._strangers = StrangerReplies(self._channel, Pairings(client), clock)
         self._seen = SeenMessages(client)
+        self._albums = Albums(client)
         media = settings.media
         self._files = ReceivedFiles(platform, MediaStore(media), per_message=media.per_message)
         self._clock = clock
@@ -74,7 +80,11 @@ class PlatformInlet:
         message = event.message
         if message.channel != self._channel:
             raise ValueError(f"the channel {self._channel!r} brought a message of {message.channel!r}")
+        earlier: list[PlatformMessage] = []
         verdict = judge(self._rules, event)
+        if verdict.reason == "not_addressed" and event.album and await self._is_album_ours(event):
+            event = replace(event, addressed=True)
+            verdict = judge(self._rules, event)
         if verdict.kind == "ignored":
             return self._count_ignored(verdict.reason)
         try:
@@ -89,14 +99,32 @@ class PlatformInlet:
                 self._count_refused(verdict.reason, session)
                 return "not allowed"
             verdict = judge(self._rules, event, paired=True)
+        # Before its file is fetched, which may take longer than an album waits for its next part.
+        if event.album and event.replaces is None:
+            held = await self._albums.expect(message, event.album)
+            if held is None:
+                return self._count_duplicate()
+            earlier = list(_held_parts(held, message.sender_id))
         # In order: an edit must not overtake the message that it replaces.
         async with self._chats.setdefault(session, asyncio.Lock()):
+            for part in earlier:
+                await self._ingest(part, session)
             return await self._ingest(event, session)
 
     async def on_delete(self, deleted: InboundMessage) -> None:
         """See `Inlet.on_delete`."""
         id = await self._seen.newest_form(deleted)
         await self._sink.withdraw(self._channel, deleted.chat_id, id, thread=deleted.thread)
+
+    async def _is_album_ours(self, event: PlatformMessage) -> bool:
+        """Return whether a part of its album has addressed the bot: only the caption does. If none
+        has, hold the part, provided that its sender may talk to the bot here."""
+        addressed = replace(event, addressed=True)
+        if judge(self._rules, addressed).kind != "allowed":
+            return False
+        with contextlib.suppress(BadInput):
+            return not await self._albums.hold(event.message, event.album, encode(addressed))
+        return False
 
     async def _ingest(self, event: PlatformMessage, session: str) -> InletVerdict:
         message = event.message
@@ -156,6 +184,8 @@ class PlatformInlet:
             metadata["group"] = "1"
         elif event.message.sender_id in self._rules.admins:
             metadata[ADMIN] = "1"
+        if event.album:
+            metadata[ALBUM] = event.album
         if not is_named(self._rules, event):
             metadata[STRANGER] = "1"
         return metadata
@@ -184,6 +214,15 @@ class PlatformInlet:
     def _count_duplicate(self) -> InletVerdict:
         MESSAGES_DUPLICATE.labels(self._channel).inc()
         return "duplicate"
+
+
+def _held_parts(records: Sequence[bytes], sender_id: str) -> Iterator[PlatformMessage]:
+    """Yield the parts of an album that its sender wrote; what another release holds is left out."""
+    for record in records:
+        with contextlib.suppress(msgspec.DecodeError):
+            part = decode_part(record)
+            if part.message.sender_id == sender_id:
+                yield part
 
 
 def _refused_label(line: str) -> str:

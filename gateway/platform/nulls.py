@@ -1,4 +1,5 @@
-"""Null where a platform's documentation has an optional field reads as if the field were missing."""
+"""Null where a platform's documentation has an optional field reads as if the field were
+missing."""
 
 from __future__ import annotations
 

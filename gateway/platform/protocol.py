@@ -182,7 +182,8 @@ class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
     the bot, a command, or anything in a direct chat. `own` and `from_bot` are never answered.
     `replaces` is the id of an earlier message of which this is the edited form. `name` is the
     person's name there: shown to operators, never a reason to let anyone in. `forwarded`: it holds
-    words of somebody else.
+    words of somebody else. `album` is the same for messages that a person sent as one, where the
+    platform sends each file as a message of its own: they are answered together.
     """
 
     message: InboundMessage
@@ -194,6 +195,7 @@ class PlatformMessage(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     replaces: str | None = None
     files: tuple[RemoteFile, ...] = ()
+    album: str = ""
     notes: Mapping[str, str] = {}
 
 

@@ -1,4 +1,5 @@
-"""Read plain values of JSON whose form is a stranger's: what is not there, or of another type, is empty."""
+"""Read plain values of JSON whose form is a stranger's: what is not there, or of another type, is
+empty."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ def html_to_text(source: str) -> str:
 
 def strip_quoted(text: str) -> str:
     """Return a mail without the one that it answers: lines after `>` at its end, if a line such as
-    `On ... wrote:` stands before them, or begins them. All else stays, and so does a mail that is only
-    a quote."""
+    `On ... wrote:` stands before them, or begins them. All else stays, and so does a mail that is
+    only a quote."""
     lines = text.replace("\r\n", "\n").rstrip().split("\n")
     start = len(lines)
     while start > 0 and (not lines[start - 1].strip() or _QUOTED.match(lines[start - 1])):

@@ -1,4 +1,5 @@
-"""The message that another one answers, as text before the new words. When it is long it is shortened."""
+"""The message that another one answers, as text before the new words. When it is long it is
+shortened."""
 
 from __future__ import annotations
 

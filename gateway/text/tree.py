@@ -19,7 +19,8 @@ from gateway.text.leaves import Align, Kind, Leaf, Link, Run, Step, Style, is_li
 LIMIT_CHARS: Final = 128 * 1024  # longer text is shown without parsing, paragraph by paragraph
 _MAX_NESTING: Final = 50
 _MAX_BRACKETS: Final = 1000  # of a document: each may begin a link, whose end takes time to find
-# More of these is no text of a person or a model: some can be combined so that parsing takes minutes.
+# More of these is no text of a person or a model: some can be combined so that parsing takes
+# minutes.
 _MAX_LINES: Final = 5_000  # a line costs time for each quote and list that it may be in
 _MAX_CELLS: Final = 40_000  # missing cells of a row are made, too
 _MAX_ADDRESSES: Final = 1_000

@@ -35,6 +35,7 @@ from shared.store.sessions.erase import erase
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
 from shared.store.sessions.session import ARCHIVE_CAP_BYTES, Sessions
 from shared.store.subagents.subagents import Subagents
+from shared.store.turns.albums import Albums
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.known_messages import SeenMessages, Withdrawals
@@ -171,6 +172,9 @@ async def _one_full_chat(stage: Stage) -> None:
         await stage.say(metadata={"joins": "1"})
     last = await stage.say(metadata={"joins": "1"})
     await SeenMessages(client).knows(last)
+    part = msgspec.structs.replace(last, id=nonce())
+    await Albums(client).hold(part, "9", b"x" * 1000)
+    await Albums(client).expect(part, "9")
     await SeenMessages(client).new_form(last, nonce())
     await Withdrawals(client, LIMITS).withdraw("web", CHAT, last.id)
     await stage.turns.join_waiting(claim, 1, at_start=True)

@@ -279,8 +279,8 @@ class ChatFollower:
         async with self._log_access():
             # The position comes first: all lines up to it are then in the log.
             position = await self._log.position(session, had if mark else 0)
-        # The store lost the tail of the log. If its numbers were used again since then, another line
-        # has this number.
+        # The store lost the tail of the log. If its numbers were used again since then, another
+        # line has this number.
         if had > position.last_seq or position.mark not in (0, mark):
             reader.seq = reader.mark = 0
             reader.on_log_lost()

@@ -24,7 +24,8 @@ _PATH_BENEATH: Final = 1
 _EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 # Rights that a kernel does not know make the ruleset invalid: each bit comes with its first ABI.
 _REMOVE: Final = 1 << 4 | 1 << 5
-_MAKE: Final = 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12  # folders, files, FIFOs, links; no sockets, no devices
+# Folders, files, FIFOs, links; no sockets, no devices
+_MAKE: Final = 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12
 _REFER, _TRUNCATE, _DEVICE = 1 << 13, 1 << 14, 1 << 15
 _ALL_BITS: Final = ((1, (1 << 13) - 1), (2, _REFER), (3, _TRUNCATE), (5, _DEVICE))
 _READ_RIGHTS: Final = _EXECUTE | _READ | _LIST

@@ -37,7 +37,8 @@ def _empty_environment() -> None:
 
 
 def _environment_range(stat: bytes) -> tuple[int, int]:
-    """Return where the strings begin and end; (0, 0) if that is not told, as by qemu, which writes fewer fields."""
+    """Return where the strings begin and end; (0, 0) if that is not told, as by qemu, which writes
+    fewer fields."""
     fields = stat.rpartition(b")")[2].split()
     if len(fields) <= _ENVIRONMENT_END:
         return 0, 0

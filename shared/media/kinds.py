@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from shared.encodings.decode import decode_file
+
 PARTS: Final = 5000
 UNPACKED_BYTES: Final = 256 * 1024 * 1024
 RATIO: Final = 200
@@ -83,6 +85,7 @@ _REFUSED: Final[dict[bytes | tuple[bytes, ...], str]] = {
     (b"\x7fELF", b"MZ"): "a program",
     (b"BM", b"II*\0", b"MM\0*"): "a picture of a format that is not taken; send it as PNG or JPEG",
 }
+_REFUSED_HEADS: Final = tuple(head for heads in _REFUSED for head in (heads if isinstance(heads, tuple) else (heads,)))
 ZIP: Final = b"PK\x03\x04"
 _EBML: Final = b"\x1aE\xdf\xa3"
 
@@ -102,7 +105,10 @@ def kind_of(data: bytes, zip_names: frozenset[bytes]) -> Kind | None:
     # Browsers record sound as WebM. A video of the same container names its codec at the beginning.
     if data.startswith(_EBML) and b"webm" in data[:64] and b"V_" not in data[:4096]:
         return KINDS["webm"]
-    return image_kind(data) or _find_kind(data, _OTHERS)
+    found = image_kind(data) or _find_kind(data, _OTHERS)
+    if data and found is None and not data.startswith(_REFUSED_HEADS) and decode_file(data):
+        return KINDS["txt"]  # in another encoding than UTF-8
+    return found
 
 
 def image_kind(data: bytes) -> Kind | None:

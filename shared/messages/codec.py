@@ -12,8 +12,9 @@ import msgspec
 from shared.errors import BadRecord
 
 SCHEMA_VERSION: Final = 3
-"""Newest version of the records that are queued. A worker leaves a record with a higher version than
-its own to newer workers: raise it when an old worker must not handle what is new in a record."""
+"""Newest version of the records that are queued. A worker leaves a record with a higher version
+than its own to newer workers: raise it when an old worker must not handle what is new in a
+record."""
 
 PLAIN_VERSION: Final = 2
 """Version of records without anything that came later: workers of the release before take them."""

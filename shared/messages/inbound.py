@@ -16,13 +16,16 @@ RESERVED_CHANNELS: Final = frozenset({SYSTEM})
 """Channels that only Shoal itself writes: subagents report through them."""
 
 PRESET: Final = "preset"
-"""Metadata: the model that answers this message, by the name of its preset. Without it the chat's own does."""
+"""Metadata: the model that answers this message, by the name of its preset. Without it the chat's
+own does."""
 
 TIMEZONE: Final = "timezone"
-"""Metadata: the IANA name of the zone that the sender lives in, as their browser or terminal has it."""
+"""Metadata: the IANA name of the zone that the sender lives in, as their browser or terminal has
+it."""
 
 STRANGER: Final = "stranger"
-"""Metadata: "1" for a member of a group whom no setting names: that person can allow and trust nothing."""
+"""Metadata: "1" for a member of a group whom no setting names: that person can allow and trust
+nothing."""
 
 ADMIN: Final = "admin"
 """Metadata: "1" for one of `admins` in a direct chat; only the inlet sets it."""
@@ -31,9 +34,9 @@ NO_ORIGIN: Final = "cli"  # the channel of a system message whose chat id names 
 
 
 class TurnOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A program's wishes for the turn that its message begins. `max_tokens` limits each reply of the
-    model, 0: as the settings do. The answer ends before the first of `stop`. `schema` is the JSON
-    schema that the answer must fit, as JSON. `system` is added to the system text."""
+    """A program's wishes for the turn that its message begins. `max_tokens` limits each reply of
+    the model, 0: as the settings do. The answer ends before the first of `stop`. `schema` is the
+    JSON schema that the answer must fit, as JSON. `system` is added to the system text."""
 
     max_tokens: int = 0
     temperature: float | None = None

@@ -31,8 +31,9 @@ class Takeover(msgspec.Struct, frozen=True):
 class DeltaEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="delta"):
     """More text of the running reply. `seq` counts from 0 within (turn, attempt). `full` means that
     `text` is everything so far and replaces what is shown: sent first, at times, and when shown
-    text is withdrawn. `step` is the length of the turn's ledger when this text began. What is recorded
-    says when it was sent (`at`, in ms); a full text also who wrote it (`worker`), and who died."""
+    text is withdrawn. `step` is the length of the turn's ledger when this text began. What is
+    recorded says when it was sent (`at`, in ms); a full text also who wrote it (`worker`), and who
+    died."""
 
     turn: int
     attempt: int

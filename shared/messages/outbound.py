@@ -60,9 +60,9 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     the reply that ends such a turn has no content and is not shown. `approval` marks a notice that
     asks for an approval, or shows the answer. `unfinished` marks a reply that is not whole and says
     why: too many rounds, or a budget that is used up. `sources` mark the turn of a reply (see
-    shared.messages.sources). `traceparent` is W3C trace context. `failed` is the reason of an apology,
-    as its dead letter has it, and `refusal` what the model's provider said, for the owner alone.
-    `takeovers`: workers that died while they wrote this reply; `work`: how it came about."""
+    shared.messages.sources). `traceparent` is W3C trace context. `failed` is the reason of an
+    apology, as its dead letter has it, and `refusal` what the model's provider said, for the owner
+    alone. `takeovers`: workers that died while they wrote this reply; `work`: how it came about."""
 
     content: str
     turn: int

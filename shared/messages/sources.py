@@ -1,5 +1,6 @@
-"""Sources of strangers' text: short labels, such as `evil.example` or `mail of x`, that mark whatever
-that text has touched. A list of them is called a mark; an empty one means that there is none."""
+"""Sources of strangers' text: short labels, such as `evil.example` or `mail of x`, that mark
+whatever that text has touched. A list of them is called a mark; an empty one means that there is
+none."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def merge_sources(*marks: Iterable[str]) -> Sources:
 
 
 def pack_sources(sources: Iterable[str]) -> str:
-    """Return a mark as `add_sources` (lib/base.lua) and the fields of Redis have it: a label a line."""
+    """Return a mark as `add_sources` (lib/base.lua) and the fields of Redis have it: a label a
+    line."""
     return "\n".join(map(source_label, sources))
 
 

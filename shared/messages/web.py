@@ -116,7 +116,8 @@ class ApproveFrame(Struct, frozen=True, tag_field="type", tag="approve"):
 
 
 class KillFrame(Struct, frozen=True, tag_field="type", tag="kill"):
-    """Kill the worker that answers in this chat, as `kill -9` does. Only where `welcome` offers it."""
+    """Kill the worker that answers in this chat, as `kill -9` does. Only where `welcome` offers
+    it."""
 
     chat: str
 
@@ -144,9 +145,9 @@ class CommandRow(Struct, frozen=True):
 class WelcomeFrame(Struct, frozen=True, tag_field="type", tag="welcome"):
     """The token is valid. A message may be one of `commands`, with a slash before its name, and may
     have `files` files of `file_bytes` bytes each. With `first_run` the demo model answers, and this
-    principal may choose another one (`POST /first-run`). With `kill` it may kill workers. `features`
-    are frames that older gateways do not know: a page offers what its gateway can do. `presets` name
-    the models that a chat may choose by `/model NAME`."""
+    principal may choose another one (`POST /first-run`). With `kill` it may kill workers.
+    `features` are frames that older gateways do not know: a page offers what its gateway can do.
+    `presets` name the models that a chat may choose by `/model NAME`."""
 
     principal: str
     version: str
@@ -204,9 +205,9 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     """A line of the log: a message of Shoal's. `html` is `text` rendered safely. `kind` is an
     `OutboundKind`. `sent_by_tool` (`said` on the wire) marks a notice that the agent sent by its
     message tool; the reply that ends such a turn has no text and is not shown. `buttons` are
-    suggested answers. `sources` name strangers whose text the turn had read. `takeovers`: workers that
-    died while they wrote it. `unfinished`: a limit ended it before the agent did. `work`: how it came
-    about, with `tokens`; its steps are at `/work/{chat}/{turn}`."""
+    suggested answers. `sources` name strangers whose text the turn had read. `takeovers`: workers
+    that died while they wrote it. `unfinished`: a limit ended it before the agent did. `work`: how
+    it came about, with `tokens`; its steps are at `/work/{chat}/{turn}`."""
 
     chat: str
     seq: int

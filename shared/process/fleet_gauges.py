@@ -129,7 +129,8 @@ async def warn_of_restart(client: RedisClient) -> None:
 
 def _fill_places(queue: str, slots: Iterable[tuple[str, int]]) -> None:
     """Set the gauges of places from the host and the slots of each process. Processes of one worker
-    share its host. Without any worker the size of the last ones stays: autoscaling divides by it."""
+    share its host. Without any worker the size of the last ones stays: autoscaling divides by
+    it."""
     hosts = Counter[str]()
     for host, places in slots:
         hosts[host] += places

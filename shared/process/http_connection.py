@@ -51,7 +51,8 @@ class HttpConnection(HttpToolsProtocol):
         self._phase: Phase | None = None
         self._over = False  # the connection is lost, or another protocol has it
         self._timer: asyncio.TimerHandle | None = None
-        self._unread: Literal["header", "body"] | None = "header"  # what of the last request has not come
+        # What of the last request has not come
+        self._unread: Literal["header", "body"] | None = "header"
 
     # Called by the event loop.
 

@@ -88,8 +88,8 @@ class Server(uvicorn.Server):
             await event_within(self._stopping, TICK_S)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and wait for what is under way, then end it. uvicorn's own waits two tenths of a second
-        even for nothing."""
+        """Accept nothing more, and wait for what is under way, then end it. uvicorn's own waits two
+        tenths of a second even for nothing."""
         for closed in (*self.servers, *(sockets or ())):
             closed.close()
         with contextlib.suppress(TimeoutError):

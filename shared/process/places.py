@@ -55,7 +55,8 @@ class ConnectionPlace:
         self.known = False
         self.waits = True  # for the client: the first to give way
         self.ended = False
-        self.cut: Callable[[], None] = lambda: None  # what is accepted now looks at `ended` when it is connected
+        # What is accepted now looks at `ended` when it is connected
+        self.cut: Callable[[], None] = lambda: None
 
     def become_known(self) -> bool:
         """Count the connection among those of known people. Return whether there is room."""
@@ -75,7 +76,8 @@ class ListenerPlaces:
     """All places of one listener: `limit`, of which strangers may have `strangers`. A new stranger
     always gets one. When an address has half of all strangers' places, its oldest connection gives
     way, and when all are in use, the oldest of all. One that waits for its client goes before one
-    that is being served. So silence buys nothing: a page is loaded however many sockets are open."""
+    that is being served. So silence buys nothing: a page is loaded however many sockets are
+    open."""
 
     def __init__(self, name: str, limit: int, strangers: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name

@@ -108,8 +108,9 @@ def _primary(address: Address, timeout_s: float) -> Address:
 
 
 def _owner(address: Address, timeout_s: float) -> Address:
-    """Ask the nodes of `address` one after the other, until one knows which primary has our slot. Raises
-    OSError if none does. One that is out of date leads to a server that refuses; the next call asks anew."""
+    """Ask the nodes of `address` one after the other, until one knows which primary has our slot.
+    Raises OSError if none does. One that is out of date leads to a server that refuses; the next
+    call asks anew."""
     for node in address.nodes:
         with suppress(OSError):
             connection = RespConnection(node, timeout_s=timeout_s / len(address.nodes))

@@ -42,7 +42,8 @@ Buckets = dict[float, int]
 
 
 class _Reading(NamedTuple):
-    """The metrics at one moment, counted since the process began, by their names in ProcessStats."""
+    """The metrics at one moment, counted since the process began, by their names in
+    ProcessStats."""
 
     at: float
     counts: dict[str, float]

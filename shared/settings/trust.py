@@ -18,8 +18,9 @@ _TRUSTED: Final = Path(".config", "shoal", "trusted")  # below the user's home: 
 
 
 def load_trusted() -> Settings:
-    """Load the settings for a command that sends something somewhere. A file that SHOAL_CONFIG names
-    was chosen by the user; ./shoal.toml must have been trusted as it is now. Raises SettingsError."""
+    """Load the settings for a command that sends something somewhere. A file that SHOAL_CONFIG
+    names was chosen by the user; ./shoal.toml must have been trusted as it is now. Raises
+    SettingsError."""
     mark = _mark()
     if mark is not None:
         try:
@@ -35,7 +36,8 @@ def load_trusted() -> Settings:
 
 
 def trust_folder() -> bool:
-    """Trust ./shoal.toml as it is now. Return False if there is none. Raises OSError, RuntimeError."""
+    """Trust ./shoal.toml as it is now. Return False if there is none. Raises OSError,
+    RuntimeError."""
     mark = _mark()
     if mark is None:
         return False

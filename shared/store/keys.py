@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Self
 
 PREFIX: Final = "shoal:{0ax}:"
-"""What every key and every pub/sub channel begins with. A cluster keeps all names with the same text in braces
-on one server, where a script may use them together. `0ax` is the text for
-the first slots of a cluster; a further shard would have another one."""
+"""What every key and every pub/sub channel begins with. A cluster keeps all names with the same
+text in braces on one server, where a script may use them together. `0ax` is the text for the first
+slots of a cluster; a further shard would have another one."""
 
 SLOT: Final = 545
 """The slot of a cluster in which these names are: `CLUSTER KEYSLOT {0ax}`."""
 
 META: Final = f"{PREFIX}meta"
-"""HASH that always exists on a cluster. While a slot is moved key by key, a script whose named keys are partly there
-and partly not is refused before its first write; so each one names this key, and NO_KEY."""
+"""HASH that always exists on a cluster. While a slot is moved key by key, a script whose named keys
+are partly there and partly not is refused before its first write; so each one names this key, and
+NO_KEY."""
 
 NO_KEY: Final = f"{PREFIX}none"
 """Stands for "no key" among the keys of a script."""
@@ -40,8 +41,8 @@ class FleetKey(str):
 
 
 class Keys(str):
-    """The keys of one kind: the prefix of their names. A call appends an id. `type` is their type in
-    Redis, `""` for names that are no keys: members of queues, and pub/sub channels."""
+    """The keys of one kind: the prefix of their names. A call appends an id. `type` is their type
+    in Redis, `""` for names that are no keys: members of queues, and pub/sub channels."""
 
     __slots__ = ("type",)
     type: str
@@ -83,7 +84,8 @@ class ChannelKeys(Keys):
 # Pub/sub channel that tells running turns to stop: `<member> <turn>`
 CONTROL: Final = f"{PREFIX}control"
 KILL: Final = "kill"  # there, in place of a turn: whoever works on the member is to kill itself
-PRESENCE: Final = FleetKey(f"{PREFIX}presence", "zset")  # presence key -> when it was written, in ms
+# Presence key -> when it was written, in ms
+PRESENCE: Final = FleetKey(f"{PREFIX}presence", "zset")
 DEAD: Final = FleetKey(f"{PREFIX}dead", "stream")
 # ZSET: session -> server time in ms from which its conversation may be consolidated
 IDLE: Final = FleetKey(f"{PREFIX}idle", "zset")
@@ -115,7 +117,8 @@ OUTBOXES: Final = FleetKey(f"{PREFIX}outboxes", "zset")
 AUDIT: Final = FleetKey(f"{PREFIX}audit", "stream")  # the audit record, without texts
 # HASH that expires: hash of a pairing code -> the person it is for, and until when it counts
 PAIRING: Final = FleetKey(f"{PREFIX}pairing", "hash")
-PAIRS: Final = FleetKey(f"{PREFIX}pair", "set")  # SET: channels in which somebody has access by a code
+# SET: channels in which somebody has access by a code
+PAIRS: Final = FleetKey(f"{PREFIX}pair", "set")
 SEEN_PREFIX: Final = Keys(f"{PREFIX}seen:", "hash")
 TURN_PREFIX: Final = "turn:"
 SUB_PREFIX: Final = "sub:"
@@ -126,11 +129,13 @@ OUT_PREFIX: Final = "out:"
 queue: Final = QueueKeys(f"{PREFIX}queue:", "zset")
 # HASH: queue -> newest server time in ms at which it was used, for a clock that falls back
 CLOCKS: Final = FleetKey(f"{PREFIX}queue:clock", "hash")
-CONFIRMED: Final = FleetKey(f"{PREFIX}queue:confirmed", "string")  # the write that each wait for replicas waits for
+# The write that each wait for replicas waits for
+CONFIRMED: Final = FleetKey(f"{PREFIX}queue:confirmed", "string")
 # ZSET that expires: member that waits for its model to answer -> server time in ms until which it
 # counts as waiting
 MODEL_WAITS: Final = FleetKey(f"{PREFIX}queue:model", "zset")
-leases: Final = QueueKeys(f"{PREFIX}leases:", "hash")  # HASH: member -> `owner:token`, running entries only
+# HASH: member -> `owner:token`, running entries only
+leases: Final = QueueKeys(f"{PREFIX}leases:", "hash")
 # LIST of at most one token: something is due, and one idle worker may look
 wake: Final = QueueKeys(f"{PREFIX}wake:", "list")
 turn: Final = SessionKeys(TURN_PREFIX)  # the queue member of a session
@@ -145,9 +150,15 @@ children: Final = SessionKeys(f"{PREFIX}children:", "zset")
 session: Final = SessionKeys(f"{PREFIX}session:", "hash")
 # STREAM: messages waiting to be answered, the running one first; ids `<n>-0`
 inbox: Final = SessionKeys(f"{PREFIX}inbox:", "stream")
+# ZSET that expires soon: album, or part of one that is being fetched -> server time in ms until
+# which the album's turn waits for it
+album_parts: Final = SessionKeys(f"{PREFIX}album:", "zset")
+# LIST that expires within a minute: parts of an album of which none has addressed the bot so far
+album_held: Final = OwnKeys(f"{PREFIX}albumheld:", "list")
 # STREAM: write-ahead record of the running turn; ids `<step>-0`
 ledger: Final = SessionKeys(f"{PREFIX}ledger:", "stream")
-history: Final = SessionKeys(f"{PREFIX}history:", "list")  # the conversation so far, a record an entry
+# The conversation so far, a record an entry
+history: Final = SessionKeys(f"{PREFIX}history:", "list")
 # LIST: what `/new` ended, or was over the cap of a conversation, and is not consolidated yet, a
 # record an entry
 archive: Final = SessionKeys(f"{PREFIX}archive:", "list")
@@ -268,8 +279,8 @@ _MADE: Final = {name: (key, _MADE_FROM[type(key)]) for name, key in BY_NAME.item
 
 
 class Whose(NamedTuple):
-    """The session, queue and channel whose keys a script works on, None where there is none. What is
-    read from a damaged key may be "", which is a name like others."""
+    """The session, queue and channel whose keys a script works on, None where there is none. What
+    is read from a damaged key may be "", which is a name like others."""
 
     session: str | None = None
     queue: str | None = None

@@ -57,7 +57,7 @@ MODELS: Final = Board(
                         *rate_by("shoal_turns_continued_total", "reason"),
                         Query(f"sum(rate(shoal_turns_continued_characters_total[{RATE}]))", "characters kept"),
                     ),
-                    "A worker died (`worker`), or a model's stream broke (`stream`): the text stays, and its rest is asked for.",
+                    "A worker died (`worker`), or a model's stream broke (`stream`): the rest is asked for.",
                 ),
                 Panel(
                     "Budgets reached",

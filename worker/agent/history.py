@@ -1,4 +1,5 @@
-"""A turn in records: the part of it that history keeps, and the end of a ledger, from which it goes on."""
+"""A turn in records: the part of it that history keeps, and the end of a ledger, from which it goes
+on."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def _history_form(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
                 content = content[: max(0, result_chars - len(mark))] + mark
             return msgspec.structs.replace(entry, images=(), content=content)
         case AssistantEntry(seen=seen) if seen:
-            return msgspec.structs.replace(entry, seen="")  # of use only to a successor in the same turn
+            # Of use only to a successor in the same turn
+            return msgspec.structs.replace(entry, seen="")
         case _:
             return entry
 

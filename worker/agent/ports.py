@@ -183,7 +183,7 @@ class Files(Protocol):
         raise ToolFailed(f"there is no file {path!r}: this agent has no files")
 
     async def content(self, path: str) -> str | bytes:
-        """Return the text of a file, or the bytes of one that is not text."""
+        """Return the text of a file, or the bytes of one that is not plain UTF-8."""
         return await self.read(path)
 
     async def replace(self, path: str, text: str, *, was: str | None) -> None:

@@ -110,7 +110,8 @@ class AgentRun:
         try:
             reply = await self._asker.ask(self._window.messages, begun)
         except ModelError as exc:
-            # A provider may accept no conversation that goes on after a reply: then it begins again.
+            # A provider may accept no conversation that goes on after a reply: then it begins
+            # again.
             if not await self._window.repair(exc) and not (begun and exc.kind == "bad_request"):
                 raise
             reply = await self._asker.ask(self._window.messages)
@@ -118,8 +119,9 @@ class AgentRun:
         return self._steps.with_unique_ids(reply)
 
     async def asked_for_form(self, reply: ModelReply) -> bool:
-        """Return whether the answer does not fit its schema and is asked for again, with the reason.
-        Raises ModelError for the second such answer. A limit of the client may cut any answer."""
+        """Return whether the answer does not fit its schema and is asked for again, with the
+        reason. Raises ModelError for the second such answer. A limit of the client may cut any
+        answer."""
         if not self._spec.options.schema or self._is_cut(reply):
             return False
         self._formed, problem = fit_schema(reply.text, self._spec.options.schema)

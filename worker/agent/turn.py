@@ -75,8 +75,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished turn. `entries` are for history; `usage` counts this attempt, `rounds` all. `media` are
-    references of files that go with the reply, `model` is the one that was asked."""
+    """A finished turn. `entries` are for history; `usage` counts this attempt, `rounds` all.
+    `media` are references of files that go with the reply, `model` is the one that was asked."""
 
     content: str
     entries: tuple[TranscriptEntry, ...]

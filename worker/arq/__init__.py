@@ -1,5 +1,6 @@
 """arq, imported here first, without PyJWT and cryptography. redis-py wants them for one class, for
-tokens of Entra ID, which Shoal does not use; they are more than half of what importing arq costs."""
+tokens of Entra ID, which Shoal does not use; they are more than half of what importing arq
+costs."""
 
 from __future__ import annotations
 

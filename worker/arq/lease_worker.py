@@ -1,5 +1,5 @@
-"""arq's worker on our queues: its functions, context, hooks, cron, health and results; our leases for
-its claims. Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at
+"""arq's worker on our queues: its functions, context, hooks, cron, health and results; our leases
+for its claims. Stock arq leaves running jobs at the head of its sorted set. That caps a fleet at
 `queue_read_limit` jobs at once, and a dead worker's job is free only after the longest timeout.
 Here a running job is an entry whose score is its lease."""
 
@@ -99,8 +99,8 @@ class LeaseWorker(arq_worker.Worker):
         """Prepare to run jobs and to queue those that have a time. Connects nothing yet."""
         self._claims, self._scores, self._turns = {}, {}, WeakValueDictionary()
         for job in self.cron_jobs:
-            # arq recognizes a tick that was queued before by a claim that outlives the job. Here the
-            # kept result does that.
+            # arq recognizes a tick that was queued before by a claim that outlives the job. Here
+            # the kept result does that.
             job.keep_result_s = job.keep_result_s or TICK_KEPT_S
         client: RedisClient = self.ctx["client"]
         if client.arq != keys.ARQ:
@@ -175,8 +175,8 @@ class LeaseWorker(arq_worker.Worker):
         self.jobs_complete += 1
 
     async def record_health(self) -> None:
-        """Write the key that `arq --check` reads, in arq's words. All workers write the same one, and
-        none deletes it: it says that the fleet has a worker."""
+        """Write the key that `arq --check` reads, in arq's words. All workers write the same one,
+        and none deletes it: it says that the fleet has a worker."""
         now = time.monotonic()
         if self._last_health_check and now - self._last_health_check < HEALTH_EVERY_S:
             return
@@ -289,7 +289,8 @@ def _make_pool(url: str, locator: Locator) -> BlockingConnectionPool:
     # and no right to use them is needed.
     more: dict[str, Any] = {"lib_name": None, "lib_version": None}
     at = locator.address
-    # The address decides between TCP, TLS and a socket of this machine; each of them leaves a replica.
+    # The address decides between TCP, TLS and a socket of this machine; each of them leaves a
+    # replica.
     kind: type[AbstractConnection] = Connection
     if at.path:
         kind, more["path"] = UnixDomainSocketConnection, at.path

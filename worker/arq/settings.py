@@ -62,7 +62,8 @@ class ArqSettings:
     job_serializer = _encoder.encode
     job_deserializer = msgspec.msgpack.decode
     log_results = False
-    redis_settings: ClassVar[RedisSettings]  # set for arq's command alone: no worker of ours reads it
+    # Set for arq's command alone: no worker of ours reads it
+    redis_settings: ClassVar[RedisSettings]
 
 
 def run(settings: Settings, *, queues: Sequence[str], owner: str, link: socket.socket, slot: int | None) -> None:

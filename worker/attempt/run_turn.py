@@ -249,7 +249,8 @@ class TurnAttempt(Attempt):
         crash_point("after_commit")
         if committed.first:
             # The wait for each message, joined ones included, unless no person waits for it: from
-            # the clock of the gateway that accepted it to ours, as exact as both are, never below 0.
+            # the clock of the gateway that accepted it to ours, as exact as both are, never below
+            # 0.
             now_ms = rules.clock.now_ms()
             for message in messages:
                 if not is_background(message):

@@ -3,11 +3,13 @@ and the child process both import this file, so both hold to these limits."""
 
 from __future__ import annotations
 
+import codecs
 import io
 import zipfile
 import zlib
 from typing import Final, Literal
 
+from shared.encodings.decode import DecodedText, decode_file
 from shared.media.kinds import PARTS, RATIO, SMALL_BYTES, UNPACKED_BYTES, image_kind
 
 Document = Literal["pdf", "word", "sheet", "slides"]
@@ -52,13 +54,22 @@ class DocumentRefused(Exception):
 
 
 def decode_text(data: bytes) -> str | None:
-    """Return a UTF-8 text; None for other bytes, a NUL, or a PDF (some PDFs are pure ASCII)."""
-    if data.startswith(_PDF) or b"\0" in data:
+    """Return a plain UTF-8 text; None for other bytes, a NUL, or a PDF (some PDFs are pure ASCII), and
+    for a text with a mark at its beginning or escape sequences for other character sets."""
+    if data.startswith((_PDF, codecs.BOM_UTF8)) or b"\0" in data or b"\x1b$" in data:
         return None
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return None
+
+
+def decode_other_text(data: bytes) -> DecodedText | None:
+    """Return a text in another encoding than plain UTF-8, as far as it can be recognised; None for
+    documents, pictures and other binary files. Call it in a thread."""
+    if is_picture(data) or data.startswith((_PDF, *_OTHERS)):
+        return None
+    return decode_file(data)
 
 
 def detect_document(data: bytes) -> Document | None:

@@ -62,7 +62,8 @@ _LOCAL_NAMES: Final = (
     *("localhost", "localdomain", "localdomain6", "local", "internal", "intranet", "private", "lan", "home", "corp"),
     *("home.arpa", "onion", "svc", "pod", "consul", "mail", "default", "kube-system"),
 )
-_DEVIATIONS: Final = frozenset("ßς\u200c\u200d")  # the idna codec below maps these to another host's name
+# The idna codec below maps these to another host's name
+_DEVIATIONS: Final = frozenset("ßς\u200c\u200d")
 
 _LIFTED_BY_NAME: Final = frozenset({"private", "loopback", "carrier-grade NAT"})
 

@@ -47,8 +47,8 @@ _REFUSALS: Final[dict[Seat, str]] = {
 
 
 class ApprovalPolicy:
-    """Decides which calls need an approval, and whose text they bring. Nothing else does. Results of
-    the tools `trusted` are never text of strangers."""
+    """Decides which calls need an approval, and whose text they bring. Nothing else does. Results
+    of the tools `trusted` are never text of strangers."""
 
     def __init__(self, settings: Settings, trusted: Iterable[str] = ()) -> None:
         self.settings: Final = settings.approval
@@ -68,8 +68,8 @@ class ApprovalPolicy:
         session: str = "",
         unsafe_subagents: bool = False,
     ) -> ApprovalNeed:
-        """Return what a call needs in `session`; nothing if `safety` is None: no such tool. `sources`
-        mark the turn. With `unsafe_subagents` a subagent has unsafe tools."""
+        """Return what a call needs in `session`; nothing if `safety` is None: no such tool.
+        `sources` mark the turn. With `unsafe_subagents` a subagent has unsafe tools."""
         settings, name = self.settings, call.name
         by_name = any(fnmatchcase(name, pattern) for pattern in self._names)
         match name:

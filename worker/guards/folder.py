@@ -91,7 +91,7 @@ class SessionFolder:
         if not parts:
             raise IsADirectoryError(errno.EISDIR, "a folder")
         with self._open_folder() as top:
-            return openat.read_file_beneath(top, parts, limit_bytes)
+            return openat.read_file_beneath(top, openat.names_on_disk(top, parts), limit_bytes)
 
     def write_file(self, stop: StopSignal, parts: Parts, data: bytes, was: bytes | None) -> None:
         """Replace a whole file atomically: readers see the old one or the new one. With `was`,
@@ -100,6 +100,7 @@ class SessionFolder:
         self.quota.floor.check(self._root)
         self._root.mkdir(mode=self._access.folder, parents=True, exist_ok=True)
         with self._hold_lock(stop), self._open_folder(make=True) as top:
+            parts = openat.names_on_disk(top, parts)
             old, new_files = _stat_old_file(top, parts)
             if was is not None:
                 limit_bytes = max(len(was), len(data), old.st_size if old else 0)

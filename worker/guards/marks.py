@@ -1,4 +1,5 @@
-"""The mark of a turn or a subagent: sources of strangers' text that it has read, and what it marks in turn."""
+"""The mark of a turn or a subagent: sources of strangers' text that it has read, and what it marks
+in turn."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ class WorkspaceMark:
         self._reads = self._settled = 0
 
     async def before_write(self) -> None:
-        """Mark the workspace with the mark of the turn. Nothing may be written before that. Each write
-        marks it: since the last one, a person may have cleared the mark."""
+        """Mark the workspace with the mark of the turn. Nothing may be written before that. Each
+        write marks it: since the last one, a person may have cleared the mark."""
         await self.settle()
         if self._store is not None and (sources := self.turn.sources):
             await self._store.add(self._session, sources, self.folder)

@@ -13,6 +13,7 @@ import errno
 import os
 import secrets
 import stat
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -156,6 +157,21 @@ def walk_beneath(
             if not inside:
                 raise
             # Otherwise removed meanwhile, or swapped for something else.
+
+
+def names_on_disk(top: int, parts: Sequence[str]) -> tuple[str, ...]:
+    """Return a path beneath the handle `top` with its names as they are on disk: a letter and its
+    accent may be one character (NFC) or two (NFD, as macOS writes them), and both are one name to
+    people. An exact name wins; a new one is NFC. Raises OSError."""
+    found: list[str] = []
+    for part in parts:
+        name = unicodedata.normalize("NFC", part)
+        if not part.isascii():
+            with contextlib.suppress(FileNotFoundError), open_folder_beneath(top, found) as at:
+                same = [one for one in os.listdir(at) if unicodedata.normalize("NFC", one) == name]
+                name = part if part in same else min(same, default=name)
+        found.append(name)
+    return tuple(found)
 
 
 def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> bytes:

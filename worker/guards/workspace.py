@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 class Workspaces:
-    """All workspaces below `root`, and the operator's `folders` by name, each with its path and whether
-    it may be written. Creating this object touches no file."""
+    """All workspaces below `root`, and the operator's `folders` by name, each with its path and
+    whether it may be written. Creating this object touches no file."""
 
     def __init__(
         self,
@@ -75,7 +75,8 @@ class Workspaces:
         return Workspace(folder, self._threads, local=self._local)
 
     def sweep_usage(self) -> None:
-        """Correct what people use, as far as a crash could have changed it. Blocks. Raises OSError."""
+        """Correct what people use, as far as a crash could have changed it. Blocks. Raises
+        OSError."""
         self._people.sweep()
 
     async def erase_session(self, folder: str, *, before_s: float) -> int:
@@ -152,8 +153,8 @@ class Workspace:
         return 0 if self.granted else await self._run(".", disk_time_ns, self.path)
 
     async def restore_quota(self, quota: Quota, since_ns: int, least_bytes: int) -> tuple[int, str]:
-        """Delete the newest of what changed since until the quota holds, and the limits of person and
-        disk, but leave `least_bytes`; return how many files, and what did not hold."""
+        """Delete the newest of what changed since until the quota holds, and the limits of person
+        and disk, but leave `least_bytes`; return how many files, and what did not hold."""
         return await self._run(".", self._restore_quota, quota, since_ns, least_bytes)
 
     async def run_in_folder(self, work: Callable[[Path], T]) -> T:
@@ -192,8 +193,8 @@ class Workspace:
 
 
 def check_folders(settings: Settings) -> None:
-    """Raise SettingsError for a folder of the operator's that this worker does not have, that lies in
-    another (who works there could put a link in its place), or where Shoal's own files are."""
+    """Raise SettingsError for a folder of the operator's that this worker does not have, that lies
+    in another (who works there could put a link in its place), or where Shoal's own files are."""
     folders = settings.workspace.folders
     own = (settings.data.dir, settings.workspace.root, settings.media.dir)
     for name, path in folders.items():

@@ -20,7 +20,8 @@ log = logger("jobs")
 
 
 class LogSweep:
-    """Moves the oldest lines of logs that got long to their pages. Two sweeps at once do no harm."""
+    """Moves the oldest lines of logs that got long to their pages. Two sweeps at once do no
+    harm."""
 
     def __init__(self, client: RedisClient, settings: WebSettings) -> None:
         self._agenda = Agenda(client, keys.PAGING)

@@ -1,5 +1,5 @@
-"""The jobs of memory, and how a job is tried again later. `context["deps"]` has `memory` (MemoryStore)
-and `consolidator`."""
+"""The jobs of memory, and how a job is tried again later. `context["deps"]` has `memory`
+(MemoryStore) and `consolidator`."""
 
 from __future__ import annotations
 

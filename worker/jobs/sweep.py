@@ -71,9 +71,9 @@ class MemorySweep:
 
 
 class EphemeralSweep:
-    """Ends ephemeral sessions and deletes their files, and erases chats that their person deleted. The
-    gateway that answered ended most ephemeral sessions; only their files are left. The others lost
-    their gateway, or their answer was not fetched within a day."""
+    """Ends ephemeral sessions and deletes their files, and erases chats that their person deleted.
+    The gateway that answered ended most ephemeral sessions; only their files are left. The others
+    lost their gateway, or their answer was not fetched within a day."""
 
     def __init__(self, client: RedisClient, media: MediaStore, workspaces: Workspaces) -> None:
         self._client = client

@@ -56,7 +56,8 @@ class GuardianLink:
         return self._renewed_at
 
     async def slot_to_fill(self) -> int | None:
-        """Wait, as a spare, for the death of a worker; return its slot, None = the guardian died."""
+        """Wait, as a spare, for the death of a worker; return its slot, None = the guardian
+        died."""
         line = await asyncio.get_running_loop().sock_recv(self._link, 64)
         return int(line.split()[1]) if line else None
 

@@ -1,4 +1,5 @@
-"""The provider of a model that is named without one: `deepseek-chat` is `deepseek/deepseek-chat`."""
+"""The provider of a model that is named without one: `deepseek-chat` is
+`deepseek/deepseek-chat`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One question to the model of the settings, as a turn asks, and what its fault means for people."""
+"""One question to the model of the settings, as a turn asks, and what its fault means for
+people."""
 
 from __future__ import annotations
 

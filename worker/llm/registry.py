@@ -48,7 +48,8 @@ def fallback_settings(settings: ModelSettings, name: str) -> ModelSettings:
     """Return the settings of a fallback: the same endpoint and key, unless its name is of another
     provider. That provider's key is in `model.fallback_keys`. Without one the provider needs none,
     or LiteLLM finds it; at a gateway it is a model of the gateway."""
-    # A key must not reach another vendor: `gpt-4o` after `deepseek-chat` is as if both had prefixes.
+    # A key must not reach another vendor: `gpt-4o` after `deepseek-chat` is as if both had
+    # prefixes.
     full = with_provider(replace(settings, name=name))
     first = full.partition("/")[0] if "/" in full else ""
     key = settings.fallback_keys.get(first)
@@ -128,8 +129,8 @@ CLIENTS: Final = {
 
 
 class ModelLimits(msgspec.Struct, frozen=True):
-    """The limits of a call to a model. `context_tokens` is an assumption if it is unknown, and 0 for
-    the demo; `max_tokens` is the value of the settings, or the model's own maximum if lower."""
+    """The limits of a call to a model. `context_tokens` is an assumption if it is unknown, and 0
+    for the demo; `max_tokens` is the value of the settings, or the model's own maximum if lower."""
 
     context_tokens: int
     max_tokens: int
@@ -192,7 +193,8 @@ class Models:
         return [name for name in unpriced if name not in known]
 
     async def unsized(self) -> list[str]:
-        """Return the names of models without a known context: `model.context_default` is assumed."""
+        """Return the names of models without a known context: `model.context_default` is
+        assumed."""
         return [name for name in await self._catalogue.without("context_tokens") if name != DEMO]
 
     async def preload(self) -> None:

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Any, Final, cast
 
 import mcp_types
-import msgspec
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
@@ -17,13 +16,17 @@ from shared.settings import McpServerSettings
 from shared.version import VERSION
 from worker.mcp.http_streams import http_streams
 from worker.mcp.process_streams import process_streams
-from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused, bound_tool
+from worker.mcp.raw_dispatcher import RAW, RawDispatcher, answer_unparsed
+from worker.mcp.raw_results import parse_page, parse_result
+from worker.mcp.wire import CallResult, ListedTool, ResultUnreadable, ServerGone, ServerRefused
 
 TOOLS_LISTED: Final = 500
 PAGES: Final = 50
 
 # The error text of the library for a session that an HTTP server has forgotten.
 _TERMINATED: Final = "Session terminated"
+# The beginning of its error text for an answer of a type that is neither JSON nor events.
+_NO_JSON: Final = "Unexpected content type"
 _LOGGERS: Final = ("mcp", "client", "httpx2", "httpcore2")
 
 
@@ -53,23 +56,30 @@ class McpSession:
         params = mcp_types.PaginatedRequestParams(cursor=cursor) if cursor else None
         with self.map_errors():
             try:
-                page = await self._session.list_tools(params=params)
+                page = await self._request(mcp_types.ListToolsRequest(params=params))
             except MCPError as exc:
                 if exc.code != mcp_types.METHOD_NOT_FOUND:
                     raise
                 return [], None  # the server offers no tools at all
-        return [bound_tool(parse_tool(tool)) for tool in page.tools[:limit]], page.next_cursor
+        return parse_page(page, TOOLS_LISTED - limit + 1, limit)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
+        """Call a tool. Raises ResultUnreadable for an answer that came but says nothing."""
         request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         with self.map_errors():
             # Not `call_tool`: it would validate the result against the server's own schema, and
             # that schema's regular expressions could block this process.
-            result = await self._session.send_request(request, mcp_types.CallToolResult)
-        parts = tuple(map(parse_part, result.content))
-        if not parts and result.structured_content is not None:
-            parts = (ResultPart(msgspec.json.encode(result.structured_content).decode()),)
-        return CallResult(parts, result.is_error)
+            try:
+                raw = await self._request(request)
+            except MCPError as exc:
+                if exc.code != mcp_types.PARSE_ERROR and not exc.message.startswith(_NO_JSON):
+                    raise
+                raise ResultUnreadable("it is not one that the protocol knows") from None
+        return parse_result(raw)
+
+    async def _request(self, request: mcp_types.ListToolsRequest | mcp_types.CallToolRequest) -> dict[str, Any]:
+        result = await self._session.send_request(request, mcp_types.EmptyResult)
+        return cast(dict[str, Any], (result.meta or {})[RAW])
 
     @contextmanager
     def map_errors(self) -> Iterator[None]:
@@ -108,7 +118,8 @@ async def connect(
             read, write = await stack.enter_async_context(http_streams(server))
         reading = _WatchedStream(read, on_change)
         about = mcp_types.Implementation(name="shoal", version=VERSION)
-        client = ClientSession(cast(Any, reading), write, message_handler=on_message, client_info=about)
+        dispatcher = RawDispatcher(cast(Any, reading), write)
+        client = ClientSession(message_handler=on_message, client_info=about, dispatcher=dispatcher)
         library = await stack.enter_async_context(client)
         session = McpSession(library, reading)
         with session.map_errors():
@@ -142,8 +153,9 @@ class _WatchedStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __aiter__(self) -> Any:
-        return aiter(self._stream)
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for item in self._stream:
+            yield answer_unparsed(item)
 
     async def __aenter__(self) -> _WatchedStream:
         await self._stream.__aenter__()
@@ -152,34 +164,3 @@ class _WatchedStream:
     async def __aexit__(self, *exc: Any) -> bool | None:
         self.end()
         return await self._stream.__aexit__(*exc)  # type: ignore[no-any-return]
-
-
-def parse_tool(tool: mcp_types.Tool) -> ListedTool:
-    """Convert one tool of a list."""
-    hints = tool.annotations
-    return ListedTool(
-        tool.name,
-        tool.description or tool.title or "",
-        tool.input_schema,
-        read_only=bool(hints and hints.read_only_hint),
-        idempotent=bool(hints and hints.idempotent_hint),
-    )
-
-
-def parse_part(content: object) -> ResultPart:
-    """Convert one part of a result. Binary content is measured and dropped."""
-    match content:
-        case mcp_types.TextContent(text=text):
-            return ResultPart(text)
-        case mcp_types.ImageContent(data=data, mime_type=media) | mcp_types.AudioContent(data=data, mime_type=media):
-            return ResultPart(None, kind=content.type, media_type=media, size_bytes=len(data) * 3 // 4)
-        case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as blob):
-            size = len(blob.blob) * 3 // 4
-            return ResultPart(None, "resource", name=str(blob.uri), media_type=blob.mime_type or "", size_bytes=size)
-        case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents() as page):
-            size = len(page.text.encode("utf-8", "replace"))
-            return ResultPart(page.text, "resource", str(page.uri), page.mime_type or "text/plain", size)
-        case mcp_types.ResourceLink():
-            return ResultPart(None, "link", str(content.uri), content.mime_type or "", content.size or 0)
-        case _:
-            return ResultPart(None, kind="part of an unknown kind")

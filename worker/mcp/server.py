@@ -17,7 +17,7 @@ from shared.redaction import MASK, redact, redacted
 from shared.settings import McpServerSettings, Secret
 from shared.tasks import event_within
 from worker.documents.untrusted import one_line
-from worker.mcp.wire import CallResult, ListedTool, ResultPart, ServerGone, ServerRefused
+from worker.mcp.wire import CallResult, ListedTool, ResultPart, ResultUnreadable, ServerGone, ServerRefused
 
 if TYPE_CHECKING:
     from worker.mcp.connection import McpSession
@@ -67,7 +67,8 @@ class McpServer:
     @property
     def state(self) -> str:
         """The number of its tools, or why it is unavailable, for operators."""
-        return f"{len(self.listed)} tools" if self._connection is not None else f"away ({self._why})"
+        offered = sum(not tool.unfit for tool in self.listed)
+        return f"{offered} tools" if self._connection is not None else f"away ({self._why})"
 
     async def run(self) -> None:
         """Keep connecting until cancelled, which ends the session and the server's process."""
@@ -98,6 +99,12 @@ class McpServer:
                 raise ToolFailed(
                     f"the MCP server {self.name!r} ended before it answered {tool!r}; whether it did anything is "
                     "unknown. Check before you call it again, or go on without it"
+                ) from None
+            except ResultUnreadable as exc:
+                # Not a refusal: corrected and called again, it would do its work twice.
+                raise ToolFailed(
+                    f"the MCP server {self.name!r} ran {tool!r}, but its answer could not be read: {exc}. Check what "
+                    "it did before you call it again, or go on without it"
                 ) from None
             except ServerRefused as exc:
                 refusal = one_line(redacted(str(exc)), 500)
@@ -162,8 +169,10 @@ class McpServer:
     def _update_tools(self, listed: tuple[ListedTool, ...]) -> None:
         allowed = self.settings.tools
         unknown = sorted(set(allowed) - {tool.name for tool in listed})
-        offered = {tool.name: tool for tool in listed if not allowed or tool.name in allowed}
-        found = tuple(filter(None, (self._pin(offered[name]) for name in sorted(offered))))
+        chosen = [tool for tool in listed if not allowed or tool.name in allowed]
+        # A malformed entry must not hide a good one of the same name.
+        by_name = {(tool.name, bool(tool.unfit)): tool for tool in chosen}
+        found = tuple(filter(None, (self._pin(by_name[key]) for key in sorted(by_name))))
         if found != self.listed:
             self.listed = found
             if unknown:

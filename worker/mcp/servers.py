@@ -11,11 +11,13 @@ from typing import Any, Final
 from shared.errors import ToolFailed
 from shared.log import logger
 from shared.settings import McpServerSettings
+from shared.store.fleet.presence import TOOLS_LEFT_OUT
 from shared.tasks import cancel_all, event_within
 from worker.agent.tools.json_parameters import JsonParameters
 from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.agent.tools.toolbox import Toolbox
 from worker.documents.untrusted import fence_text, one_line, strip_hidden
+from worker.mcp.schema_repair import is_repaired
 from worker.mcp.server import McpServer
 from worker.mcp.wire import TOOLS_OFFERED, CallResult, ListedTool, ResultPart, describe_tool, provider_schema, tool_name
 
@@ -26,6 +28,7 @@ PARTS: Final = 100
 FAILURE_CHARS: Final = 2000
 _EXTENSION: Final = {"application/json": "json", "text/markdown": "md", "text/csv": "csv", "text/html": "html"}
 REFUSALS_LOGGED: Final = 200
+REASONS_SHOWN: Final = 8
 
 log = logger("mcp-servers")
 
@@ -45,7 +48,9 @@ class McpServers:
         self._servers = tuple(McpServer(name, one, self._discard_tools) for name, one in sorted(settings.items()))
         self._tasks: list[asyncio.Task[None]] = []
         self._tools: tuple[Tool, ...] | None = None
+        self._left_out: list[str] = []  # each tool that is not offered, with the reason
         self._refused: set[tuple[str, str]] = set()
+        self._repaired: set[tuple[str, str]] = set()
 
     def start(self) -> None:
         """Connect in the background. Calling it again does nothing."""
@@ -65,13 +70,19 @@ class McpServers:
             await asyncio.gather(*waits)
             for one in late:
                 one.first_try_done.set()  # later turns do not wait for it
+        return self._current_tools()
+
+    def _current_tools(self) -> tuple[Tool, ...]:
         if self._tools is None:
+            self._left_out = []
             self._tools = tuple(self._build_tools())
         return self._tools
 
     def details(self) -> dict[str, str]:
         """Return the state of each server, for the worker's presence record."""
-        return {f"mcp.{one.name}": one.state for one in self._servers}
+        self._current_tools()
+        states = {f"mcp.{one.name}": one.state for one in self._servers}
+        return states | ({TOOLS_LEFT_OUT: _join_reasons(self._left_out)} if self._left_out else {})
 
     async def close(self) -> None:
         for task in self._tasks:
@@ -87,6 +98,7 @@ class McpServers:
         used = set(self._reserved_names)
         for server in self._servers:
             offered = 0
+            repaired: list[str] = []
             for listed in server.listed:
                 name = tool_name(server.name, listed.name)
                 if name in used:
@@ -98,17 +110,37 @@ class McpServers:
                         raise ValueError(f"its server has more than {TOOLS_OFFERED} tools; choose some with `tools`")
                     tool = McpTool(name, server, listed)
                 except ValueError as exc:
-                    self._log_refused(server.name, listed.name, str(exc))
+                    self._leave_out(server.name, listed.name, str(exc))
                     continue
                 used.add(name)
                 offered += 1
+                if is_repaired(listed.schema, tool.parameters.schema):
+                    repaired.append(listed.name)
                 yield tool
+            self._log_repaired(server.name, repaired)
 
-    def _log_refused(self, server: str, tool: str, why: str) -> None:
-        """Log each tool once, and at most REFUSALS_LOGGED: a server may change its list all day."""
+    def _log_repaired(self, server: str, tools: Iterable[str]) -> None:
+        new = [tool for tool in tools if (server, tool) not in self._repaired]
+        if new and len(self._repaired) < REFUSALS_LOGGED:
+            self._repaired |= {(server, tool) for tool in new}
+            names = [one_line(tool, 64) for tool in new]
+            log.info("mcp tool schemas repaired", server=server, tools=names)
+
+    def _leave_out(self, server: str, tool: str, why: str) -> None:
+        """Note why a tool is left out, for operators. Log each tool once, and at most
+        REFUSALS_LOGGED: a server may change its list all day."""
+        # A name may be Markdown, and `/status` shows it in chats.
+        shown = re.sub(r"[^\w .()/-]", "_", one_line(tool, 64))
+        self._left_out.append(f"{shown!r} of the MCP server {server!r}: {why}")
         if (server, tool) not in self._refused and len(self._refused) < REFUSALS_LOGGED:
             self._refused.add((server, tool))
             log.warning("mcp tool refused", server=server, tool=one_line(tool, 64), why=why)
+
+
+def _join_reasons(reasons: Sequence[str]) -> str:
+    more = len(reasons) - REASONS_SHOWN
+    shown = [one if len(one) <= 300 else f"{one[:299]}…" for one in reasons[:REASONS_SHOWN]]
+    return "; ".join([*shown, *([f"{more} more, which the worker's log names"] if more > 0 else [])])
 
 
 class Toolboxes:

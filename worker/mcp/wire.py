@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from worker.documents.untrusted import strip_hidden
+from worker.mcp.schema_repair import repair_schema
 
 MESSAGE_BYTES: Final = 4 * 1024 * 1024  # longest message that a server may send
 
@@ -19,13 +20,9 @@ MESSAGE_BYTES: Final = 4 * 1024 * 1024  # longest message that a server may send
 PREFIX: Final = "mcp_"
 DESCRIPTION_CHARS: Final = 1000
 NAME_CHARS: Final = 256
-SCHEMA_BYTES: Final = 8 * 1024
-SCHEMA_DEPTH: Final = 12
 # Limit for one server: a model that is offered hundreds of tools chooses badly.
 TOOLS_OFFERED: Final = 64
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_COMBINED: Final = ("anyOf", "oneOf", "allOf", "not", "enum", "$ref")
 _WORDS: Final = ("description", "title")
 
 
@@ -71,6 +68,10 @@ class ServerRefused(Exception):
     """The server replied with an error; the text is the server's own."""
 
 
+class ResultUnreadable(Exception):
+    """A call ran, and its answer says nothing; the text is the fault of the answer, in our words."""
+
+
 def tool_name(server: str, tool: str, *, marked: bool = False) -> str:
     """Return `mcp_<server>_<tool>`, which is stable across workers. A name that providers do not
     accept, or that is taken (`marked`), ends in a hash of the tool's real name."""
@@ -106,49 +107,13 @@ def provider_schema(listed: ListedTool) -> dict[str, Any]:
     fault: a single refused tool would fail every request to the model."""
     if listed.unfit:
         raise ValueError(listed.unfit)
-    schema = listed.schema
-    if schema.get("type", "object") != "object":
-        raise ValueError("its parameters are not an object")
-    if _depth(schema) > SCHEMA_DEPTH:
-        raise ValueError(f"its schema is nested more than {SCHEMA_DEPTH} deep")
-    size = len(msgspec.json.encode(schema))
-    if size > SCHEMA_BYTES:
-        raise ValueError(f"its schema has {size:,} bytes; at most {SCHEMA_BYTES:,} are accepted")
-    for name in _COMBINED:
-        if name in schema:
-            raise ValueError(f"its schema has {name!r} at the top, which providers do not accept")
-    properties = schema.get("properties", {})
-    if not isinstance(properties, dict) or not all(_PROPERTY.fullmatch(name) for name in properties):
-        raise ValueError("its parameters have names that providers do not accept")
-    required = schema.get("required", [])
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        raise ValueError("its required parameters are not a list of names")
-    if _refers_outside(schema):
-        raise ValueError("its schema refers to another document")
-    rest = {name: value for name, value in schema.items() if name not in ("$schema", "$id")}
-    cleaned: dict[str, Any] = _clean_descriptions({**rest, "type": "object", "properties": properties})
+    cleaned: dict[str, Any] = _clean_descriptions(repair_schema(listed.schema))
     # Hidden characters in descriptions are removed. In names, choices and defaults they are a
     # reason to refuse: changing those would break the tool.
     text = msgspec.json.encode(cleaned).decode()
     if strip_hidden(text) != text:
         raise ValueError("its schema has hidden characters")
     return cleaned
-
-
-def _depth(value: object, depth: int = 0) -> int:
-    if depth > SCHEMA_DEPTH or not isinstance(value, dict | list):
-        return depth
-    inner = value.values() if isinstance(value, dict) else value
-    return max((_depth(one, depth + 1) for one in inner), default=depth)
-
-
-def _refers_outside(value: object) -> bool:
-    if isinstance(value, list):
-        return any(map(_refers_outside, value))
-    if not isinstance(value, dict):
-        return False
-    target = value.get("$ref")
-    return (isinstance(target, str) and not target.startswith("#")) or any(map(_refers_outside, value.values()))
 
 
 def _clean_descriptions(value: Any) -> Any:

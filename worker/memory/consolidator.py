@@ -86,15 +86,15 @@ class Consolidator:
         self._scribe = MemoryWriter(model, limit_bytes=settings.file_bytes, max_tokens=max_tokens)
 
     async def consolidate(self, session: str, keep: int, *, patient: bool = True, unread: bool = False) -> None:
-        """Bring all but about the newest `keep` entries of a conversation into memory, after what is
-        older: the archive, so that HISTORY.md and the transcript are in order."""
+        """Bring all but about the newest `keep` entries of a conversation into memory, after what
+        is older: the archive, so that HISTORY.md and the transcript are in order."""
         if (await self._memory.count_unconsolidated(session)).archive:
             await self.archive(session, patient=patient, unread=unread)
         await self._bring_in(session, "history", keep, patient, unread)
 
     async def archive(self, session: str, *, patient: bool = True, unread: bool = False) -> None:
-        """Bring a conversation that `/new` ended, or what was over the cap of one, into memory, until
-        nothing of it is left."""
+        """Bring a conversation that `/new` ended, or what was over the cap of one, into memory,
+        until nothing of it is left."""
         await self._bring_in(session, "archive", 0, patient, unread)
 
     async def _bring_in(self, session: str, source: Source, keep: int, patient: bool, unread: bool) -> None:
@@ -112,9 +112,9 @@ class Consolidator:
 
     async def rework(self, scope: str, *, patient: bool = True) -> bool:
         """Rewrite the MEMORY.md of a scope from itself and its HISTORY.md, and then the agent's own
-        files that it feeds: the SOUL.md of a chat with a memory of its own, the USER.md of the person
-        whose memory it is, or who alone writes in its chat. Return whether MEMORY.md changed. If the
-        model cannot do it, a file stays. A chat that owns the memory is charged."""
+        files that it feeds: the SOUL.md of a chat with a memory of its own, the USER.md of the
+        person whose memory it is, or who alone writes in its chat. Return whether MEMORY.md
+        changed. If the model cannot do it, a file stays. A chat that owns the memory is charged."""
         changed = await self._rewrite(scope, scope, "rework", patient)
         if self._own_files:
             for own in await self._own_files_of(scope):
@@ -122,7 +122,8 @@ class Consolidator:
         return changed
 
     async def _own_files_of(self, scope: str) -> list[str]:
-        """Return the scopes of the agent's own files that a memory feeds; none for one of all chats."""
+        """Return the scopes of the agent's own files that a memory feeds; none for one of all
+        chats."""
         of, _, name = scope.partition(":")
         if of == "user":
             return [f"about:{name}"]
@@ -159,9 +160,9 @@ class Consolidator:
         raise MemoryChanged(_TOO_OFTEN)
 
     async def _may_feed(self, source: str, old: MemoryText) -> bool:
-        """Return whether a file of the agent's own is rewritten from a memory. What strangers wrote must
-        not get into it, and a summary of that is theirs, too. Asked once the memory was read: its mark
-        is never younger than its text."""
+        """Return whether a file of the agent's own is rewritten from a memory. What strangers wrote
+        must not get into it, and a summary of that is theirs, too. Asked once the memory was read:
+        its mark is never younger than its text."""
         return bool(old.text.strip()) and not (await self._memory.read_memory(source)).sources
 
     async def _advance(self, session: str, read: Unconsolidated, goal: int, patient: bool) -> Unconsolidated:
@@ -229,8 +230,8 @@ class Consolidator:
         return "raw" if done else "gone"
 
     def _rework_due(self) -> ReworkDue:
-        """Return in how many ms a memory that changes now is rewritten (0: never), and from how many
-        entries of HISTORY.md on."""
+        """Return in how many ms a memory that changes now is rewritten (0: never), and from how
+        many entries of HISTORY.md on."""
         settings = self.settings
         if settings.rework_h > 0 or not settings.dream:
             return {"rework_ms": int(settings.rework_h * 3_600_000)}
@@ -244,7 +245,8 @@ class Consolidator:
 
 
 def check_dream(settings: MemorySettings, timezone: str) -> None:
-    """Raise SettingsError if `memory.dream` is no cron expression, or comes more than once an hour."""
+    """Raise SettingsError if `memory.dream` is no cron expression, or comes more than once an
+    hour."""
     if settings.dream:
         try:
             check_plan(CronPlan(settings.dream, timezone), now_ms=SYSTEM_CLOCK.now_ms(), min_every_s=3600)
@@ -272,5 +274,6 @@ def _room(context_tokens: int, max_tokens: int, file_bytes: int) -> int:
 
 
 def _may_pass(exc: UnusableReply | ModelError) -> bool:
-    """Return whether the service is at fault, not the text. Keys are replaced, accounts refilled."""
+    """Return whether the service is at fault, not the text. Keys are replaced, accounts
+    refilled."""
     return isinstance(exc, ModelError) and (exc.retryable or exc.kind in ("auth", "billing"))

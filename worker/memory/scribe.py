@@ -46,10 +46,10 @@ class MemoryWriter:
         count: Count | None = None,
         session: str = "",
     ) -> SavedMemory:
-        """Return what the model saves of `text`, given that MEMORY.md is `old`. `session` is that of
-        the text: what a provider refuses in a turn it may refuse here, too. The tool
-        CONSOLIDATE requires an entry; one without a time gets `stamp`. A MEMORY.md that is too big
-        or has lost most of the old one is sent back once, then refused. Raises UnusableReply."""
+        """Return what the model saves of `text`, given that MEMORY.md is `old`. `session` is that
+        of the text: what a provider refuses in a turn it may refuse here, too. The tool CONSOLIDATE
+        requires an entry; one without a time gets `stamp`. A MEMORY.md that is too big or has lost
+        most of the old one is sent back once, then refused. Raises UnusableReply."""
         messages: Messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         call = await self._usable_call(messages, tool, REPLIES, count, session)
         entry, memory = history_entry(call, stamp), memory_update(call, old)

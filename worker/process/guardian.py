@@ -138,7 +138,8 @@ class Guardian:
             self._keep_spare(now)
 
     def _keep_spare(self, now: float) -> None:
-        """Start a spare when there is none. Not yet while a worker starts: its imports come first."""
+        """Start a spare when there is none. Not yet while a worker starts: its imports come
+        first."""
         if self._spare is not None:
             if self._spare.child.poll() is not None:
                 self._spare.link.close()

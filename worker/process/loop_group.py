@@ -79,8 +79,8 @@ def kill_process() -> None:
 
 
 class StopListener:
-    """Ends work in `loops` (a list that may still grow) when its chat sends a stop. `kill` is called
-    when somebody wants to see the worker of a chat die; None where that is not offered."""
+    """Ends work in `loops` (a list that may still grow) when its chat sends a stop. `kill` is
+    called when somebody wants to see the worker of a chat die; None where that is not offered."""
 
     def __init__(
         self, client: RedisClient, loops: Sequence[LeaseLoop], *, kill: Callable[[], object] | None = None

@@ -1,5 +1,5 @@
-"""A child of a quarantine. `python -m worker.process.quarantine_child FD,OWNER QUEUE` runs claims of
-the worker OWNER that come over FD, until that is closed."""
+"""A child of a quarantine. `python -m worker.process.quarantine_child FD,OWNER QUEUE` runs claims
+of the worker OWNER that come over FD, until that is closed."""
 
 from __future__ import annotations
 

@@ -61,8 +61,8 @@ log = logger("worker")
 
 class WorkerDeps:
     """The parts of one worker process. It serves `queues`, all when none is named; `owner` is the
-    nonce on its leases. `isolated` is for the child of a quarantine, which isolates nothing. `tools`
-    and `hooks` come on top of those of the settings."""
+    nonce on its leases. `isolated` is for the child of a quarantine, which isolates nothing.
+    `tools` and `hooks` come on top of those of the settings."""
 
     def __init__(
         self,
@@ -296,7 +296,8 @@ class WorkerDeps:
 
     async def _keep_announcing(self) -> None:
         await self._announcer.announce()
-        await self._until_sandbox_checked()  # what it can do is part of the presence, which does not wait for it
+        # What it can do is part of the presence, which does not wait for it
+        await self._until_sandbox_checked()
         await self._announcer.run()
 
     def _state(self) -> dict[str, Any]:

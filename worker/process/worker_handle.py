@@ -101,8 +101,8 @@ class WorkerLeases:
         self._connection: RespConnection | None = None
 
     def renew(self) -> int:
-        """Renew all of them. Return how many there were, when all servers that a write waits for have
-        that: a former primary that lives on must not let the worker go on."""
+        """Renew all of them. Return how many there were, when all servers that a write waits for
+        have that: a former primary that lives on must not let the worker go on."""
         count = 0
         for queue in QUEUES:
             if pairs := self._owned(queue):

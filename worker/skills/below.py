@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from shared.encodings.decode import decode_file
+
 FILE_LIMIT_BYTES: Final = 64 * 1024
 _FILES: Final = 100
 _ENTRIES: Final = 1000
@@ -17,10 +19,12 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY
 
 
 def read_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> str:
-    """Return the text of a file as `read_bytes_below` does. Raises also ValueError for text that is
-    not UTF-8."""
+    """Return the text of a file as `read_bytes_below` does, in any encoding that can be recognised.
+    Raises also UnicodeDecodeError, a ValueError, for a file that is not text."""
     data = read_bytes_below(folder, path, links=links, limit_bytes=limit_bytes)
-    return data.decode("utf-8").replace("\r\n", "\n")
+    found = decode_file(data)
+    text = data.decode("utf-8") if found is None else found.text
+    return text.replace("\r\n", "\n")
 
 
 def read_bytes_below(folder: Path, path: str, *, links: bool, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:

@@ -9,7 +9,7 @@ from typing import Final
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from worker.skills.below import read_below
-from worker.skills.front_matter import Head, parse_skill
+from worker.skills.front_matter import BadSkill, Head, parse_skill
 from worker.skills.skill import Skill
 from worker.skills.skill_folder import NO_DESCRIPTION, SKILL, CheckInterval, SkillFolder, log, reason_of, skill_folders
 
@@ -84,7 +84,7 @@ class SkillCatalogue:
     def workspace_skills(self, workspace: Path) -> tuple[Skill, ...]:
         """Return the skills that an agent wrote into the folder OWN of its workspace, by name, at
         most 50. They are never `always`, and never have the name of a skill that `skills` returned
-        last. Blocking, for use in a thread; broken ones are skipped."""
+        last. A broken one is listed as not available, with the reason. Blocking, for use in a thread."""
         used_names = {skill.name.lower() for skill in self._skills}
         found: list[Skill] = []
         try:
@@ -100,7 +100,11 @@ class SkillCatalogue:
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as exc:
-                self._log_once("skill skipped", name, why=reason_of(exc))
+                why = reason_of(exc)
+                self._log_once("skill skipped", name, why=why)
+                if isinstance(exc, BadSkill):
+                    needs = (f"a {SKILL} that can be read",)
+                    found.append(Skill(name, f"skipped: {why}", "", workspace, prefix, "agent", missing=needs))
                 continue
             if not head.description:
                 self._log_once(NO_DESCRIPTION, name)

@@ -1,17 +1,22 @@
-"""The head of a SKILL.md: YAML between two lines of `---`, with the fields that a skill may set."""
+"""The head of a SKILL.md: YAML between two lines of `---`, with the fields that a skill may set. What is
+not YAML is read line by line, so that a field that is not used here never spoils a skill."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+
+from worker.skills.head_lines import as_written, expand_tabs, split_fields
 
 HEAD_LIMIT_BYTES: Final = 8 * 1024
 _DEPTH: Final = 20
 
-_HEAD = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+_HEAD = re.compile(r"\A---[ \t]*\n(.*?)^(?:---+|\.\.\.)[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+# Fields and indented lines, up to the first line that is neither.
+_OPEN_HEAD = re.compile(r"\A---[ \t]*\n((?:(?:[ \t]+\S.*|[\w\"'.-]+[ \t]*:(?:[ \t].*)?)(?:\n|\Z))+)")
 
 Program = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._+-]{1,64}\Z")]
 Variable = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")]
@@ -45,21 +50,25 @@ class _Metadata(msgspec.Struct, frozen=True):
     nanobot: _Nanobot | None = None
 
 
-class _WrittenHead(msgspec.Struct, frozen=True):
-    description: str | None = None
+class _Always(msgspec.Struct, frozen=True):
     always: bool = False
-    metadata: _Metadata | str | None = None
 
 
 def parse_skill(text: str) -> tuple[Head, str]:
-    """Return the head and the instructions below it; without a head all is instructions. Raises
-    BadSkill, also for an empty text and for a head without an end, which is a file half written."""
-    text = text.removeprefix("\ufeff")
+    """Return the head and the instructions below it; without a head all is instructions. A head whose
+    last line is missing ends where its fields end. Raises BadSkill, also for an empty text and for
+    a head without an end that has no description yet, which is a file half written."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    if not text.strip():
+        raise BadSkill("it is empty")
+    text = text if text.startswith("---") else text.lstrip()
+    if not text.startswith("---"):
+        return Head(), text.strip()
     found = _HEAD.match(text)
     if found is None:
-        if text.startswith("---") or not text.strip():
-            raise BadSkill("it does not begin with a head between two lines of '---'")
-        return Head(), text.strip()
+        found = _OPEN_HEAD.match(text)
+        if found is None or "description" not in split_fields(found[1]):
+            raise BadSkill("its head has no end; write a line of '---' below the fields")
     head = _parse_head(found[1])
     if isinstance(head, str):
         raise BadSkill(head)
@@ -69,42 +78,74 @@ def parse_skill(text: str) -> tuple[Head, str]:
 @lru_cache(maxsize=256)
 def _parse_head(text: str) -> Head | str:
     """Return a head, or what is wrong with it. Cached: every turn reads skills of workspaces."""
-    import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
-
-    if len(text.encode()) > HEAD_LIMIT_BYTES:
+    if len(text.encode("utf-8", "replace")) > HEAD_LIMIT_BYTES:
         return f"its head has more than {HEAD_LIMIT_BYTES:,} bytes"
+    text = expand_tabs(text)
+    lines = split_fields(text)
+    whole = _load(text)
+    values = whole if isinstance(whole, dict) else {key: _load_field(key, value) for key, value in lines.items()}
+    if not values and text.strip() and not lines:
+        return "its head has no fields; write lines such as 'description: what it is for'"
     try:
-        _refuse_bombs(text)
-        written = msgspec.convert(yaml.safe_load(text) or {}, _WrittenHead)
-        meta = written.metadata
-        if isinstance(meta, str):
-            meta = msgspec.json.decode(meta, type=_Metadata)
+        always = msgspec.convert({"always": values.get("always") or False}, _Always).always
+        nanobot = _nanobot(values.get("metadata"), lines.get("metadata", ""))
+    except msgspec.MsgspecError as exc:
+        return f"its head does not fit: {str(exc).replace('`', chr(39))}"
     except BadSkill as exc:
         return str(exc)
-    except yaml.YAMLError as exc:
-        mark = getattr(exc, "problem_mark", None)
-        return f"its head is not YAML (line {mark.line + 2})" if mark else "its head is not YAML"
-    except msgspec.MsgspecError as exc:
-        return f"its head does not fit: {exc}"
-    except (ValueError, OverflowError, RecursionError) as exc:  # a date such as 2026-99-99
-        return f"its head cannot be read ({type(exc).__name__})"
-    description = " ".join((written.description or "").split())
-    nanobot = (meta and meta.nanobot) or _Nanobot()
+    description = _description(values.get("description"), lines.get("description"))
     needs = nanobot.requires or _Requires()
-    return Head(description, written.always or nanobot.always, needs.bins, needs.env)
+    return Head(description, always or nanobot.always, needs.bins, needs.env)
 
 
-def _refuse_bombs(text: str) -> None:
-    """Raise BadSkill for references, with which a few bytes become many, and for deep nesting."""
-    import yaml
+def _description(value: Any, written: str | None) -> str:
+    """Return the description as it is written: YAML would cut it at ` #`, take `5` for a number, and a
+    sentence in brackets for a list."""
+    if written is not None:
+        plain = written.lstrip()
+        special = not isinstance(value, str) or " #" in written or plain[:1] in ("&", "!", "*", "#")
+        if special and plain not in ("", "~", "null"):
+            return as_written(written)
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+def _nanobot(value: Any, written: str) -> _Nanobot:
+    """Return our part of the metadata; that of other programs may be anything. Raises BadSkill where
+    ours cannot be read: what it requires must not be lost."""
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            value = None
+    if not isinstance(value, dict):
+        if "nanobot" in written:
+            raise BadSkill("its metadata cannot be read; write it as in 'metadata: {nanobot: {always: true}}'")
+        return _Nanobot()
+    return msgspec.convert({"nanobot": value.get("nanobot")}, _Metadata).nanobot or _Nanobot()
+
+
+def _load_field(key: str, written: str) -> Any:
+    """Return the value of one field of a head that is not YAML as a whole, None for no value."""
+    found = _load(f"{key}: {written}")
+    return found.get(key) if isinstance(found, dict) else None
+
+
+def _load(text: str) -> Any:
+    """Return what YAML reads in a text; None for what is not YAML, for references, with which a few
+    bytes become many, and for deep nesting."""
+    import yaml  # type: ignore[import-untyped]  # here, for a worker without skills never needs it
 
     depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise BadSkill("its head has references ('*name'); write the value out")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > _DEPTH:
-                raise BadSkill(f"its head is nested more than {_DEPTH} deep")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+    try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                return None
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > _DEPTH:
+                    return None
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError):  # such as 2026-99-99
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeVar
@@ -111,6 +111,19 @@ class SkillFolder:
         return head, text
 
 
+def path_fault(parts: Sequence[str]) -> str | None:
+    """Return why a file in the folder of skills is not found as a skill, None if it is no such file or
+    will be found. `parts` are those of its path below that folder."""
+    if len(parts) > 2 or (parts[-1].lower() not in (SKILL.lower(), "skills.md") and len(parts) != 1):
+        return None
+    right = f"a skill is a file 'skills/<name>/{SKILL}'"
+    if len(parts) == 1:
+        return f"it is in no folder of its own; {right}" if parts[0].lower().endswith(".md") else None
+    if not _NAME.fullmatch(parts[0]):
+        return "the name of its folder may have letters, digits, '.', '_' and '-' only, at most 64"
+    return None if parts[1] == SKILL else f"its name is {parts[1]!r}; {right}"
+
+
 def skill_folders(root: Path, inside: str = "", *, links: bool) -> list[str]:
     """Return the names of the folders that may hold a skill, sorted; none without a root."""
     try:
@@ -122,4 +135,6 @@ def skill_folders(root: Path, inside: str = "", *, links: bool) -> list[str]:
 
 def reason_of(exc: Exception) -> str:
     """Return the text of a fault without the path, which is not for the log."""
+    if isinstance(exc, UnicodeDecodeError):
+        return "it is not text; save it as UTF-8"
     return (exc.strerror or str(exc)) if isinstance(exc, OSError) else str(exc)

@@ -9,8 +9,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Meta, Struct
 
-from shared.errors import ToolFailed
+from shared.errors import BadInput, ToolFailed
 from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, describe_plan, local_time
+from shared.store.schedules.times import check_steps, cron_fields
+from shared.time_zones import find_timezone
 from worker.agent.tools.tool import Safety, ToolContext
 
 MESSAGE_CHARS: Final = 4000
@@ -35,8 +37,8 @@ class CurrentTime:
     timeout_s = 5.0
 
     async def run(self, arguments: CurrentTimeArguments, context: ToolContext) -> str:
-        name = arguments.timezone or context.timezone
-        now = datetime.fromtimestamp(context.clock.now_ms() / 1000, _zone(name))
+        name = _zone_name(arguments.timezone or context.timezone)
+        now = datetime.fromtimestamp(context.clock.now_ms() / 1000, ZoneInfo(name))
         return f"{now:%Y-%m-%d %H:%M:%S (%A)}, {name} (UTC{now.isoformat()[-6:]})"
 
 
@@ -59,7 +61,8 @@ class CronArguments(Struct, frozen=True, forbid_unknown_fields=True):
         str | None,
         Meta(
             description="add: at the times of a cron expression, minute hour day-of-month month "
-            "day-of-week, such as `30 8 * * 1-5`."
+            "day-of-week, such as `30 8 * * 1-5`, or one of @hourly, @daily, @weekly, @monthly and "
+            "@yearly."
         ),
     ] = None
     timezone: Annotated[
@@ -118,7 +121,8 @@ class CronTool:
                 f"the message has {len(text):,} characters; at most {MESSAGE_CHARS:,} are kept. "
                 "Put the rest into a file, and name that in the message"
             )
-        timezone, now_ms = arguments.timezone or context.timezone, context.clock.now_ms()
+        timezone = _zone_name(arguments.timezone) if arguments.timezone else context.timezone
+        now_ms = context.clock.now_ms()
         plan = _plan(arguments, timezone, now_ms)
         misfire = arguments.missed or ("once" if isinstance(plan, AtPlan) else "skip")
         key = f"{context.call_id}\0{msgspec.json.encode(arguments).decode()}"
@@ -128,7 +132,9 @@ class CronTool:
         planned = describe_plan(schedule)
         if not isinstance(plan, AtPlan):
             planned += f"; first {local_time(next_ms, schedule.timezone)}"
-        return f"Schedule {schedule.id} is made: {planned}."
+        read = f" {arguments.timezone!r} is read as the time zone {timezone}."
+        aside = read if arguments.timezone not in (None, timezone) else ""
+        return f"Schedule {schedule.id} is made: {planned}.{aside}"
 
     async def _list(self, context: ToolContext) -> str:
         standing = await context.schedules.listed()
@@ -150,7 +156,13 @@ def _plan(arguments: CronArguments, timezone: str, now_ms: int) -> Plan:
         needs = "add needs exactly one of at, every_seconds and cron_expr"
         raise ToolFailed(f"{needs}; {given or 'none'} was given")
     if arguments.cron_expr is not None:
-        return CronPlan(" ".join(arguments.cron_expr.split()), timezone)
+        expression = " ".join(arguments.cron_expr.split())
+        try:
+            check_steps(expression)
+        except BadInput as exc:
+            raise ToolFailed(exc.message) from None
+        # Stored as five fields: a worker of an earlier release knows no other form.
+        return CronPlan(cron_fields(expression), timezone)
     if (every_s := arguments.every_seconds) is not None:
         if not 0 < every_s <= 366 * 86_400:
             raise ToolFailed(f"every_seconds is {every_s:g}; give from 1 second to a year")
@@ -164,16 +176,15 @@ def _instant(text: str, timezone: str) -> int:
     except ValueError:
         advice = "write it like '2026-11-22 09:00'"
         raise ToolFailed(f"{text!r} is not a date and time; {advice}") from None
-    zone = _zone(timezone)
+    zone = ZoneInfo(_zone_name(timezone))
     try:
         return int((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)
     except (OverflowError, ValueError):
         raise ToolFailed(f"{text!r} is out of any calendar; give a time within ten years") from None
 
 
-def _zone(name: str) -> ZoneInfo:
+def _zone_name(name: str) -> str:
     try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        advice = "use an IANA name such as 'Europe/Berlin' or 'UTC'"
-        raise ToolFailed(f"{name!r} is not a time zone; {advice}") from None
+        return find_timezone(name)
+    except BadInput as exc:
+        raise ToolFailed(exc.message) from None

@@ -29,7 +29,8 @@ THREADS: Final = 2
 log = logger("worker")
 
 Listen = Callable[[int, MediaRef, bytes], Awaitable[str]]
-"""Returns what follows the note on a recording of a message, by its number: its text, or why there is none."""
+"""Returns what follows the note on a recording of a message, by its number: its text, or why there
+is none."""
 
 
 class Attachments:

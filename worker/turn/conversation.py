@@ -37,7 +37,8 @@ class JoinedMessage(msgspec.Struct, frozen=True):
 
 
 class ShownBy(msgspec.Struct, frozen=True):
-    """The worker that wrote the text on screens, when it last did (ms), and which died before it."""
+    """The worker that wrote the text on screens, when it last did (ms), and which died before
+    it."""
 
     worker: str = ""
     at_ms: int = 0

@@ -17,6 +17,7 @@ from worker.agent.tools.text import valid_text
 from worker.agent.tools.tool import FileEntry
 from worker.documents.images import picture_in
 from worker.documents.kinds import decode_text
+from worker.documents.text import TEXT_LIMIT_BYTES, decode_content, encode_change
 from worker.guards.marks import TurnMark, WorkspaceMark
 from worker.guards.openat import NoSuchFile
 from worker.guards.paths import split_path
@@ -28,7 +29,6 @@ MEMORY: Final = "MEMORY.md"
 HISTORY: Final = "HISTORY.md"
 SOUL: Final = "SOUL.md"
 USER: Final = "USER.md"
-TEXT_LIMIT_BYTES: Final = 2 * 1024 * 1024  # of one text file that is read
 
 _MAX_NAMES: Final = 20
 _CHANGED: Final = (
@@ -156,11 +156,7 @@ class TurnFiles:
         raise await self._missing(path)
 
     async def read(self, path: str) -> str:
-        text = await self.content(path)
-        if isinstance(text, str):
-            return text
-        size = f"{len(text):,} bytes"
-        raise ToolFailed(f"{path!r} is no text file ({size}); read_file says what it is")
+        return (await decode_content(path, await self.content(path))).text
 
     async def picture(self, path: str) -> Image:
         """Return a file as a picture (see `Pictures`)."""
@@ -184,13 +180,18 @@ class TurnFiles:
             case ["skills", name, *_] if name.casefold() in self._skills:
                 why = f"the skill {name!r} is not yours. Use another name"
                 raise ToolFailed(f"{path!r} is read-only: {why}")
-            case _ if self._workspace is None:
+            case _ if (workspace := self._workspace) is None:
                 hint = f"the file that you can write is {MEMORY!r}"
                 raise ToolFailed(f"{path!r} cannot be written; {hint}")
             case _:
-                before = None if was is None else was.encode("utf-8")
+                before = None if was is None else await workspace.read_file(path)
+                after = None
+                if was is not None and before is not None:
+                    after = await asyncio.to_thread(encode_change, path, before, was, text)
+                    if after is None:
+                        raise ToolFailed(f"{path!r} is not as you read it any more; read it again")
                 await _await_store(self.mark.before_write())
-                await self._workspace.write_file(path, text.encode("utf-8"), was=before)
+                await workspace.write_file(path, text.encode("utf-8") if after is None else after, was=before)
 
     async def copies(self) -> dict[str, bytes]:
         """Return the files of the store as the model saw them: commands see only the disk."""

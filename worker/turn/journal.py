@@ -53,7 +53,8 @@ class LeaseJournal:
         self.lease: Final = lease
         self.confirm: Final = lease.confirm
         self.before_result: Callable[[], Awaitable[None]] | None = None
-        """Called before the result of a tool is written: what it did to files must be kept first."""
+        """Called before the result of a tool is written: what it did to files must be kept
+        first."""
         self._ledgers = ledgers
         self._writing = asyncio.Lock()
         self._unconfirmed: tuple[LedgerEntry, Effect | None] | None = None
@@ -81,8 +82,8 @@ class LeaseJournal:
             try:
                 await self._write(entry, effect)
             except asyncio.CancelledError:
-                # A tool ran out of time, and the step may have been written or not. It is sent again
-                # before the next one; the store ignores a step that it has.
+                # A tool ran out of time, and the step may have been written or not. It is sent
+                # again before the next one; the store ignores a step that it has.
                 self._unconfirmed = entry, effect
                 raise
 

@@ -44,8 +44,9 @@ class LiveUpdates:
     `reply_sent()` is true: the message tool has answered, the text at the end is not sent.
 
     What screens show is recorded: they keep the `standing` characters of an earlier attempt or
-    round until there is more text than that. `steps()` is the length of the ledger. `shown_by` is the
-    worker whose text stands there; if it died, `takeovers` names it once this one has gone on."""
+    round until there is more text than that. `steps()` is the length of the ledger. `shown_by` is
+    the worker whose text stands there; if it died, `takeovers` names it once this one has gone
+    on."""
 
     def __init__(
         self,

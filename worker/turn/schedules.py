@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class TurnSchedules:
-    """The schedules of the chat of `message`, for the turn that holds `claim` and has `mark`. A turn
-    that a schedule or a report of a subagent began cannot add any: schedules would create
+    """The schedules of the chat of `message`, for the turn that holds `claim` and has `mark`. A
+    turn that a schedule or a report of a subagent began cannot add any: schedules would create
     schedules."""
 
     store: Schedules

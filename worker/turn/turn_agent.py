@@ -172,7 +172,8 @@ class TurnAgent:
         if own or message.metadata.get("schedule") == HEARTBEAT:
             marked.note_read()
             await marked.settle()
-        sent = WorkspaceMark(mark, self._marks, conversation.session)  # files go into its own workspace
+        # Files go into its own workspace
+        sent = WorkspaceMark(mark, self._marks, conversation.session)
         voice, listen = self._voice, None
         if voice is not None and settings.voice.model:
             listen = Recordings(voice, journal, settings.voice.show)

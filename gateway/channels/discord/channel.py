@@ -1,5 +1,5 @@
-"""Discord: one bot, whose gateway connection is held by one replica at a time. It listens on all its
-shards, and saves how far events are accepted."""
+"""Discord: one bot, whose gateway connection is held by one replica at a time. It listens on all
+its shards, and saves how far events are accepted."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ DEEPEST: Final = 8  # components within components that are read
 _NAMED: Final = re.compile(r"<@!?([0-9]+)>")
 _INNER: Final = ("components", "accessory", "component")
 _PREVIEW: Final = re.compile("article|gifv|image|link|video")
-"""Types of embeds that Discord adds to a link: their words are the page's, and the link is there."""
+"""Types of embeds that Discord adds to a link: their words are the page's, and the link is
+there."""
 
 
 def message_text(message: Referenced, me: DiscordIdentity) -> str:

@@ -6,7 +6,6 @@ package becomes UnreadableMail, and a header that two programs could read differ
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import re
 from email.header import decode_header
@@ -16,6 +15,9 @@ from email.policy import Compat32
 from typing import Final
 
 import msgspec
+
+from shared.encodings.decode import guess_text
+from shared.encodings.labels import codec_of, decode_labelled
 
 HEADER_BYTES: Final = 128 * 1024
 """Limit for the header of a mail."""
@@ -27,16 +29,6 @@ _BLANK: Final = re.compile(rb"\r?\n\r?\n")
 _BARE: Final = re.compile(rb"\r(?!\n)|\0")
 _BARE_NEWLINE: Final = re.compile(rb"(?<!\r)\n")
 _FOLD: Final = re.compile(r"\r?\n[ \t]*")
-
-_KNOWN: Final = re.compile(
-    r"ascii|utf-8|utf-8-sig|utf-7|utf-16(-[bl]e)?|utf-32(-[bl]e)?|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|ptcp154|kz1048|"
-    r"big5(hkscs)?|gb2312|gbk|gb18030|hz|euc_(jp|jis_2004|jisx0213|kr)|johab|shift_jis(_2004|x0213)?|"
-    r"iso2022_(jp(_\d|_2004|_ext)?|kr)|tis-620"
-)
-"""Codecs in which mails are written. Others are not text, or slow on small input (punycode)."""
-
-_ALIASES: Final = {"iso8859-1": "cp1252", "gb2312": "gb18030", "gbk": "gb18030"}
-"""Charsets that many programs mean by a related name."""
 
 
 class UnreadableMail(Exception):
@@ -96,15 +88,16 @@ def read_header(raw: bytes) -> Mail:
 
 
 def decode_text(data: bytes, charset: str) -> str:
-    """Return the text; never fails. What does not fit is read as UTF-8, else as Windows-1252."""
-    named = None
-    with contextlib.suppress(LookupError, ValueError):
-        name = codecs.lookup(charset.strip().strip("'\"").encode("ascii", "ignore").decode()).name
-        named = _ALIASES.get(name, name) if _KNOWN.fullmatch(name) else None
-    for name in filter(None, (named, "utf-8")):
-        with contextlib.suppress(UnicodeError):
-            return data.decode(name)
-    return data.decode("cp1252" if named in (None, "ascii") else named, "replace")
+    """Return the text; never fails. Where the charset is unknown or wrong it is guessed; what no guess
+    fits is read by the charset as far as possible, else as Windows-1252."""
+    if (text := decode_labelled(data, charset)) is not None:
+        return text
+    with contextlib.suppress(UnicodeError):
+        return data.decode("utf-8")
+    if found := guess_text(data):
+        return found.text
+    codec = codec_of(charset)
+    return data.decode("cp1252" if codec in (None, "ascii") else codec, "replace")
 
 
 def decode_header_text(header: str) -> str:

@@ -16,7 +16,8 @@ from gateway.text.quotes import lines_of
 
 FORWARDED: Final = "merge_forward"
 OWN_WORDS: Final = frozenset(("text", "post", "image", "file", "audio", "media"))
-"""Kinds of messages whose text their sender wrote. Cards, votes, events and places have words of others, too."""
+"""Kinds of messages whose text their sender wrote. Cards, votes, events and places have words of
+others, too."""
 
 BOT_WORDS: Final = OWN_WORDS | {"interactive"}
 """Kinds of the bot's own messages. A card of a person is one that they passed on."""

@@ -80,8 +80,8 @@ class MatrixHttp:
         media_type: str = "application/json",
         timeout_s: float | None = None,
     ) -> bytes:
-        """Return the body of a successful response. Raises MatrixError, MaybeSent, ChannelBroken, and
-        NotAccepted when we are not connected or logged in."""
+        """Return the body of a successful response. Raises MatrixError, MaybeSent, ChannelBroken,
+        and NotAccepted when we are not connected or logged in."""
         token = await self._valid_token()
         body = msgspec.json.encode(json) if json is not None else data
         headers = {"Authorization": f"Bearer {token}", "Content-Type": media_type}

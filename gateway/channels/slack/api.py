@@ -177,7 +177,8 @@ class SlackApi:
         return None
 
     async def get_root(self, channel: str, thread: str) -> Message | None:
-        """Return the first message of a thread; None if it is gone. Raises NotDelivered, ChannelBroken."""
+        """Return the first message of a thread; None if it is gone. Raises NotDelivered,
+        ChannelBroken."""
         ask = self._calls.sdk.conversations_replies(channel=channel, ts=thread, limit=1)
         try:
             reply = await self._calls.call_invisible(ask)

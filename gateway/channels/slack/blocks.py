@@ -1,5 +1,6 @@
 """Read Slack's blocks as the text of a message, with its references and entities
-(docs.slack.dev/reference/block-kit/blocks). Pure; total: a block of any form gives some text or none."""
+(docs.slack.dev/reference/block-kit/blocks). Pure; total: a block of any form gives some text or
+none."""
 
 from __future__ import annotations
 

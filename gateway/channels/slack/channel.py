@@ -1,6 +1,6 @@
-"""Slack: one app in one workspace, by Socket Mode (docs.slack.dev/apis/events-api/using-socket-mode)
-or by a webhook, on any replica. An event is acknowledged after it was accepted; Slack repeats what
-is not.
+"""Slack: one app in one workspace, by Socket Mode
+(docs.slack.dev/apis/events-api/using-socket-mode) or by a webhook, on any replica. An event is
+acknowledged after it was accepted; Slack repeats what is not.
 
 The SDK's own client reconnects forever even with a revoked token, handles the messages of one chat
 in parallel, and drops a connection before it has the next; slack-bolt builds on it. Here the next

@@ -81,7 +81,8 @@ class _BotSession(AiohttpSession):
         return self._session
 
     async def close(self) -> None:
-        # aiogram waits a quarter of a second more, for TLS connections that aiohttp itself now waits for.
+        # aiogram waits a quarter of a second more, for TLS connections that aiohttp itself now
+        # waits for.
         if self._session is not None:
             await self._session.close()
 

@@ -50,6 +50,7 @@ def parse_update(channel: str, update: Update, me: TelegramIdentity) -> Platform
         of_others=has_words_of_others(message) or is_strange(quote),
         replaces=id if edited else None,
         files=files,
+        album=message.media_group_id,
     )
 
 
@@ -79,6 +80,7 @@ def _platform_message(
     of_others: bool = False,
     replaces: str | None = None,
     files: tuple[RemoteFile, ...] = (),
+    album: str = "",
 ) -> PlatformMessage:
     person = sender if sender is not None and sender.id not in _NOBODY else None
     # Replies in groups without topics carry a thread id too; they are no separate conversation.
@@ -101,6 +103,7 @@ def _platform_message(
         name=sender.full_name if sender else "",
         replaces=replaces,
         files=files,
+        album=album,
     )
 
 

@@ -146,6 +146,7 @@ class Message(msgspec.Struct, frozen=True):
     is_automatic_forward: bool = False  # of a channel into its group
     sender_chat: _Chat | None = None
     via_bot: User | None = None  # another bot wrote the text; the person only chose it
+    media_group_id: str = ""  # of an album, each file of which is a message
     text: str = ""
     caption: str = ""
     entities: tuple[_Entity, ...] = ()

@@ -1,4 +1,5 @@
-"""Colours code: spans with a class for each kind of word. The page's style sheet has the colours."""
+"""Colours code: spans with a class for each kind of word. The page's style sheet has the
+colours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Renders Markdown as HTML that is safe in a page. Pure; `renderer.py` keeps its time within limits.
+"""Renders Markdown as HTML that is safe in a page. Pure; `renderer.py` keeps its time within
+limits.
 
-Colours of code and formulas take libraries that the gateway does not import: only the process of the
-renderer does, where a text that takes too long can be ended."""
+Colours of code and formulas take libraries that the gateway does not import: only the process of
+the renderer does, where a text that takes too long can be ended."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ QUICK_LIMIT: Final = 2 * 1024
 """Characters that may be rendered on the event loop."""
 
 _QUICK_WORK: Final = 40_000
-_MARKS: Final = re.compile(r"[\[|>$]|[-+*.)][ \t]|://")  # beginnings of links, cells, quotes, formulas and list items
+# Beginnings of links, cells, quotes, formulas and list items
+_MARKS: Final = re.compile(r"[\[|>$]|[-+*.)][ \t]|://")
 _EXTRAS: Final = re.compile(r"(?:```|~~~)[`~ \t]*[^\s`~]|\$[^$]+\$|\\[(\[]")
 _MAX_NESTING: Final = 50
 _LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,32}")
@@ -230,7 +232,8 @@ def _host_note(label: str, target: str) -> str:
 
 
 def _mark_tasks(tokens: Sequence[Token]) -> None:
-    """Make `[ ]` and `[x]` at the beginning of a list item a box, which screen readers read as well."""
+    """Make `[ ]` and `[x]` at the beginning of a list item a box, which screen readers read as
+    well."""
     for item, paragraph, inline in zip(tokens, tokens[1:], tokens[2:], strict=False):
         words = inline.children or ()
         if (item.type, paragraph.type) != ("list_item_open", "paragraph_open") or not words:

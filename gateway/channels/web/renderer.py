@@ -17,7 +17,8 @@ RENDER_S: Final = 0.5
 AT_ONCE: Final = 2
 
 _WALL_S: Final = 2.0
-_IDLE_S: Final = 600.0  # of a chat about code every reply needs the process, and its start takes half a second
+# Of a chat about code every reply needs the process, and its start takes half a second
+_IDLE_S: Final = 600.0
 _MEMORY_BYTES: Final = 256 * 1024**2
 _HTML_BYTES: Final = 512 * 1024
 _CACHED_CHARS: Final = 4 * 1024 * 1024
@@ -83,7 +84,8 @@ class MarkdownRenderer:
         return self._render_here(text)
 
     def _render_here(self, text: str) -> str:
-        """Return what this process itself makes of a text: code has no colours, formulas are TeX."""
+        """Return what this process itself makes of a text: code has no colours, formulas are
+        TeX."""
         if markdown.is_quick(text):
             return self._add_to_cache(text, markdown.render(text))
         return markdown.preformatted(text)

@@ -200,8 +200,8 @@ def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
 
 def _parse_message(channel: str, message: _Message, names: Mapping[str, str]) -> PlatformMessage | None:
     """Return the message; None if there is none for us: a reaction, an order, a changed number, and
-    everything in groups, where a sender's id is not a chat. Raises DecodeError for one that WhatsApp
-    does not pass on, and for one of nobody."""
+    everything in groups, where a sender's id is not a chat. Raises DecodeError for one that
+    WhatsApp does not pass on, and for one of nobody."""
     if message.group_id is not None or message.type == "system":
         return None
     person = _person(message.from_, message.from_user_id)

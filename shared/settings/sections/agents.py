@@ -16,15 +16,15 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     A turn ends after `turn_timeout_s`; a message whose model is unavailable is given up `give_up_s`
     after its first try, and its sender is told after `tell_s`. One that its provider fails alone,
-    while others are answered or nobody else asks, is given up after `give_up_alone_s`. A tool's result is cut to
-    `result_bytes` for the model and to `saved_result_chars` in history. A prompt over `compact_at`
-    of the model's context is compacted: the newest `compact_keep` messages stay. A reply cut by its
-    length is continued up to `continuations` times. A hook may take `hook_s`.
+    while others are answered or nobody else asks, is given up after `give_up_alone_s`. A tool's
+    result is cut to `result_bytes` for the model and to `saved_result_chars` in history. A prompt
+    over `compact_at` of the model's context is compacted: the newest `compact_keep` messages stay.
+    A reply cut by its length is continued up to `continuations` times. A hook may take `hook_s`.
 
     A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. At
     most `subagents_per_session` of one session run at once, and `subagents_in_all` in the fleet (0:
-    no limit); others wait. With `own_files` the agent may edit the SOUL.md of a chat and the USER.md
-    of a person."""
+    no limit); others wait. With `own_files` the agent may edit the SOUL.md of a chat and the
+    USER.md of a person."""
 
     max_rounds: Count = 40
     subagent_rounds: Count = 15
@@ -51,10 +51,10 @@ class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Memory beyond the conversation. `scope` chooses the MEMORY.md of a chat: its own, that of its
     user (in chats of one person), or one for all. A conversation of `consolidate_at` entries is
     consolidated down to the newest `keep`; after `idle_s` without a message down to `idle_keep`.
-    When HISTORY.md has `dream_entries`, MEMORY.md and the agent's own files are rewritten from it at
-    the times of the cron expression `dream` ("": never), or every `rework_h` hours if that is set,
-    whatever it has. What leaves a conversation is kept for `archive_days` (0: not at all), at most
-    `archive_bytes` of it, compressed."""
+    When HISTORY.md has `dream_entries`, MEMORY.md and the agent's own files are rewritten from it
+    at the times of the cron expression `dream` ("": never), or every `rework_h` hours if that is
+    set, whatever it has. What leaves a conversation is kept for `archive_days` (0: not at all), at
+    most `archive_bytes` of it, compressed."""
 
     scope: Literal["chat", "user", "shared"] = "chat"
     consolidate_at: Annotated[int, Meta(ge=4, le=1000)] = 100

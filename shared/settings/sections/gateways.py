@@ -1,4 +1,5 @@
-"""Settings of gateways, `[web]`, `[api]`, `[hooks]`, `[delivery]`, `[media]`, and `[metrics]` of any process."""
+"""Settings of gateways, `[web]`, `[api]`, `[hooks]`, `[delivery]`, `[media]`, and `[metrics]` of
+any process."""
 
 from __future__ import annotations
 

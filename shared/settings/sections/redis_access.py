@@ -32,8 +32,8 @@ _REDIS_SCHEMES: Final = (
 class RedisSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The Redis that holds all state. `embedded` is the Valkey that `make up` starts. `user` and
     `password` may stand in the address or here; `ca_file` has the certificates to trust;
-    `sentinel_user` and `sentinel_password` are for the Sentinels of the address. `copies` is how many
-    servers, the primary included, must have a write before it counts as done."""
+    `sentinel_user` and `sentinel_password` are for the Sentinels of the address. `copies` is how
+    many servers, the primary included, must have a write before it counts as done."""
 
     url: RedisUrl = RedisUrl(EMBEDDED)
     user: Text | None = None

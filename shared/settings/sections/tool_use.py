@@ -132,7 +132,8 @@ def approval_problems(settings: ApprovalSettings) -> Iterator[str]:
 
 
 def folders_problem(folders: Mapping[str, Path]) -> str | None:
-    """Return what is wrong with `workspace.folders`, as the end of a sentence that begins with the key."""
+    """Return what is wrong with `workspace.folders`, as the end of a sentence that begins with the
+    key."""
     for name, path in folders.items():
         if not _NAME.fullmatch(name) or name == "default":
             return f"has {name!r}; name a folder with up to 24 of a-z, 0-9 and '-', and not 'default'"

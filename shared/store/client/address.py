@@ -1,6 +1,6 @@
 """Addresses of Redis: `redis://`, `rediss://` (TLS) and `unix://`, as redis-py reads them; with
-`+sentinel` those of Sentinels, with `+cluster` those of nodes of a cluster. Standard library only: the
-guardian reads them too."""
+`+sentinel` those of Sentinels, with `+cluster` those of nodes of a cluster. Standard library only:
+the guardian reads them too."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Tls(NamedTuple):
 
 class Address(NamedTuple):
     """Address of a server, and our user there. With a `path` it is a socket on this machine. With
-    `sentinels` it is whichever server they call the primary of `service`, with `nodes` whichever primary
-    of their cluster has our slot."""
+    `sentinels` it is whichever server they call the primary of `service`, with `nodes` whichever
+    primary of their cluster has our slot."""
 
     host: str = "localhost"
     port: int = 6379
@@ -169,8 +169,8 @@ def read_address(url: str) -> Address:
 
 
 def read_moved(reply: str, asked: str) -> tuple[str, int] | None:
-    """Read where an error reply sends us: `MOVED <slot> <host>:<port>`. Without a host it is the one that
-    was `asked`. None for any other reply."""
+    """Read where an error reply sends us: `MOVED <slot> <host>:<port>`. Without a host it is the
+    one that was `asked`. None for any other reply."""
     words = reply.split()
     if words[:1] != ["MOVED"] or len(words) != 3:
         return None

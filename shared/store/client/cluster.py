@@ -17,8 +17,8 @@ _FAILING: Final = ("fail", "fail?")
 
 
 class NodeView(NamedTuple):
-    """What a node says of its cluster: how many primaries vote, whether it is one, and whether it takes the
-    primary of our slot, at the place that was asked about, for alive."""
+    """What a node says of its cluster: how many primaries vote, whether it is one, and whether it
+    takes the primary of our slot, at the place that was asked about, for alive."""
 
     voters: int
     votes: bool
@@ -26,8 +26,8 @@ class NodeView(NamedTuple):
 
 
 def read_view(nodes: str, ours: Place | None) -> NodeView:
-    """Read the reply to CLUSTER NODES: `<id> <host>:<port>@<bus>[,<name>] <flags> <primary> <ping> <pong> <epoch>
-    <link> <slots>...`. Raises ValueError."""
+    """Read the reply to CLUSTER NODES: `<id> <host>:<port>@<bus>[,<name>] <flags> <primary> <ping>
+    <pong> <epoch> <link> <slots>...`. Raises ValueError."""
     voters, votes, sees_ours = 0, False, False
     for line in nodes.splitlines():
         _, place, flag_list, _, _, _, _, link, *slots = line.split()
@@ -62,10 +62,10 @@ class _Node(Locator):
 
 
 class ClusterNodes(Finder):
-    """The nodes of an address. Each is asked for a key of ours: the primary that has the slot answers, and
-    every other node says who that is (MOVED). That needs no right to CLUSTER commands, and host names and
-    addresses are those that the cluster announces. The place that most of them name counts: a node that was
-    cut off may be out of date."""
+    """The nodes of an address. Each is asked for a key of ours: the primary that has the slot
+    answers, and every other node says who that is (MOVED). That needs no right to CLUSTER commands,
+    and host names and addresses are those that the cluster announces. The place that most of them
+    name counts: a node that was cut off may be out of date."""
 
     hello = (("HSETNX", keys.META, "layout", "1"),)
 
@@ -79,8 +79,9 @@ class ClusterNodes(Finder):
         super().check(role, None)
 
     async def sees_primary(self) -> bool:
-        """Tell whether most of the cluster's primaries do not take ours for dead, so that no other can have been
-        elected. Our own counts as one of them. Nodes that are not in the address are not asked."""
+        """Tell whether most of the cluster's primaries do not take ours for dead, so that no other
+        can have been elected. Our own counts as one of them. Nodes that are not in the address are
+        not asked."""
         views = [one for one in await asyncio.gather(*map(self._view, self._connections)) if one is not None]
         voters = max((view.voters for view in views), default=0)
         return sum(view.votes and view.sees_ours for view in views) * 2 > voters

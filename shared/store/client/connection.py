@@ -290,8 +290,8 @@ class RedisConnection:
         self._check_role(role)
 
     def _check_role(self, answer: Any) -> None:
-        """Read the reply to `_ROLE`, names and values in turn. Raises WrongServer. A server that refuses
-        to tell is taken for a primary; its writes show what it is."""
+        """Read the reply to `_ROLE`, names and values in turn. Raises WrongServer. A server that
+        refuses to tell is taken for a primary; its writes show what it is."""
         fields = answer if isinstance(answer, list) else []
         facts = dict(zip(fields[::2], fields[1::2], strict=False))
         self._locator.check(facts.get(b"role"), facts.get(b"mode"))

@@ -54,8 +54,9 @@ class DurableWrites:
         self._watching: asyncio.Task[None] | None = None
 
     async def call(self, parts: tuple[Value, ...]) -> Any:
-        """Send one command; return its reply once enough servers have all that it wrote, and all that
-        was written before. Raises RedisAway, ReplyError, OSError; it may have happened then."""
+        """Send one command; return its reply once enough servers have all that it wrote, and all
+        that was written before. Raises RedisAway, ReplyError, OSError; it may have happened
+        then."""
         call = _Call(parts, asyncio.get_running_loop().create_future())
         self._calls.append(call)
         if self._sending is None:

@@ -16,16 +16,16 @@ from shared.store.client.connection import RedisConnection
 from shared.tasks import cancel_all
 
 WATCH_S: Final = 1.0
-"""Longest time between two looks. A primary that stands still holds calls up until their time limit, or
-until a look finds its successor; when it is resumed, it may answer until the next look on a connection that
-was idle meanwhile."""
+"""Longest time between two looks. A primary that stands still holds calls up until their time
+limit, or until a look finds its successor; when it is resumed, it may answer until the next look on
+a connection that was idle meanwhile."""
 
 Place = tuple[str, int]
 
 
 class Finder(Locator, ABC):
-    """Asks `asked`, each over a connection of its own, about once a second. `on_move` is called when another
-    server became the primary."""
+    """Asks `asked`, each over a connection of its own, about once a second. `on_move` is called
+    when another server became the primary."""
 
     def __init__(
         self, address: Address, asked: Sequence[Locator], *, name: str, timeout_s: float, on_move: Callable[[], None]

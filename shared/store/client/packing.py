@@ -8,8 +8,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def pack(value: object) -> bytes:
-    """Encode lists, tuples, maps, texts, bytes, numbers and None as MessagePack that Lua in the server
-    reads. Its library knows no binary data, so bytes are written as a text, whatever they are."""
+    """Encode lists, tuples, maps, texts, bytes, numbers and None as MessagePack that Lua in the
+    server reads. Its library knows no binary data, so bytes are written as a text, whatever they
+    are."""
     return _encode(_as_texts(value))
 
 

@@ -42,9 +42,9 @@ BROKEN_CHAT: Final = "BROKEN"
 class RedisClient:
     """One connection to one Redis, shared by a process. Every method raises RedisAway when the
     server is unavailable or a replica, Refused("overloaded") when it has no memory for new data,
-    and ReplyError for any other error; `run` and `command` raise Refused("broken") when a key of one chat is of
-    another type. After RedisAway, or a cancelled call, the command may or may not have
-    happened; every script can be sent again. Durable scripts return when `copies` servers have
+    and ReplyError for any other error; `run` and `command` raise Refused("broken") when a key of
+    one chat is of another type. After RedisAway, or a cancelled call, the command may or may not
+    have happened; every script can be sent again. Durable scripts return when `copies` servers have
     what they wrote."""
 
     def __init__(self, url: str, *, timeout_s: float = SOCKET_TIMEOUT_S, name: str = "shoal", copies: int = 1) -> None:

@@ -24,9 +24,10 @@ LIBRARY: Final = (
 """The files of `lib/`, each after those that it uses."""
 
 DURABLE: Final = "-- durable\n"
-"""Line of a script after which somebody outside of the store learns that something happened, or acts
-on it, and of every renewal of a lease: it counts when `redis.copies` servers have it. The others lose
-work that is done again: a lease that went with its primary, a rate, text on a screen."""
+"""Line of a script after which somebody outside of the store learns that something happened, or
+acts on it, and of every renewal of a lease: it counts when `redis.copies` servers have it. The
+others lose work that is done again: a lease that went with its primary, a rate, text on a
+screen."""
 
 _BEGINS: Final = re.compile(r"^(?:--.*\n)*local ", re.MULTILINE)
 _NAMES: Final = re.compile(r"^local (?:function )?([\w, ]+)", re.MULTILINE)
@@ -85,8 +86,8 @@ class Script(NamedTuple):
 
 @cache
 def load(name: str, *, arq: str = ARQ) -> Script:
-    """Read `lua/<name>.lua`; the name includes its folder ("turns/acquire"). `arq` is what arq's keys
-    begin with. May raise OSError."""
+    """Read `lua/<name>.lua`; the name includes its folder ("turns/acquire"). `arq` is what arq's
+    keys begin with. May raise OSError."""
     script = from_folder(name, _FOLDER)
     return script._replace(source=script.source.replace(f"'{ARQ}", f"'{arq}"))
 

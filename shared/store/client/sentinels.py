@@ -24,8 +24,8 @@ class Sentinels(Finder):
         super().__init__(address, asked, name=name, timeout_s=timeout_s, on_move=on_move)
 
     async def sees_primary(self) -> bool:
-        """Tell whether a majority of the Sentinels had an answer from the primary a moment ago. To name
-        it is not enough: they do until it has been away for long, and then promote another."""
+        """Tell whether a majority of the Sentinels had an answer from the primary a moment ago. To
+        name it is not enough: they do until it has been away for long, and then promote another."""
         answers = await asyncio.gather(*map(self._sees, self._connections))
         return sum(answers) * 2 > len(answers)
 

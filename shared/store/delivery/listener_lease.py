@@ -72,8 +72,8 @@ class ListenerLock:
         return await self.save_cursor(held, b"")
 
     async def save_cursor(self, held: ListenerLease, cursor: bytes) -> bool:
-        """Renew the lock and store how far was read, for the next holder (empty = as it is); False =
-        it is lost."""
+        """Renew the lock and store how far was read, for the next holder (empty = as it is); False
+        = it is lost."""
         renewed = await self._run(
             "listeners/renew", lease=self._lease(held), lease_ms=self._lease_ms, keep_ms=KEEP_MS, cursor=cursor
         )

@@ -61,8 +61,8 @@ class Outbox:
         await self._client.settled()
 
     async def read_after(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
-        """Return lines with a number above `after`, oldest first. With `after` 0 these are the lines
-        that are not in pages yet, at least the newest 500."""
+        """Return lines with a number above `after`, oldest first. With `after` 0 these are the
+        lines that are not in pages yet, at least the newest 500."""
         key, start = keys.outbox(session), f"({after}-0"
         lines = _lines(await self._client.command("XRANGE", key, start, "+", "COUNT", limit))
         # A reader was away while lines left for the pages.
@@ -165,8 +165,8 @@ class DeliveryState(msgspec.Struct, frozen=True, kw_only=True):
     """State of a chat's delivery. `pending` are the oldest waiting lines; the platform has `part`
     posts of the first. `unclear`: another lease was about to send the next post, and may have.
     `streamed_message` is a turn and the message it is streamed into; `pending_stream` the turn and
-    key of one that was about to be sent; `shown` a turn and the length of its text that was streamed.
-    `running` is the turn that runs or comes next."""
+    key of one that was about to be sent; `shown` a turn and the length of its text that was
+    streamed. `running` is the turn that runs or comes next."""
 
     pending: tuple[PendingLine, ...]
     part: int = 0

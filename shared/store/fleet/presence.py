@@ -17,14 +17,21 @@ TURNS: Final = "turns"
 SAMPLE: Final = 256
 WHY_OFF: Final = "sandbox.why"
 """Detail of a worker: why it has no sandbox. Long, and only for `shoal doctor`."""
+TOOLS_LEFT_OUT: Final = "tools_left_out.why"
+"""Detail of a worker: the tools of MCP servers that it cannot offer, and why."""
 LIMITED_BY: Final = "sandbox.limited_by"
 """Detail of a worker: `cgroup` where the kernel limits all of a command, else `census`."""
 
 
 async def kill_worker_of(client: RedisClient, session: str) -> None:
-    """Ask the worker that has the turn of a session to kill itself. It does so only where `shoal up`
-    runs the demo model. Raises RedisAway."""
+    """Ask the worker that has the turn of a session to kill itself. It does so only where `shoal
+    up` runs the demo model. Raises RedisAway."""
     await client.command("PUBLISH", keys.CONTROL, f"{keys.turn(session)} {keys.KILL}")
+
+
+def tools_left_out(processes: Sequence[Presence]) -> str:
+    """Return the tools of MCP servers that workers cannot offer, with the reasons; "" for none."""
+    return "; ".join(sorted({one.details[TOOLS_LEFT_OUT] for one in processes if TOOLS_LEFT_OUT in one.details}))
 
 
 def channel_state(name: str) -> str:

@@ -112,8 +112,8 @@ class ProviderLimits:
     async def enter(
         self, name: str, rules: LimitRules, *, session: str = "", patience_s: float = 0.0, placed: bool = False
     ) -> CallAllowed | CallHeld:
-        """Decide whether a call for `session` may be made now. A caller that can wait (`patience_s`)
-        gets a place, and passes `placed` when it asks again."""
+        """Decide whether a call for `session` may be made now. A caller that can wait
+        (`patience_s`) gets a place, and passes `placed` when it asks again."""
         code, number, *why = await self._client.run(
             "fleet/limit_enter",
             limit=keys.limit(name),

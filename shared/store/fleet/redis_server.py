@@ -25,8 +25,8 @@ _CLOCK_READINGS: Final = 3
 class ServerHealth(msgspec.Struct, frozen=True):
     """The facts that every scrape of the metrics reads; None where the server does not answer.
     `clock_ahead_s` is how far its clock is ahead of ours. A limit of 0 means none. `writes_ok` is
-    False when the last write to the append-only file failed. `aof_busy_s` is how long the server has
-    been writing and syncing it since its start."""
+    False when the last write to the append-only file failed. `aof_busy_s` is how long the server
+    has been writing and syncing it since its start."""
 
     used_bytes: int | None
     limit_bytes: int | None
@@ -60,8 +60,8 @@ class ServerFacts(ServerHealth, frozen=True, kw_only=True):
 
 
 async def read_server(client: RedisClient, *, config: bool = True) -> ServerFacts:
-    """Read the facts; without `config`, which alone knows `fsync`, only by commands that few servers
-    refuse. Raises RedisAway."""
+    """Read the facts; without `config`, which alone knows `fsync`, only by commands that few
+    servers refuse. Raises RedisAway."""
     info = _lines(await _query(client, "INFO"))
     flat = await _query(client, "CONFIG", "GET", *_SETTINGS) if config else None
     ping_s, clock_ahead_s = await _clock(client)

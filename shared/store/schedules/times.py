@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
@@ -23,6 +24,18 @@ HORIZON_YEARS: Final = 11
 """Calendar years in which a tick of a cron expression is searched: past the horizon, and past the
 eight years between two leap days around a century without one."""
 
+_MACROS: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_STEPS: Final = (("minute", 60, 60), ("hour", 24, 3600), ("day of the month", 31, 86_400), ("month", 12, 0))
+_WEEK: Final = ("day of the week", 7, 86_400)
+_STEP: Final = re.compile(r"[^,/]*/(\d{1,6})")
 _GAPS: Final = 60
 _FIRST_LOOK_MS: Final = 3_600_000
 
@@ -95,9 +108,29 @@ def usable_timezone(name: str) -> str:
     return ""
 
 
+def cron_fields(expression: str) -> str:
+    """Return the five fields of an expression, also of one such as `@daily`."""
+    return _MACROS.get(expression.strip().lower(), expression)
+
+
+def check_steps(expression: str) -> None:
+    """Check that no step is larger than its field: `*/90` in the minutes would run each hour. Raises
+    BadInput with the interval to ask for instead, in seconds."""
+    fields = cron_fields(expression).split()
+    for field, (name, size, unit_s) in zip(fields, (*_STEPS, _WEEK), strict=False):
+        for found in _STEP.finditer(field):
+            step = int(found[1])
+            if step > size:
+                instead = "give the months by their numbers, or a single time with at"
+                if unit_s:
+                    unit = name.split()[0]
+                    instead = f"for every {step} {unit}s give every_seconds={step * unit_s} instead of cron_expr"
+                raise BadInput("bad_expression", f"a {name} cannot have the step {found[0]!r}; {instead}")
+
+
 def _check_cron(plan: CronPlan, now_ms: int, min_every_s: float) -> None:
     check_timezone(plan.timezone)
-    text = plan.expression
+    text = cron_fields(plan.expression)
     if len(text.split()) != FIELDS or len(text) > EXPRESSION_CHARS:
         raise BadInput(
             "bad_expression",
@@ -141,7 +174,7 @@ def _ticks(plan: AtPlan | CronPlan, after_ms: int) -> Iterator[int]:
             yield plan.at_ms
         return
     last, start = after_ms, datetime.fromtimestamp(after_ms / 1000, ZoneInfo(plan.timezone))
-    for found in _Ahead(plan.expression, start):
+    for found in _Ahead(cron_fields(plan.expression), start):
         tick = int(found.timestamp() * 1000)
         # The library counts by wall-clock time: in a repeated hour it may go back in time.
         if tick > last:

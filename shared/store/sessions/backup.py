@@ -66,11 +66,11 @@ class Numbered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SessionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is kept of a session. `memory_md` and `history_md` (oldest entry first) are
     its memory, which `memory_sources` mark (the entries of a conversation have marks of their own);
-    `soul_md` is its SOUL.md.
-    The others are None in a file of a memory alone: the `conversation`; `archive`, earlier entries
-    that are not in memory yet; `transcript`, all before them (None in a file of version 1, too); and
-    the `log` of the chat as people saw it, which is not restored. `unreadable` counts records of a
-    newer version, which are missing here. Times are in ms since 1970, 0 if unknown."""
+    `soul_md` is its SOUL.md. The others are None in a file of a memory alone: the `conversation`;
+    `archive`, earlier entries that are not in memory yet; `transcript`, all before them (None in a
+    file of version 1, too); and the `log` of the chat as people saw it, which is not restored.
+    `unreadable` counts records of a newer version, which are missing here. Times are in ms since
+    1970, 0 if unknown."""
 
     kind: Literal["shoal session"]
     version: Annotated[int, msgspec.Meta(ge=1)]
@@ -353,8 +353,8 @@ class SessionBackup:
         ]
 
     def _checked(self, file: SessionFile) -> tuple[list[bytes], list[bytes], list[bytes] | None]:
-        """Return conversation, archive and pages of the transcript (None: it stays as it is) of a file,
-        checked against a worker's limits. Raises BadInput."""
+        """Return conversation, archive and pages of the transcript (None: it stays as it is) of a
+        file, checked against a worker's limits. Raises BadInput."""
         memory, log_bytes = self._memory, sum(len(one.encode()) for one in file.history_md)
         _within("MEMORY.md", len(file.memory_md.encode()), memory.file_bytes, "memory.file_bytes")
         _within("SOUL.md", len(file.soul_md.encode()), memory.file_bytes, "memory.file_bytes")

@@ -1,5 +1,5 @@
-"""Search in the titles and texts of one person's chats. It reads logs and pages as they are: there is no
-index to keep, and a chat that was deleted is not found."""
+"""Search in the titles and texts of one person's chats. It reads logs and pages as they are: there
+is no index to keep, and a chat that was deleted is not found."""
 
 from __future__ import annotations
 

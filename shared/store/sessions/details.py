@@ -52,8 +52,8 @@ def pack_metadata(metadata: Mapping[str, str]) -> bytes:
 
 
 async def change_metadata(client: RedisClient, session: str, changes: Mapping[str, str]) -> bool:
-    """Set names of a session's metadata, and remove those whose text is empty. Return False if there
-    is no such session. Raises BadInput, RedisAway."""
+    """Set names of a session's metadata, and remove those whose text is empty. Return False if
+    there is no such session. Raises BadInput, RedisAway."""
     pack_metadata(changes)
     words = pack([word for change in changes.items() for word in change])
     done = await client.run("sessions/describe", session=session, most_bytes=METADATA_BYTES, changes=words)

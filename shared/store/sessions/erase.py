@@ -44,7 +44,14 @@ TRUSTED_NOTICE: Final = "Whoever runs this service trusts what I have read here 
 
 _CONVERSATION: Final = (keys.session, keys.inbox, keys.ledger, keys.history, keys.archive)
 _EPHEMERAL: Final = (*_CONVERSATION, keys.outbox, keys.schedules)
-OWN_KEYS: Final = (*_EPHEMERAL, keys.transcript, keys.pages, keys.out, keys.delivered_text)
+OWN_KEYS: Final = (
+    *_EPHEMERAL,
+    keys.transcript,
+    keys.pages,
+    keys.out,
+    keys.delivered_text,
+    keys.album_parts,
+)
 """Keys that belong to one session alone, apart from those of its memory and its days."""
 
 

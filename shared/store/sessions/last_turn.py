@@ -55,7 +55,8 @@ async def read_last_turn(client: RedisClient, session: str) -> LastTurn | None:
     if session.partition(":")[0] in READ_CHANNELS:
         lines = await Outbox(client).read_before(session, seq=None, limit=LINES)
         turn, asked = _turn_of_log([line.line for line in lines])
-        # A turn that failed is not in the conversation; one that begins beyond it is in memory in part.
+        # A turn that failed is not in the conversation; one that begins beyond it is in memory in
+        # part.
         left = gone if turn == number else 0
         if not asked or turn < number or (left and first is None):
             return None

@@ -66,8 +66,8 @@ def about_scope(channel: str, sender_id: str) -> str:
 class Unconsolidated(msgspec.Struct, frozen=True):
     """A conversation as it was read: raw entries, oldest first, the mark of the first one, and the
     memory scope it feeds. `mark` counts the entries that ever left the conversation at its head, so
-    that it identifies the first one. `total` counts all entries, also unread ones. What a person has
-    `trusted` marks nothing any more."""
+    that it identifies the first one. `total` counts all entries, also unread ones. What a person
+    has `trusted` marks nothing any more."""
 
     source: Source
     entries: tuple[bytes, ...]
@@ -218,11 +218,11 @@ class MemoryStore:
         rework_entries: int = 0,
     ) -> bool:
         """Move the first `take` entries of what was `read` into the transcript, with `entry` in
-        HISTORY.md (`""` = none) and, when given, by a new MEMORY.md: `memory` has the new text and the version of the
-        old one. Return False when these entries are gone already: consolidated by another worker or
-        by an earlier call whose reply was lost, archived by `/new`, or forgotten. With `rework_ms`,
-        MEMORY.md is due to be rewritten after that time once HISTORY.md has `rework_entries`. Raises
-        MemoryChanged, RedisAway."""
+        HISTORY.md (`""` = none) and, when given, by a new MEMORY.md: `memory` has the new text and
+        the version of the old one. Return False when these entries are gone already: consolidated
+        by another worker or by an earlier call whose reply was lost, archived by `/new`, or
+        forgotten. With `rework_ms`, MEMORY.md is due to be rewritten after that time once
+        HISTORY.md has `rework_entries`. Raises MemoryChanged, RedisAway."""
         if not 0 < take <= len(read.entries):
             most = f"it must be from 1 to the {len(read.entries)} entries that were read"
             raise ValueError(f"take is {take!r}; {most}")

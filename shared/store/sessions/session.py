@@ -65,11 +65,11 @@ Change = Literal[
     "voice",
     "retry",
 ]
-"""Change that a command makes: none, end the conversation, end it without keeping it, end the
-turn, choose a model or the policy for messages while a turn runs, remove a schedule, end
-subagents, answer the question that the turn waits for, clear the mark of the chat and its files, and
-with `trust_all` that of its memory, give a memory an earlier text, choose the folder to work on or answers by voice,
-answer the newest message again."""
+"""Change that a command makes: none, end the conversation, end it without keeping it, end the turn,
+choose a model or the policy for messages while a turn runs, remove a schedule, end subagents,
+answer the question that the turn waits for, clear the mark of the chat and its files, and with
+`trust_all` that of its memory, give a memory an earlier text, choose the folder to work on or
+answers by voice, answer the newest message again."""
 
 
 class ApprovalRejected(ShoalError):
@@ -205,11 +205,12 @@ class Sessions:
         """Answer the command in `message`, once, and make its change in the same step. `new` and
         `forget` end the running turn and drop waiting messages, `stop` ends the turn at the head,
         `trust` clears the marks of `state`: their answer must fit `state`. `yes` and `no` answer
-        `state.open_question`, in the name of the sender; `restore` gives the memory of a scope the text
-        of a version (both are `earlier`); `folder` chooses the folder `preset`. With the scope of a
-        folder in `earlier`, `trust` clears its mark, too. `retry` puts the text of `answer` in the place of turn
-        `again`, and writes no answer. The same `message.id` again changes nothing. Raises BadInput, TooBig,
-        InboxChanged, ApprovalRejected, Refused (`overloaded`), RedisAway."""
+        `state.open_question`, in the name of the sender; `restore` gives the memory of a scope the
+        text of a version (both are `earlier`); `folder` chooses the folder `preset`. With the scope
+        of a folder in `earlier`, `trust` clears its mark, too. `retry` puts the text of `answer` in
+        the place of turn `again`, and writes no answer. The same `message.id` again changes
+        nothing. Raises BadInput, TooBig, InboxChanged, ApprovalRejected, Refused (`overloaded`),
+        RedisAway."""
         check_message(message)
         session, limits = message.session, self._limits
         command = {

@@ -16,7 +16,8 @@ DAY_MS: Final = 86_400_000
 
 
 class Share(msgspec.Struct, frozen=True):
-    """A link: its id, the session, the number of its newest line, and until when it counts in ms."""
+    """A link: its id, the session, the number of its newest line, and until when it counts in
+    ms."""
 
     id: str
     session: str

@@ -1,5 +1,5 @@
-"""The transcript of a chat: everything that has left its conversation, whole, in compressed pages. A
-page is one entry of a stream; its id says when it came."""
+"""The transcript of a chat: everything that has left its conversation, whole, in compressed pages.
+A page is one entry of a stream; its id says when it came."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _NOBODY: Final = {"", schedule.SENDER, subagent.SENDER}  # senders of messages t
 
 
 class TranscriptPage(msgspec.Struct, frozen=True):
-    """Records of a conversation, oldest first. `before` names what lies before them, `""` for nothing.
-    What a person has `trusted` marks nothing any more."""
+    """Records of a conversation, oldest first. `before` names what lies before them, `""` for
+    nothing. What a person has `trusted` marks nothing any more."""
 
     records: tuple[bytes, ...] = ()
     before: str = ""
@@ -53,9 +53,10 @@ class Transcripts:
         self._client = client
 
     async def read_back(self, session: str, before: str = "", *, limit: int = 50) -> TranscriptPage:
-        """Read the newest `limit` entries, or those `before` a page read earlier. Fewer may come, even
-        none; only an empty `before` says that there are no more. No entry is left out or repeated,
-        whatever is consolidated in between. Raises BadInput for a wrong `before`, RedisAway."""
+        """Read the newest `limit` entries, or those `before` a page read earlier. Fewer may come,
+        even none; only an empty `before` says that there are no more. No entry is left out or
+        repeated, whatever is consolidated in between. Raises BadInput for a wrong `before`,
+        RedisAway."""
         if not _CURSOR.fullmatch(before):
             raise BadInput("bad_cursor", f"{before!r} is no place in a conversation; take one from a page before it")
         if "." in before:
@@ -86,8 +87,8 @@ class Transcripts:
         return TranscriptPage(tuple(records[begin:end]), _digest(records[begin]) if begin else older, trusted)
 
     async def find_person(self, session: str) -> str:
-        """Return the id of the only person whose messages are kept of this chat; `""` for several or
-        none. Raises RedisAway."""
+        """Return the id of the only person whose messages are kept of this chat; `""` for several
+        or none. Raises RedisAway."""
         found, before = set[str](), ""
         while len(found) < 2:
             page = await self.read_back(session, before, limit=_PERSON_ENTRIES)

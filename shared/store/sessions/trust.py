@@ -1,4 +1,5 @@
-"""What a person has trusted in a chat by `/trust`: turns of a conversation, with the sources that the answer named."""
+"""What a person has trusted in a chat by `/trust`: turns of a conversation, with the sources that
+the answer named."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ TRUST_FIELDS: Final = ("trusted", "trusted_after", "trusted_sources")
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """A person has trusted the turns after `after` up to `until`, where they read nothing but `sources`.
-    An earlier conversation may have read others, which the person was not told of."""
+    """A person has trusted the turns after `after` up to `until`, where they read nothing but
+    `sources`. An earlier conversation may have read others, which the person was not told of."""
 
     after: int = 0
     until: int = 0

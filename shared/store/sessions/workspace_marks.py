@@ -13,8 +13,8 @@ def folder_scope(folder: str) -> str:
 
 
 class WorkspaceMarks:
-    """Reads and adds to marks. A workspace is marked as a whole, because a command can copy and rename
-    any file. Methods raise RedisAway."""
+    """Reads and adds to marks. A workspace is marked as a whole, because a command can copy and
+    rename any file. Methods raise RedisAway."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class WorkspaceMarks:
         return merge_sources(*map(parse_sources, await self._client.pipeline(asked)))
 
     async def add(self, session: str, sources: Sources, folder: str = "") -> None:
-        """Mark a workspace, and the folder that the chat works on. Called before the text is written, so
-        that a crash cannot wash it clean."""
+        """Mark a workspace, and the folder that the chat works on. Called before the text is
+        written, so that a crash cannot wash it clean."""
         scope = folder_scope(folder) if folder else ""
         await self._client.run("sessions/mark_files", session=session, sources=pack_sources(sources), scope=scope)

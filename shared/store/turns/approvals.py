@@ -191,8 +191,8 @@ def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
 
 
 def number_lines(card: str) -> str:
-    """Put a number before each line: where a long one is wrapped, its rest has none, and cannot pass
-    for a line of its own."""
+    """Put a number before each line: where a long one is wrapped, its rest has none, and cannot
+    pass for a line of its own."""
     lines = card.split("\n")
     if len(lines) == 1 and len(card) <= SHORT_CHARS:
         return card

@@ -30,8 +30,8 @@ class DeadLetterEntry(msgspec.Struct, frozen=True):
     """A dead letter without its record. `id` is its place in the stream, `turn` its number in the
     session. `reference` is the code that the apology showed; a letter without one uses its id. With
     `undelivered` it is a line for the chat, `turn` is the line's number, `why` the platform's
-    reason, and `unsure` counts how often it may have been delivered all the same. Of a message `why`
-    is what the model's provider said."""
+    reason, and `unsure` counts how often it may have been delivered all the same. Of a message
+    `why` is what the model's provider said."""
 
     id: str
     reference: str

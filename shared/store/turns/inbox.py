@@ -31,6 +31,10 @@ OVERLOADED: Final = "overloaded"
 JOINS: Final = "joins"
 """Metadata: with "1" a message and those of its kind right after it begin one turn together."""
 
+ALBUM: Final = "album"
+"""Metadata: the platform's id of the album that the message is a part of. Parts that come one soon
+after the other begin one turn together."""
+
 REJECTED: Final = (
     "I am still busy, so I have not read this message. Please send it again when I have answered "
     "(waiting before it: {ahead})."
@@ -69,6 +73,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     busy: Busy = "queue"
     busy_by_channel: dict[str, Busy] = {}
     merge_ms: int = 2000
+    album_ms: int = 1500
 
     @classmethod
     def of(cls, settings: Settings) -> InboxLimits:
@@ -245,6 +250,8 @@ class Inbox:
             rejection=encode(_log_notice(message, REJECTED, (message.id,))),
             person=fair_key(message, internal=internal),
             most_chats=0 if internal else limits.of_chats(channel),
+            album=message.metadata.get(ALBUM, ""),
+            album_ms=limits.album_ms,
             retry_for_s=retry_for_s,
         )
         crash_point("after_ingest")

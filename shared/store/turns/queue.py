@@ -31,15 +31,15 @@ class TurnWork(msgspec.Struct, frozen=True):
 
     `attempt` counts every claim of the message from 1; `errors` and `crashes` count only what went
     wrong. `model_unavailable_ms` is how long ago this message first found its model unavailable, 0
-    if it did not; `alone_ms` is since when the provider fails it alone. `memory` is the MEMORY.md of
-    `scope`; `preset` is the model chosen for the chat, `""` for the usual one.
+    if it did not; `alone_ms` is since when the provider fails it alone. `memory` is the MEMORY.md
+    of `scope`; `preset` is the model chosen for the chat, `""` for the usual one.
 
     `joined` are number and record of each message that joined so far. `joins_at_start`: messages
-    right after this one join a turn when it begins; `steers`: those that come while it runs do, too.
-    `shown` are deltas of the text of an earlier attempt that stands on screens.
-    `sources` mark the chat, `memory_sources` its memory (see shared.messages.sources).
-    `background`: no person waits for the answer; `speaks`: a recording is answered by one, too.
-    `next_due` is the time in ms from which the next message is due, if it can simply follow, else `""`."""
+    right after this one join a turn when it begins; `steers`: those that come while it runs do,
+    too. `shown` are deltas of the text of an earlier attempt that stands on screens. `sources` mark
+    the chat, `memory_sources` its memory (see shared.messages.sources). `background`: no person
+    waits for the answer; `speaks`: a recording is answered by one, too. `next_due` is the time in
+    ms from which the next message is due, if it can simply follow, else `""`."""
 
     n: int
     record: bytes
@@ -166,8 +166,8 @@ class LeaseQueue:
         that stay due. For turns up to `most`, while seven times as many stay for other workers.
         With `grace`, entries whose owner may still live are skipped. Fewer than `count` are
         returned when no more could be leased, or when these hold 2 MB: then the next worker that
-        waits, perhaps this one, is woken for the others. An entry whose keys are broken (of another type,
-        say) is logged and tried again after a minute."""
+        waits, perhaps this one, is woken for the others. An entry whose keys are broken (of another
+        type, say) is logged and tried again after a minute."""
         call = self._call(count, most, grace, subagents)
         return self._claims(await self._client.evaluate(self._script, call))
 
@@ -263,8 +263,9 @@ class LeaseQueue:
         return [None if stop < 0 else stop for stop in answer]
 
     async def confirm(self, claim: Claim) -> int | None:
-        """Renew a lease; return how many steps its ledger has when all servers that a write waits for
-        have them, None when the lease is lost. Raises RedisAway when too few have them in time."""
+        """Renew a lease; return how many steps its ledger has when all servers that a write waits
+        for have them, None when the lease is lost. Raises RedisAway when too few have them in
+        time."""
         [renewed] = await self.renew([claim])
         # Of the server that answers after the renewal: after a fail-over it may lack steps that
         # another one accepted.
@@ -274,9 +275,10 @@ class LeaseQueue:
     async def release(self, claim: Claim, *, delay_s: float = 0.0, count: str = "", retry_for_s: float = 0.0) -> None:
         """Give a lease back; the work is due again after `delay_s`. `count` may be `errors`,
         `crashes` (of a process with more than this work), `isolated` (the crash of a child of the
-        quarantine), `away` (the model is unavailable: stored once, with the time), `alone` (for this
-        work alone, likewise), or `newer` (a worker of a newer release is: as `away`). For a plain job
-        only crashes count, and a job of memory rests for a minute after one. Raises LeaseLost."""
+        quarantine), `away` (the model is unavailable: stored once, with the time), `alone` (for
+        this work alone, likewise), or `newer` (a worker of a newer release is: as `away`). For a
+        plain job only crashes count, and a job of memory rests for a minute after one. Raises
+        LeaseLost."""
         released = await self._client.run(
             "turns/release",
             queue=self.name,

@@ -206,8 +206,8 @@ class Turns:
         retry_for_s: float = 0.0,
     ) -> Committed:
         """Commit the turn, all at once: history, lines for the chat, inbox, ledger, lease, the
-        `sources` that it adds to the mark of the chat, and a dead letter if given. Raises LeaseLost,
-        RedisAway."""
+        `sources` that it adds to the mark of the chat, and a dead letter if given. Raises
+        LeaseLost, RedisAway."""
         assert claim.turn is not None
         # Nobody goes on with an ephemeral session, and nothing of it is worth remembering.
         passing = is_ephemeral(claim.session)

@@ -84,7 +84,8 @@ class PersonAction(msgspec.Struct, frozen=True, kw_only=True):
     and `edit` and `delete` name the message that they change. `by`: the person of the chat,
     somebody who is not in `allow_from`, another bot, or the bot itself (its own message comes
     back). `addressed`: in a group, with a mention of the bot. `press`: the person presses the
-    button of the newest message in the chat that says `text`.
+    button of the newest message in the chat that says `text`. `album`: sent as one with the other
+    messages of that name.
     """
 
     chat: str
@@ -95,6 +96,7 @@ class PersonAction(msgspec.Struct, frozen=True, kw_only=True):
     group: bool = False
     addressed: bool = True
     files: tuple[SentFile, ...] = ()
+    album: str = ""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

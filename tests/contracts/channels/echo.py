@@ -100,6 +100,9 @@ class Echo:
         assert claim.turn is not None
         message = decode_inbound(claim.turn.record)
         self.received.append(message)
+        if claim.turn.joins_at_start:
+            joined = await self._turns.join_waiting(claim, 1, at_start=True)
+            self.received += [decode_inbound(record) for _, record in (joined.records if joined else ())]
         turn = Turn(self._client, claim, message)
         script = self.scripts.get(message.content)
         answer = f"echo: {message.content}" if script is None else await script(turn)

@@ -151,7 +151,7 @@ def test_a_year_of_minutes_is_not_gone_through() -> None:
         (AtPlan(NOW + HORIZON_MS + 1), "ten years"),
         (EveryPlan(59_999, NOW), "at least 60 s"),
         (CronPlan("every morning", "UTC"), "five fields"),
-        (CronPlan("@daily", "UTC"), "five fields"),
+        (CronPlan("@reboot", "UTC"), "five fields"),
         (CronPlan("* * * * * *", "UTC"), "five fields"),
         (CronPlan("61 * * * *", "UTC"), "Bad minute"),
         (CronPlan("0 0 * * MONDAY", "UTC"), "Bad day-of-week"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
 from worker.agent.tools.json_parameters import DEPTH, JsonParameters
-from worker.agent.tools.schema import names_of
+from worker.agent.tools.schema import convert_arguments, names_of, object_schema
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -75,3 +75,63 @@ def test_the_names_are_those_of_the_schema() -> None:
     """For the text that a model reads when it used others."""
     assert "or_null" in names_of(JsonParameters(SCHEMA))
     assert names_of(JsonParameters({"type": "object"})) == ()
+
+
+class Lines(msgspec.Struct, frozen=True):
+    """Parameters inside of others."""
+
+    first: int = 1
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Parameters of one of our own tools."""
+
+    path: str
+    start: int = 1
+    kind: Literal["text", "bytes"] = "text"
+    until: int | None = 7
+    lines: tuple[Lines, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"path": "x", "start": None, "kind": None, "lines": None}, Page("x")),
+        ({"path": "x", "until": None}, Page("x", until=None)),
+        ({"path": "x", "lines": [{"first": None}, {"first": 2}]}, Page("x", lines=(Lines(), Lines(2)))),
+    ],
+)
+def test_null_for_an_optional_argument_of_our_own_tools_is_left_out(arguments: dict[str, Any], expected: Page) -> None:
+    """Its default counts. Where null is a value of its own, it stays one."""
+    assert convert_arguments(arguments, Page) == expected
+
+
+@pytest.mark.parametrize("arguments", [{"path": None}, {"path": "x", "lines": [None]}])
+def test_null_for_what_is_needed_is_refused(arguments: dict[str, Any]) -> None:
+    """The model has to say what it means."""
+    for parameters in (Page, JsonParameters(object_schema(Page))):
+        with pytest.raises(msgspec.ValidationError, match="null"):
+            convert_arguments(arguments, parameters)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"path": "x", "count": None, "kind": None, "tags": None, "more": None}, {"path": "x"}),
+        ({"path": "x", "or_null": None, "free": None}, {"path": "x", "or_null": None, "free": None}),
+        ({"path": "x", "list": [{"a": None, "b": 1}]}, {"path": "x", "list": [{"b": 1}]}),
+        ({"path": "x", "any": None, "ref": None}, {"path": "x", "any": None}),
+    ],
+)
+def test_null_for_an_optional_argument_is_left_out(arguments: dict[str, Any], expected: dict[str, Any]) -> None:
+    """So are arguments inside of others; the rest goes to the tool as the model wrote it."""
+    string = {"type": "string"}
+    fields = {
+        **SCHEMA["properties"],
+        "list": {"type": "array", "items": {"type": "object", "properties": {"a": string, "b": {}}}},
+        "any": {"anyOf": [string, {"type": "null"}]},
+        "ref": {"$ref": "#/properties/count"},
+    }
+    before = repr(arguments)
+    assert convert_arguments(arguments, JsonParameters({**SCHEMA, "properties": fields})) == expected
+    assert repr(arguments) == before, "the turn keeps what the model wrote"

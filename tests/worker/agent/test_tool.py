@@ -41,7 +41,7 @@ async def test_an_unknown_tool_is_answered_with_the_known_ones() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [({"number": "many"}, "$.number"), ({"text": 5}, "$.text"), ({"number": None}, "$.number"), (None, "JSON object")],
+    [({"number": "many"}, "$.number"), ({"text": 5}, "$.text"), ({"number": []}, "$.number"), (None, "JSON object")],
 )
 async def test_bad_arguments_are_answered_with_the_field(arguments: dict[str, Any] | None, says: str) -> None:
     """The error names what is wrong; the tool does not run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -16,6 +17,8 @@ from worker.documents.kinds import FILE_LIMIT_BYTES, Document, decode_text, dete
 from worker.documents.reader import DocumentReader
 
 DEEP = 200_000
+REPORTS = Path("tests/data/reports")
+CHART = "--- sheet 'C' is a chart, which was not read ---"
 LAUGHS = b'<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><l>&b;</l>'
 
 
@@ -32,6 +35,8 @@ async def read(data: bytes, reader: DocumentReader | None = None) -> str:
         ("pdf", made.pdf(packed=1), ["Hello from a page"]),
         ("word", made.word("Straße 5", "日本"), ["[Word document]", "## Plan", "Straße 5", "日本", "left | right"]),
         ("sheet", made.sheet([["a", 1], [], [None, 2.5]]), ["--- sheet 'Costs' ---", "a\t1", "\t2.5"]),
+        ("word", (REPORTS / "f-docx-tracked.docx").read_bytes(), ["Before INSERTED after", "Control: IN-CONTROL"]),
+        ("sheet", (REPORTS / "f-xlsx-chartsheet.xlsx").read_bytes(), ["kept", CHART]),
         ("slides", made.slides("One", "Two"), ["--- slide 2 ---", "Two", "Notes: say Two"]),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from worker.agent.tools.toolbox import Toolbox
 from worker.mcp.servers import McpServers, Toolboxes
 
 PEER = str(Path(__file__).with_name("peer.py"))
+RAW_PEER = str(Path(__file__).with_name("raw_peer.py"))
 LONG_S = 30.0
 """For a slow, loaded machine."""
 
@@ -30,6 +32,13 @@ LONG_S = 30.0
 def peer(notes: Path, **more: Any) -> McpServerSettings:
     """The settings of a server that is a process, outside the sandbox: tests look at its pids and its notes in /tmp."""
     return McpServerSettings(command=(sys.executable, PEER, str(notes)), **{"sandbox": False, **more})
+
+
+def raw_peer(notes: Path, *tools: Any, result: Any = None, **more: Any) -> McpServerSettings:
+    """The settings of a server that lists these tools, and answers each call with `result`, well-formed or not."""
+    answers = {"tools/list": {"result": {"tools": tools}}, "tools/call": {"result": result}}
+    (notes / "answers.json").write_text(json.dumps(answers))
+    return McpServerSettings(command=(sys.executable, RAW_PEER, str(notes)), **{"sandbox": False, **more})
 
 
 class Worker:

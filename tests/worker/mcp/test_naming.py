@@ -10,16 +10,17 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from mcp_types import ListToolsResult, Tool
+from mcp_types import EmptyResult
 from structlog.testing import capture_logs
 
 from shared.settings import McpServerSettings
 from tests.worker.mcp.peers import peer, working
 from worker.mcp.connection import TOOLS_LISTED, McpSession
+from worker.mcp.raw_dispatcher import RAW
+from worker.mcp.schema_repair import SCHEMA_BYTES
 from worker.mcp.server import McpServer
 from worker.mcp.wire import (
     DESCRIPTION_CHARS,
-    SCHEMA_BYTES,
     TOOLS_OFFERED,
     ListedTool,
     bound_tool,
@@ -73,9 +74,7 @@ def test_a_description_is_bounded_and_says_where_it_is_from() -> None:
         ({"type": "object", "description": "x" * SCHEMA_BYTES}, "bytes"),
         ({"type": "object", "anyOf": []}, "'anyOf' at the top"),
         ({"type": "object", "properties": {"a b": {}}}, "names that providers do not accept"),
-        ({"type": "object", "properties": []}, "names that providers do not accept"),
-        ({"type": "object", "required": "a"}, "not a list of names"),
-        ({"type": "object", "properties": {"a": {"$ref": "https://example.org/x"}}}, "another document"),
+        ({"type": "object", "properties": ["a"]}, "not properties with names"),
         ({"type": "object", "properties": {"a": {"enum": ["\U000e0041obey"]}}}, "hidden characters"),
         ({"type": "object", "properties": {"a": {"properties": {"b\u202e": {}}}}}, "hidden characters"),
     ],
@@ -87,7 +86,7 @@ def test_a_schema_that_a_provider_would_refuse_is_refused_first(schema: dict[str
 
 
 def test_a_schema_that_fits_is_passed_on() -> None:
-    """It stays as it is, references to itself included; only invisible characters are removed."""
+    """References to itself are replaced by what they say; invisible characters are removed."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "properties": {"a": {"$ref": "#/$defs/A", "description": "one\u200b"}},
@@ -95,8 +94,7 @@ def test_a_schema_that_fits_is_passed_on() -> None:
     }
     assert provider_schema(ListedTool("x", schema=schema)) == {
         "type": "object",
-        "properties": {"a": {"$ref": "#/$defs/A", "description": "one"}},
-        "$defs": {"A": {"type": "string", "enum": ["x"]}},
+        "properties": {"a": {"type": "string", "enum": ["x"], "description": "one"}},
     }
 
 
@@ -126,15 +124,16 @@ class Library:
 
     def __init__(self) -> None:
         self.pages = 0
-        self._last: weakref.ref[Tool] | None = None
+        self._last: weakref.ref[EmptyResult] | None = None
 
-    async def list_tools(self, *, params: object) -> ListToolsResult:
+    async def send_request(self, request: object, result_type: object) -> EmptyResult:
         assert self._last is None or self._last() is None, "a page is still held"
         self.pages += 1
         names = [f"t{self.pages}-{number}" for number in range(30)]
-        tools = [Tool(name=name, input_schema={"type": "object", "description": "x" * 100_000}) for name in names]
-        self._last = weakref.ref(tools[-1])
-        return ListToolsResult(tools=tools, next_cursor="more")
+        tools = [{"name": name, "inputSchema": {"type": "object", "description": "x" * 100_000}} for name in names]
+        result = EmptyResult(_meta={RAW: {"tools": tools, "nextCursor": "more"}})
+        self._last = weakref.ref(result)
+        return result
 
 
 async def test_a_list_is_bounded_page_by_page() -> None:

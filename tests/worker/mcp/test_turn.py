@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -16,13 +19,15 @@ from shared.metrics import TOOL_CALLS
 from shared.settings import McpServerSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
-from tests.helpers.build import say
+from tests.helpers.build import message, say
 from tests.helpers.fleet import replies, workers
 from tests.helpers.fleet_fixtures import Spawn, model, model_server, spawn
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
-from tests.worker.mcp.peers import LONG_S, PEER, alive, noted, peer
+from tests.reports.provider import DATA, provider, refusal
+from tests.worker.mcp.peers import LONG_S, PEER, alive, noted, peer, raw_peer
+from tests.worker.mcp.strict_provider import faults
 from tests.worker.turn.test_turn_agent import Ask, ask, server
 
 __all__ = ["ask", "model", "model_server", "server", "spawn"]
@@ -121,3 +126,35 @@ async def test_a_worker_that_drains_takes_its_servers_with_it(client: RedisClien
     worker.terminate()
     assert worker.wait(LONG_S) == 0
     assert not alive(pid)
+
+
+@pytest.mark.parametrize("client_kind", ["direct", "litellm"])
+async def test_a_model_server_that_refuses_bad_schemas_answers(ask: Ask, notes: Path, client_kind: str) -> None:
+    """One tool of one server does not end every conversation of the worker."""
+    tools = msgspec.json.decode((DATA / "m-dangling-ref.json").read_bytes())["tools"]
+    offered: list[str] = []
+    chunk = {"choices": [{"index": 0, "delta": {"content": "hello to you"}, "finish_reason": "stop"}]}
+    hello = [f"data: {json.dumps(chunk)}", "data: [DONE]"]
+
+    def answer(body: dict[str, Any]) -> tuple[int, Any]:
+        offered[:] = [tool["function"]["name"] for tool in body["tools"]]
+        found = [fault for tool in body["tools"] for fault in faults(tool["function"]["parameters"])]
+        return (400, refusal(f"Invalid schema: {found}")) if found else (200, hello)
+
+    async with provider(answer) as strict:
+        model = {"api_base": strict.settings().api_base, "client": client_kind}
+        result = await ask(incoming=message("hello"), model=model, mcp={"peer": raw_peer(notes, *tools)})
+    assert result.content == "hello to you"
+    assert {"mcp_peer_good", "mcp_peer_pick", "mcp_peer_search"} <= set(offered)
+
+
+async def test_a_turn_does_not_repeat_a_call_whose_result_cannot_be_read(
+    ask: Ask, server: ScriptedOpenAI, notes: Path
+) -> None:
+    """The model reads that it ran, and decides."""
+    calls = Answer(role="user", calls=[Call("mcp_peer_send", "{}")])
+    peers = {"peer": raw_peer(notes, {"name": "send", "inputSchema": {"type": "object"}}, result={"content": None})}
+    result = await ask(calls, Answer(role="tool", text="I look first"), mcp=peers)
+    assert result.content == "I look first"
+    assert len((notes / "calls").read_text().splitlines()) == 1
+    assert "ran 'send', but its answer could not be read" in server.requests()[-1].body["messages"][-1]["content"]

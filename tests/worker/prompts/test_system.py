@@ -119,7 +119,7 @@ def test_skills_of_a_workspace_never_become_policy(agent: Agent, tmp_path: Path)
 
 def test_rules_that_cannot_be_read_stop_the_start(tmp_path: Path) -> None:
     """A broken skill does not."""
-    write_skill(tmp_path / "skills", "bad", "a: b")
+    write_skill(tmp_path / "skills", "bad", metadata="{nanobot: {")
     assert "# Skills" not in Agent(tmp_path).text()
     (tmp_path / "SOUL.md").write_bytes(b"\xff")
     with pytest.raises(SettingsError, match=r"SOUL\.md"):

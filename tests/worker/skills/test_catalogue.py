@@ -18,6 +18,9 @@ from worker.skills.skill import Skill
 ALWAYS = "{nanobot: {always: true}}"
 
 
+METADATA = "its metadata cannot be read; write it as in 'metadata: {nanobot: {always: true}}'"
+
+
 class Place:
     """An operator's folder, a folder of built-in skills, a workspace, and a clock."""
 
@@ -85,7 +88,7 @@ def test_an_edit_takes_effect_within_a_second_and_nothing_is_read_in_between(pla
 def test_a_broken_skill_is_skipped_and_logged_once(place: Place) -> None:
     """It stops nothing, and the log names its path; mended, it is there."""
     write_skill(place.operator, "good")
-    bad = write_skill(place.operator, "bad", "a: b")
+    bad = write_skill(place.operator, "bad", metadata="{nanobot: {")
     (place.operator / "empty").mkdir()
     (place.operator / "binary").mkdir()
     (place.operator / "binary" / "SKILL.md").write_bytes(b"---\ndescription: \xff\n---\n")
@@ -96,9 +99,9 @@ def test_a_broken_skill_is_skipped_and_logged_once(place: Place) -> None:
         assert [skill.name for skill in place.look()] == ["good"]
         assert [skill.name for skill in place.look()] == ["good"]
     assert sorted(logged(logs)) == [
-        "skill skipped skills/bad/SKILL.md: its head is not YAML (line 3)",
+        f"skill skipped skills/bad/SKILL.md: {METADATA}",
         "skill skipped skills/big/SKILL.md: it has more than 65,536 bytes",
-        "skill skipped skills/binary/SKILL.md: 'utf-8' codec can't decode byte 0xff in position 17: invalid start byte",
+        "skill skipped skills/binary/SKILL.md: it is not text; save it as UTF-8",
         "skill skipped skills/fifo/SKILL.md: 'SKILL.md' is not a plain file",
     ]
     write_skill(bad.parents[1], "bad")
@@ -137,7 +140,7 @@ def test_a_skill_that_breaks_later_keeps_its_last_good_text(place: Place) -> Non
 def test_a_broken_skill_of_the_operator_leaves_the_built_in_one(place: Place) -> None:
     """Better the known one than none."""
     write_skill(place.built_in, "a", "known")
-    write_skill(place.operator, "a", "[")
+    write_skill(place.operator, "a", metadata="{nanobot: [")
     assert [skill.description for skill in place.look()] == ["known"]
 
 

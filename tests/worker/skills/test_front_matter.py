@@ -74,22 +74,18 @@ def test_metadata_may_say_nothing(metadata: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "does not begin with a head"),
-        ("\ufeff \n", "does not begin with a head"),
-        ("---\ndescription: x\n", "does not begin with a head"),
-        ("---\ndescription: 5\n---\n", "does not fit.*description"),
+        ("", "is empty"),
+        ("\ufeff \n", "is empty"),
+        ("---\nname: x\n", "no end"),
+        ("---\nhalf of an ed", "no end"),
         ("---\ndescription: x\nalways: maybe\n---\n", "does not fit.*always"),
-        ("---\ndescription: a: b\n---\n", r"not YAML \(line 2\)"),
-        ("---\ndescription: [\n---\n", "not YAML"),
+        ("---\njust words\n---\n", "no fields"),
         ("---\ndescription: x\nmetadata: {nanobot: {always: maybe}}\n---\n", "does not fit.*always"),
         ("---\ndescription: x\nmetadata: {nanobot: {requires: {bins: ffmpeg}}}\n---\n", "does not fit.*bins"),
         ("---\ndescription: x\nmetadata: {nanobot: {requires: {bins: [/bin/sh]}}}\n---\n", "does not fit.*bins"),
         ("---\ndescription: x\nmetadata: {nanobot: {requires: {env: ['A=B']}}}\n---\n", "does not fit.*env"),
-        ("---\ndescription: x\nmetadata: '{'\n---\n", "does not fit"),
-        ("---\ndescription: x\nwhen: 2026-99-99\n---\n", "cannot be read"),
-        ("---\ndescription: !!python/object:os.system x\n---\n", "not YAML"),
-        ("---\ndescription: &a x\nname: *a\n---\n", "references"),
-        ("---\ndescription: x\nmore: " + "[" * 50 + "]" * 50 + "\n---\n", "nested more than"),
+        ("---\ndescription: x\nmetadata: {nanobot: {requires: {bins: [a]}\n---\n", "metadata cannot be read"),
+        ("---\ndescription: x\nmetadata: '{\"nanobot\": '\n---\n", "metadata cannot be read"),
         ("---\ndescription: " + "x" * HEAD_LIMIT_BYTES + "\n---\n", "more than 8,192 bytes"),
     ],
 )
@@ -97,19 +93,18 @@ def test_what_is_wrong_is_named_without_quoting_it(text: str, says: str) -> None
     """The text goes to the log."""
     with pytest.raises(BadSkill, match=says) as raised:
         parse_skill(text)
-    assert "python/object" not in str(raised.value)
+    assert "ffmpeg" not in str(raised.value)
 
 
-def test_references_that_would_fill_the_memory_are_refused_at_once() -> None:
-    """Neither nested references nor merges of them are followed."""
+def test_references_that_would_fill_the_memory_are_not_followed() -> None:
+    """Neither nested references nor merges of them; the description is read at once."""
     lists = "\n".join(["a0: &a0 [x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)])
     merges = "\n".join(
         ["b0: &b0 {x: y}"] + [f"b{n}: &b{n}\n  <<: [{', '.join([f'*b{n - 1}'] * 9)}]" for n in range(1, 12)]
     )
     started = time.process_time()
     for bomb in (lists, merges):
-        with pytest.raises(BadSkill, match="references"):
-            head(f"description: x\n{bomb}")
+        assert head(f"description: x\n{bomb}") == Head("x")
     assert time.process_time() - started < 1
 
 

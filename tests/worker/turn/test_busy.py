@@ -81,6 +81,7 @@ def agent_with(model: Model, *tools: RecordingTool) -> Agent:
         spec = AgentRunSpec(
             session=conversation.session,
             entry=conversation.entry,
+            images=conversation.opening.images,
             history=conversation.history,
             resume=conversation.resume,
             joined={number: one.followup for number, one in conversation.joined.items()},

@@ -23,11 +23,12 @@ from tests.helpers.scripted_model import call
 from tests.helpers.turn_borders import RecordingTool
 from worker.agent.tools.tool import ToolContext
 from worker.agent.tools.toolbox import Toolbox
+from worker.documents.text import TEXT_LIMIT_BYTES
 from worker.guards.folder import Quota
 from worker.guards.workspace import Workspace, Workspaces
 from worker.skills.skill import Skill
 from worker.tools.registry import build_tools
-from worker.turn.files import TEXT_LIMIT_BYTES, MemoryFile, TurnFiles
+from worker.turn.files import MemoryFile, TurnFiles
 
 SCOPE = "web:owner/a"
 SKILL = "---\ndescription: x\n---\nDo it.\n"
@@ -221,7 +222,7 @@ async def test_odd_files_of_a_skill_are_refused_at_once(client: RedisClient, tmp
     (tmp_path / "x" / "out").symlink_to(tmp_path / "secret")
     (tmp_path / "x" / "up").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "x" / "fifo")
-    (tmp_path / "x" / "picture").write_bytes(b"\x89PNG\xff")
+    (tmp_path / "x" / "picture").write_bytes(b"\x89PNG\r\n\x1a\n\xff")
     (tmp_path / "x" / "big").write_text("x" * (64 * 1024 + 1))
     (tmp_path / "x" / ".hidden").write_text("x")
     files = await files_of(client, skills=skills)
@@ -335,7 +336,7 @@ async def test_a_binary_or_huge_file_is_no_text(client: RedisClient, spaces: Wor
     files = await files_of(client, workspace=workspace)
     await workspace.write_file("a.bin", b"a\0b")
     assert await files.content("a.bin") == b"a\0b"
-    with pytest.raises(ToolFailed, match=r"'a.bin' is no text file"):
+    with pytest.raises(ToolFailed, match=r"'a.bin' is not text: it is a binary file"):
         await files.read("a.bin")
     (workspace.path / "big").write_bytes(b"x" * (TEXT_LIMIT_BYTES + 1))
     with pytest.raises(ToolFailed, match="only text of up to 2,097,152 bytes"):

@@ -1,4 +1,5 @@
-"""The form of an answer that a program asked for: where it stops, and the JSON schema that it fits."""
+"""The form of an answer that a program asked for: where it stops, and the JSON schema that it
+fits."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ GO_ON_CHARS: Final = 200
 class ReplyStream:
     """The reply that is being shown. `kept` is the text of earlier calls that ended well; `unkept`
     is that of the running call, and can be taken back. `before` stays visible before it. `begun` is
-    its beginning that an earlier worker has shown: the first call goes on with it. Nothing after one of
-    `stops` is shown. What the person wrote, `quoted`, is no thought of the model."""
+    its beginning that an earlier worker has shown: the first call goes on with it. Nothing after
+    one of `stops` is shown. What the person wrote, `quoted`, is no thought of the model."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class ReplyStream:
         return self._publish(visible) if self._seam is None else self._publish_joined(self._seam, visible)
 
     def keep(self, part: str) -> None:
-        """Keep the text of a call. That of the first one after `begun` is joined to it, in one piece:
-        it need not have been streamed."""
+        """Keep the text of a call. That of the first one after `begun` is joined to it, in one
+        piece: it need not have been streamed."""
         if self._seam is not None:
             think, seam = ThinkFilter(self._quoted, self._begun), Seam(self._begun)
             think.next_part()
@@ -138,7 +138,8 @@ class ReplyStream:
         await self._hook.on_stream_end()
 
     async def _recall(self) -> None:
-        """Take back the text so far: it has turned out to be thoughts, also what an earlier worker has shown."""
+        """Take back the text so far: it has turned out to be thoughts, also what an earlier worker
+        has shown."""
         self._think.recalled = False
         self._shown.clear()
         self._stop = StopFilter(self._stops)
@@ -152,7 +153,8 @@ class ReplyStream:
         begun_again = seam.restarted
         visible = seam.feed(visible)
         if seam.restarted and not begun_again:
-            # The model did not go on. On screens the longer text stays until this one has passed it.
+            # The model did not go on. On screens the longer text stays until this one has passed
+            # it.
             self._shown.clear()
             self._stop = StopFilter(self._stops)
             await self._progress.reset_text()

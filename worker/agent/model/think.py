@@ -33,7 +33,8 @@ _OTHER_TAGS: Final = ("◁think▷", "◁/think▷", "[think]", "[/think]")
 _INDENTED: Final = 4  # blanks in front of a line of code
 _FENCE: Final = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _IN_FRONT_OF_A_QUOTED_TAG: Final = frozenset(" \t`'\"“‘«„([{<=")
-_PLACEHOLDER: Final = re.compile(r"\s?(?:and|or|…|\.\.\.|/|,)\s?")  # between two tags that are spoken of
+# Between two tags that are spoken of
+_PLACEHOLDER: Final = re.compile(r"\s?(?:and|or|…|\.\.\.|/|,)\s?")
 _IN_A_SENTENCE: Final = re.compile(r" [a-z]")  # behind one
 
 

@@ -87,7 +87,8 @@ class Actor:
         if consented and all(self._tools.can_run_concurrently(call.name) for call in waiting):
             await self._journal.checkpoint()
             together = await self._run_together(waiting)
-            # Any of them may have taken along what another one read, and a successor may find only one.
+            # Any of them may have taken along what another one read, and a successor may find only
+            # one.
             read = tuple(dict.fromkeys(label for entry in together for label in entry.sources))
             for entry in (msgspec.structs.replace(one, sources=read) for one in together):
                 done[entry.call_id] = entry
@@ -167,7 +168,8 @@ class Actor:
                 # Only now may the tool run: a successor on another server must find the intent.
                 await self._journal.secure()
         if safety is not None:
-            # Before it runs: a long result is stored in the workspace, which the mark must reach first.
+            # Before it runs: a long result is stored in the workspace, which the mark must reach
+            # first.
             spec.consent.mark(spec.consent.brings(call))
         done = self._stored.effects.get(call.id, ())
         context = ToolContext(

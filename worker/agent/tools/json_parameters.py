@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -33,6 +34,42 @@ class JsonParameters:
         if problem := find_problem(self.schema, arguments):
             raise msgspec.ValidationError(problem)
         return arguments
+
+
+def drop_nulls(schema: Schema, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments without null where it stands for one that was left out: in place of an
+    optional one that cannot be null. Models write it so. The same dict if there is none."""
+    return cast(dict[str, Any], _NullDropper(schema).drop(schema, arguments, DEPTH))
+
+
+class _NullDropper:
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+
+    def drop(self, schema: object, value: Any, depth: int) -> Any:
+        if not isinstance(schema, dict) or depth == 0:
+            return value
+        if isinstance(value, list):
+            items = [self.drop(schema.get("items"), one, depth - 1) for one in value]
+            return items if any(map(operator.is_not, items, value)) else value
+        fields = schema.get("properties")
+        if not isinstance(value, dict) or not isinstance(fields, dict):
+            return value
+        required = schema.get("required")
+        needed = required if isinstance(required, list) else ()
+        kept = {
+            name: self.drop(fields.get(name), inner, depth - 1)
+            for name, inner in value.items()
+            if inner is not None or name in needed or self._allows_null(fields.get(name))
+        }
+        same = len(kept) == len(value) and all(kept[name] is value[name] for name in kept)
+        return value if same else kept
+
+    def _allows_null(self, field: object) -> bool:
+        try:
+            return next(_Check(self._root).problems(field, None, "$", DEPTH), "") == ""
+        except _TooComplex:
+            return True
 
 
 def find_problem(schema: Schema, value: object) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from worker.agent.tools.json_parameters import JsonParameters
+from worker.agent.tools.json_parameters import JsonParameters, drop_nulls
 
 Parameters = type[msgspec.Struct] | JsonParameters
 
@@ -27,7 +27,9 @@ def names_of(parameters: Parameters) -> Iterable[str]:
 
 
 def convert_arguments(arguments: dict[str, Any], parameters: Parameters) -> Any:
-    """Return the arguments as `run` gets them. Raises msgspec.ValidationError."""
+    """Return the arguments as `run` gets them; null for an optional one that cannot be null is left
+    out. Raises msgspec.ValidationError."""
+    arguments = drop_nulls(schema_of(parameters), arguments)
     if isinstance(parameters, JsonParameters):
         return parameters.check(arguments)
     return msgspec.convert(arguments, parameters, strict=False)

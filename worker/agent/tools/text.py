@@ -1,4 +1,5 @@
-"""Texts for a model: valid, short, and marked where they are cut; long results go to the files of the turn."""
+"""Texts for a model: valid, short, and marked where they are cut; long results go to the files of
+the turn."""
 
 from __future__ import annotations
 

@@ -26,8 +26,9 @@ class ToolResult(msgspec.Struct, frozen=True):
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn that a call belongs to, and what its tool may use. `timezone` is an IANA name. A tool
-    calls `mark_read` with short labels of strangers whose text it returns, such as a host name."""
+    """The turn that a call belongs to, and what its tool may use. `timezone` is an IANA name. A
+    tool calls `mark_read` with short labels of strangers whose text it returns, such as a host
+    name."""
 
     session: str
     turn: int

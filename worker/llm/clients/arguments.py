@@ -9,12 +9,14 @@ import msgspec
 
 LIMIT_CHARS: Final = 256 * 1024  # longer text is not repaired: that takes ever longer
 _LENIENT: Final = json.JSONDecoder(strict=False)  # line breaks within strings are what was meant
-_NOTHING: Final = frozenset({"", "null", "None", "undefined"})  # what programs write for "no arguments"
+# What programs write for "no arguments"
+_NOTHING: Final = frozenset({"", "null", "None", "undefined"})
 
 
 def parse_arguments(raw: str) -> dict[str, Any] | None:
-    """Return the JSON object in `raw`, repaired if possible, also as the only item of a list; {} for
-    blank text; None if there is no object in it. Never raises. The result can be encoded as JSON again."""
+    """Return the JSON object in `raw`, repaired if possible, also as the only item of a list; {}
+    for blank text; None if there is no object in it. Never raises. The result can be encoded as
+    JSON again."""
     text = raw.strip()
     if text in _NOTHING:
         return {}
@@ -35,8 +37,8 @@ def is_whole(raw: str) -> bool:
 
 
 def values_in(raw: str) -> list[str]:
-    """Return the texts of the JSON values that a text is made of, one behind the other; an empty list
-    for blank text, and for one that is something else or breaks off."""
+    """Return the texts of the JSON values that a text is made of, one behind the other; an empty
+    list for blank text, and for one that is something else or breaks off."""
     found, at, text = [], 0, raw.strip()
     while at < len(text):
         try:

@@ -20,8 +20,9 @@ _EVENT: Final = re.compile(r"^data:\s*(?=[{\[])", re.MULTILINE)
 
 
 def read_reason(body: str) -> str:
-    """Return the words in the body of a refusal as one line: those of its error, the title of a page,
-    or a plain text. They are not cut: half a secret could not be recognised and masked any more."""
+    """Return the words in the body of a refusal as one line: those of its error, the title of a
+    page, or a plain text. They are not cut: half a secret could not be recognised and masked any
+    more."""
     return words_of(_decoded(body.strip()))
 
 

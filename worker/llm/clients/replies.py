@@ -18,7 +18,8 @@ from worker.llm.policies.timeouts import CallTimeouts
 NextPiece = Callable[[], Awaitable[bytes]]
 Tools = Sequence[ToolSpec]
 
-LAST_S: Final = 5.0  # for what follows the reason why an answer ended: token counts, and the mark of the end
+# For what follows the reason why an answer ended: token counts, and the mark of the end
+LAST_S: Final = 5.0
 DRAIN_S: Final = 0.1  # for the last bytes of a stream: unread, its connection cannot be reused
 
 

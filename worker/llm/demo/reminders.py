@@ -1,4 +1,5 @@
-"""Reminders of the demo model: what a person asks for, as a call of `cron`, and what it says when one is due."""
+"""Reminders of the demo model: what a person asks for, as a call of `cron`, and what it says when
+one is due."""
 
 from __future__ import annotations
 

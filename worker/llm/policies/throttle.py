@@ -22,7 +22,8 @@ _WHY: Final = {
     "overloaded": "its provider failed for several chats in a row",
     "requests_per_minute": "model.requests_per_minute is reached",
 }
-_BACK_PER_S: Final = 50.0  # held turns that come back a second, lest thousands do nothing but ask again
+# Held turns that come back a second, lest thousands do nothing but ask again
+_BACK_PER_S: Final = 50.0
 _RNG: Final = random.Random()
 
 
@@ -61,7 +62,8 @@ _ENDINGS: Final[dict[str, Ending]] = {
     "auth": "refused",
     "billing": "refused",
 }
-"""What a call is reported as, by the kind of its fault. Other faults say nothing of the provider."""
+"""What a call is reported as, by the kind of its fault. Other faults say nothing of the
+provider."""
 
 
 log = logger("models")

@@ -67,8 +67,8 @@ class CallTimeouts:
         try:
             return await answer
         except asyncio.CancelledError:
-            # Our timer and somebody else may cancel the task in the same moment. It is a timeout only
-            # if ours is the only cancellation; otherwise the task must end as cancelled.
+            # Our timer and somebody else may cancel the task in the same moment. It is a timeout
+            # only if ours is the only cancellation; otherwise the task must end as cancelled.
             if self._expired and task.cancelling() - 1 <= cancels:
                 text = f"the model was given up: {self._reason()}"
                 raise ModelError("timeout", text, retryable=True) from None

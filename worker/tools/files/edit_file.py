@@ -9,6 +9,8 @@ from msgspec import Meta, Struct
 from shared.errors import ToolFailed
 from worker.agent.tools.text import shorten
 from worker.agent.tools.tool import Safety, ToolContext
+from worker.documents.text import decode_content
+from worker.skills.written import skill_note
 
 
 class WriteFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +34,8 @@ class WriteFile:
     async def run(self, arguments: WriteFileArguments, context: ToolContext) -> str:
         await context.files.replace(arguments.path, arguments.content, was=None)
         lines = len(arguments.content.splitlines())
-        return f"{arguments.path} now has {lines} line{'' if lines == 1 else 's'}."
+        note = skill_note(arguments.path, arguments.content)
+        return f"{arguments.path} now has {lines} line{'' if lines == 1 else 's'}.{note}"
 
 
 class EditFileArguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +64,8 @@ class EditFile:
             advice = "name the text to replace, or write the whole file with write_file"
             raise ToolFailed(f"old_text is empty; {advice}")
         shown = repr(shorten(old, 80))
-        text = await context.files.read(path)
+        found = await decode_content(path, await context.files.content(path))
+        text = found.text
         # A Windows file: the model never saw its line ends.
         if "\r\n" in text and "\r\n" not in old:
             old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
@@ -77,5 +81,7 @@ class EditFile:
             advice = "Take more of the text around the right one"
             raise ToolFailed(f"{shown} is {times} times in {path!r}. {advice}")
         # `was` refuses the write if the file changed after it was read, say from another turn.
-        await context.files.replace(path, text.replace(old, new), was=text)
-        return f"{path} is changed."
+        changed = text.replace(old, new)
+        await context.files.replace(path, changed, was=text)
+        kept = "" if found.plain else f"; it is still saved as {found.name}"
+        return f"{path} is changed{kept}.{skill_note(path, changed)}"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Final
+from unicodedata import normalize
 
 from msgspec import Meta, Struct
 
@@ -60,9 +61,9 @@ def _listing(lines: list[str], limit: int, advice: str) -> str:
 
 
 def _matching(entries: Sequence[FileEntry], pattern: str) -> list[FileEntry]:
-    parts = _parts(pattern)
+    parts = _parts(normalize("NFC", pattern))
     files = (entry for entry in entries if not entry.path.endswith("/"))
-    return [file for file in files if _fits(file.path.split("/"), parts)]
+    return [file for file in files if _fits(normalize("NFC", file.path).split("/"), parts)]
 
 
 def _parts(pattern: str) -> list[str]:
@@ -122,7 +123,7 @@ class ListDir:
     async def run(self, arguments: ListDirArguments, context: ToolContext) -> str:
         entries = await context.files.entries()
         folder = folder_prefix(arguments.path)
-        inside = [entry for entry in entries if entry.path.startswith(folder)]
+        inside = [entry for entry in entries if is_inside(entry.path, folder)]
         if not inside:
             folders = sorted({one.path.rpartition("/")[0] for one in entries if "/" in one.path})
             more = f" and {len(folders) - _FOLDERS} more" if len(folders) > _FOLDERS else ""
@@ -131,7 +132,7 @@ class ListDir:
             raise ToolFailed(f"there is no folder {arguments.path!r}. {known}")
         lines: set[str] = set()
         for entry in inside:
-            name, deeper, _ = entry.path.removeprefix(folder).partition("/")
+            name, deeper, _ = "/".join(entry.path.split("/")[folder.count("/") :]).partition("/")
             if name:
                 lines.add(f"{name}/" if deeper else f"{name}{_size(entry)}")
         if not lines:
@@ -142,3 +143,8 @@ class ListDir:
 def folder_prefix(path: str) -> str:
     """Return the beginning of all paths in a folder; `""` for the whole workspace."""
     return "".join(f"{part}/" for part in path.strip().split("/") if part not in ("", "."))
+
+
+def is_inside(path: str, folder: str) -> bool:
+    """Return whether a path begins with a `folder_prefix`, in either Unicode form of its letters."""
+    return normalize("NFC", path).startswith(normalize("NFC", folder))

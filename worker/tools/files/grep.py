@@ -12,7 +12,8 @@ from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext
-from worker.tools.files.glob import folder_prefix
+from worker.documents.text import decode_content
+from worker.tools.files.glob import folder_prefix, is_inside
 
 SHOWN_CHARS: Final = 1000  # length of the extract that is shown of one entry, around the match
 SEARCH_S: Final = 12.0  # time limit of a search; the answer says how many files are left
@@ -57,8 +58,8 @@ class Grep:
             advice = "give at least one, such as 'dentist' or '2026-11'"
             raise ToolFailed(f"there are no words to look for; {advice}")
         names, one = await _files_to_search(context, arguments.path)
-        hits, searched = await _search_files(context, names, terms, must=one)
-        notes = []
+        hits, searched, guessed = await _search_files(context, names, terms, must=one)
+        notes = [f"{name!r} was read as {encoding}" for name, encoding in guessed.items()]
         if (more := len(hits) - arguments.limit) > 0:
             notes.append(f"{more} more; use more words to narrow it")
         if left := len(names) - searched:
@@ -77,29 +78,34 @@ async def _files_to_search(context: ToolContext, path: str | None) -> tuple[Sequ
     if path is None:
         return await context.files.names(), False
     folder = folder_prefix(path)
-    inside = [name for name in await context.files.names() if name.startswith(folder)]
+    inside = [name for name in await context.files.names() if is_inside(name, folder)]
     return (inside, False) if inside else ([path], True)
 
 
 async def _search_files(
     context: ToolContext, names: Sequence[str], terms: Sequence[str], *, must: bool
-) -> tuple[list[str], int]:
-    """Return matches, and the number of files searched until there were enough or the time was
-    over, holding one file at a time. With `must`, a file that cannot be read is an error."""
+) -> tuple[list[str], int, dict[str, str]]:
+    """Return matches, the number of files searched until there were enough or the time was over, and
+    the encodings of files with matches that had to be guessed. Holds one file at a time. With
+    `must`, a file that cannot be read is an error."""
     hits: list[str] = []
+    guessed: dict[str, str] = {}
     until = context.clock.monotonic() + SEARCH_S
     for searched, name in enumerate(names):
         if len(hits) >= COUNTED or context.clock.monotonic() > until:
-            return hits, searched
+            return hits, searched, guessed
         try:
-            text = await context.files.read(name)
+            found = await decode_content(name, await context.files.content(name))
         except ToolFailed:
             if must:
                 raise
             continue  # a picture, say: no text to look in
         # In a thread: a large file would hold up the event loop.
-        hits += await asyncio.to_thread(_search, name, text, terms)
-    return hits, len(names)
+        matches = await asyncio.to_thread(_search, name, found.text, terms)
+        if (matches or must) and not found.plain:
+            guessed[name] = found.described
+        hits += matches
+    return hits, len(names), guessed
 
 
 def search_terms(words: str) -> list[str]:

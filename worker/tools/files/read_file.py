@@ -7,11 +7,13 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from shared.encodings.decode import DecodedText
 from shared.errors import ToolFailed
 from worker.agent.tools.tool import Safety, ToolContext, ToolResult
 from worker.documents.images import picture_in
-from worker.documents.kinds import describe_file, detect_document, is_picture
+from worker.documents.kinds import detect_document, is_picture
 from worker.documents.reader import DocumentReader
+from worker.documents.text import decode_content
 
 PAGE_BYTES: Final = 8 * 1024
 """Size of a page: less than the limit of a tool's result, so that the note after it is not cut."""
@@ -30,7 +32,7 @@ class ReadFile:
 
     name = "read_file"
     description = (
-        "Read a text file, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) "
+        "Read a text file of any encoding, or the text of a PDF, Word (.docx), Excel (.xlsx) or PowerPoint (.pptx) "
         "file; look at a picture (PNG, JPEG, GIF, WebP). A long one comes in pages: the note at the "
         "end says which `offset` comes next."
     )
@@ -50,16 +52,16 @@ class ReadFile:
                 about = f"{path!r} is a picture: {picture_in(path, content).media_type}, {size}"
                 seen = "You see it in this turn; to see it later, read it again"
                 return ToolResult(f"({about}. {seen})", (path,))
-            if (kind := detect_document(content)) is None:
-                what = describe_file(content)
-                raise ToolFailed(f"{path!r} is not text: it is {what}, {size}, and cannot be read")
-            content = await self._documents.read_document(path, kind, content)
-        if not content:
+            if kind := detect_document(content):
+                content = await self._documents.read_document(path, kind, content)
+        found = await decode_content(path, content)
+        if not found.text:
             return f"({path!r} is empty)"
-        return await asyncio.to_thread(_render_page, path, content, arguments.offset, arguments.limit)
+        return await asyncio.to_thread(_render_page, path, found, arguments.offset, arguments.limit)
 
 
-def _render_page(path: str, text: str, offset: int, limit: int) -> str:
+def _render_page(path: str, found: DecodedText, offset: int, limit: int) -> str:
+    text = found.text
     lines = text.removesuffix("\n").split("\n")
     first = offset - 1
     if first >= len(lines):
@@ -71,6 +73,8 @@ def _render_page(path: str, text: str, offset: int, limit: int) -> str:
         notes.append(f"lines {offset}-{last} of {len(lines)}")
     if last < len(lines):
         notes.append(f"go on with offset={last + 1}")
+    if not found.plain:
+        notes.append(f"read as {found.described}")
     return "\n".join(page) + (f"\n\n[{'; '.join(notes)}]" if notes else "")
 
 

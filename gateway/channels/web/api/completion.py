@@ -287,8 +287,8 @@ def _file_name(reference: str) -> str:
 def stored_answer(
     line: OutboundMessage, sent_texts: Sequence[str], ticket: str, *, owner: bool = False
 ) -> StoredAnswer:
-    """Return the answer to message `ticket` that its turn's last line gives, after `sent_texts`. Only
-    the `owner` reads what the provider said: it may name the account behind the model. Raises
+    """Return the answer to message `ticket` that its turn's last line gives, after `sent_texts`.
+    Only the `owner` reads what the provider said: it may name the account behind the model. Raises
     ApiError (429) for a message that was not read because its chat is busy."""
     match line.kind:
         case "notice":

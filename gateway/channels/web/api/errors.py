@@ -26,8 +26,8 @@ FAILED_TURNS: Final = {
     "billing": (403, "model_billing"),
     "invalid_output": (500, "invalid_output"),
 }
-"""Status and code of a turn that failed for a reason, which a retry does not change. It is 403 for a
-wrong key or an empty account of the model: 401 and 402 would speak of the client's own."""
+"""Status and code of a turn that failed for a reason, which a retry does not change. It is 403 for
+a wrong key or an empty account of the model: 401 and 402 would speak of the client's own."""
 
 _STATUS: Final = {"file_too_big": 413}
 _TYPE: Final = {403: "permission_error", 429: "rate_limit_error"}

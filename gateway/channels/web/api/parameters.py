@@ -64,8 +64,8 @@ _INSTEAD: Final = {
 
 
 def check_parameters(body: Mapping[str, Any], *, strict: bool = False) -> tuple[str, ...]:
-    """Check all parameters; return the names of those that are ignored: if `strict`, only those that
-    never have an effect. Raises ApiError for the first that cannot be taken."""
+    """Check all parameters; return the names of those that are ignored: if `strict`, only those
+    that never have an effect. Raises ApiError for the first that cannot be taken."""
     ignored: list[str] = []
     for name, value in body.items():
         if name in OFFERED and value and not strict:

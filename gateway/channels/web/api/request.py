@@ -162,8 +162,8 @@ def _session_name(name: str | None, where: str) -> str | None:
 
 
 def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool, system: bool = False) -> Prompt:
-    """Parse the messages: the user's last one is answered, others are history, but with `system` not
-    the system texts. Results of the client's tools are texts of the user. Raises ApiError."""
+    """Parse the messages: the user's last one is answered, others are history, but with `system`
+    not the system texts. Results of the client's tools are texts of the user. Raises ApiError."""
     if len(raw) > MESSAGES_LIMIT:
         message = f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken"
         raise bad_parameter("messages", message)

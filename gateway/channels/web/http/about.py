@@ -1,4 +1,5 @@
-"""What belongs to a chat beside its messages, for the page's panel: plans, background work, memory, files, its link."""
+"""What belongs to a chat beside its messages, for the page's panel: plans, background work, memory,
+files, its link."""
 
 from __future__ import annotations
 

@@ -72,7 +72,8 @@ class LoginBrake:
         self._report_at = -REPORT_EVERY_S
 
     def check(self, token: str, host: str, *, right: bool) -> None:
-        """Count a token that was shown. Raises Refused when its address has shown too many wrong ones."""
+        """Count a token that was shown. Raises Refused when its address has shown too many wrong
+        ones."""
         network, now = client_network(host), self._clock.monotonic()
         if right and (len(token) >= TOKEN_CHARS or network not in self._wrong):
             return
@@ -90,8 +91,8 @@ class LoginBrake:
             raise Refused("rate_limited", "too many wrong tokens came from your address", wait_s)
 
     def report(self) -> None:
-        """Log at most once a minute how many logins were refused. Anonymous clients decide how often
-        that happens, so a line for each would let them fill the log."""
+        """Log at most once a minute how many logins were refused. Anonymous clients decide how
+        often that happens, so a line for each would let them fill the log."""
         now = self._clock.monotonic()
         if self._refused and now >= self._report_at + REPORT_EVERY_S:
             log.warning("logins refused", count=self._refused, addresses=len(self._wrong))

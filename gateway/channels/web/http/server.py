@@ -20,8 +20,8 @@ def bind(host: str, port: int) -> socket.socket:
     """Return a listening socket. Raises SettingsError when the address cannot be used."""
     made = listener(host, port, section="web")
     if hasattr(socket, "TCP_USER_TIMEOUT"):
-        # Inherited by every connection. The kernel drops one whose client reads nothing for this long; close() alone
-        # cannot, while bytes wait to be sent.
+        # Inherited by every connection. The kernel drops one whose client reads nothing for this
+        # long; close() alone cannot, while bytes wait to be sent.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
     return made
 

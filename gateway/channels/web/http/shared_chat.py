@@ -35,8 +35,8 @@ _SHOWN: Final = ("reply", "stopped")
 
 
 class SharedChats:
-    """The routes `GET /s/{id}` and `GET /s/{id}/{file}`, for everybody. Wrong, expired and ended links
-    get one answer. `styles` is the address of the style sheet."""
+    """The routes `GET /s/{id}` and `GET /s/{id}/{file}`, for everybody. Wrong, expired and ended
+    links get one answer. `styles` is the address of the style sheet."""
 
     def __init__(
         self, shares: Shares, outbox: Outbox, chats: Chats, markdown: MarkdownRenderer, media: MediaRouter, styles: str

@@ -167,7 +167,9 @@ local function claim_turn(member, due, old_lease, from)
   -- A message of the same person can simply follow: commit then need not read the inbox again.
   if second then
     next_mark = field(second, 'b')
-    next_due = person ~= 'background' and person == field(second, 'p') and (field(second, 'd') or '0') or ''
+    -- One of an album cannot: when it is due depends on parts that come meanwhile.
+    local follows = person ~= 'background' and person == field(second, 'p') and not field(second, 'g')
+    next_due = follows and (field(second, 'd') or '0') or ''
   end
   -- Flag letters of the answer: 'a' messages wait that join at the start, ...
   local marks = (next_mark == 'steer' or (next_mark and next_mark == mark)) and 'a' or ''

@@ -23,13 +23,16 @@
 -- rejection        line of 'reject', with {ahead} in its text
 -- person           fair key of the turn: a person's, 'background', or '' = its chat's own
 -- most_chats       chats that the person may have within 30 days (0 = no limit)
+-- album            that the message is a part of ('' = none); its parts begin one turn together
+-- album_ms         how long the turn waits after each part for the next one
 -- returns {'accepted' | 'known' | 'rejected', and told so, n, ahead, seq}
 --         | {'inbox_full' | 'overloaded' = too many sessions wait | 'chat_limit', 0, waiting, 0}
 --         | {'sender_limit' | 'bot_loop', ms to wait, 0, 0}
-local inbox, session, queue, wake_list, outbox, live, chats, brake, leases = unpack(KEYS)
+local inbox, session, queue, wake_list, outbox, live, chats, brake, leases, album_parts = unpack(KEYS)
 local record, version, dedupe_id, seen, days, name, member, cap, sessions_cap, keep_session_ms,
   keep_log_ms, line, chat_id, title, scope, only_count, per_minute, bot_turns, bot_window_ms,
-  writer, echo, busy_policy, joins_others, merge_ms, control, rejection, person, most_chats = unpack(ARGV)
+  writer, echo, busy_policy, joins_others, merge_ms, control, rejection, person, most_chats,
+  album, album_ms = unpack(ARGV)
 -- Expiring keys follow the session: they are renewed with every message.
 days = tonumber(days)
 local channel = delivery_channel(name)
@@ -53,6 +56,17 @@ local function ahead_of(n)
     if tonumber(other) < tonumber(n) then ahead = ahead - 1 end
   end
   return ahead
+end
+-- When the turn of the message may begin, and whether it only adds to an album: then it is no message
+-- of its own for limits and policies.
+local album_ends, adds_to_album = now, false
+if album ~= '' then
+  guarded('ZREM', album_parts, album_part(album, dedupe_id))
+  guarded('ZADD', album_parts, integer(now + album_ms), album)
+  guarded('PEXPIRE', album_parts, 600000)
+  album_ends, adds_to_album = album_due(album_parts, album, now), album_waits(inbox, album)
+  -- Also for a part that is refused or known: what was announced must not hold up the others.
+  move_album(queue, leases, inbox, session, member, album, album_ends)
 end
 local first_answer = seen_before(seen, days, dedupe_id, now)
 -- A second delivery of the same message gets the first answer again, and changes nothing.
@@ -101,7 +115,7 @@ end
 -- GCRA: the brake stores the time until which the sender's messages are paid for. A minute's worth
 -- may come at once.
 local per_minute, paid_until = tonumber(per_minute), 0
-if per_minute > 0 and writer ~= '' then
+if per_minute > 0 and writer ~= '' and not adds_to_album then
   local paid = parse_count(guarded('GET', brake)) or 0
   -- At most a minute is ever paid ahead; more is from before the server's clock fell back.
   paid_until = (paid > now + 60000 and now or math.max(now, paid)) + 60000 / per_minute
@@ -174,7 +188,7 @@ local function person_waits()
   return false
 end
 -- The chat is told that its message was not read, and the sender's client gets `rejected`.
-if busy == 'reject' and waiting > 0 and person_waits() then
+if busy == 'reject' and waiting > 0 and not adds_to_album and person_waits() then
   count_message()
   -- The message itself still shows in the chat.
   local seq = 0
@@ -200,10 +214,11 @@ end
 -- From here on the message is accepted; every following write belongs to it.
 count_message()
 -- How the message may join others is decided here, once. Every worker finds the mark with the
--- message, whatever its own settings are: 'joins', 'steer' or 'merge'.
-local due, mark = now, joins_others == '1' and 'joins' or (busy == 'steer' or busy == 'merge') and busy or ''
+-- message, whatever its own settings are: 'joins', 'steer', 'merge' or that of its album.
+local due, mark = album_ends, joins_others == '1' and 'joins' or (busy == 'steer' or busy == 'merge') and busy
+  or album ~= '' and 'album ' .. album or ''
 -- Fields of the inbox: v version, m record, b mark, d due, w window, p fair key, c cuts earlier
--- turns.
+-- turns, g album.
 local entry = {'v', version, 'm', record}
 local function add_field(name, value)
   entry[#entry + 1] = name
@@ -212,13 +227,16 @@ end
 if mark ~= '' then add_field('b', mark) end
 -- The turn waits for the window to pass, so that what follows can join it.
 if mark == 'merge' then
-  due = now + tonumber(merge_ms)
-  add_field('d', integer(due))
+  due = math.max(due, now + merge_ms)
+  add_field('d', integer(now + merge_ms))
   add_field('w', merge_ms)
 end
 if person ~= '' then add_field('p', person) end
+if album ~= '' then add_field('g', album) end
+-- The parts of an album that interrupts do not interrupt each other.
+local interrupts = busy == 'interrupt' and waiting > 0 and not adds_to_album
 -- 'c' lets a withdrawal of this message find the interruption before it.
-if busy == 'interrupt' and waiting > 0 then add_field('c', '1') end
+if interrupts then add_field('c', '1') end
 -- The number of a message in its session is its id. A session with lines and no messages has had
 -- none yet; one with neither counter is new, or was lost.
 local n = append(name, inbox, parse_count(fields[1]) or (not fields[1] and fields[7] and 0) or nil, unpack(entry))
@@ -252,7 +270,7 @@ remember_seen(seen, days, dedupe_id, now, n .. ':' .. seq)
 enqueue(queue, wake_list, session, member, n, person, waiting > 0, due, now)
 -- The gateway that delivers the chat shows "typing" while the turn runs.
 if channel then mark_due(name, channel, now, keep_log_ms) end
-if busy == 'interrupt' and waiting > 0 then
+if interrupts then
   -- Every turn before this message ends: the one at the head now, the others when they are claimed.
   redis.call('HSET', session, 'cut', n)
   stop_head(session, inbox, queue, leases, wake_list, member, control)

@@ -116,6 +116,8 @@ class TelegramBench:
         chat = {"id": int(action.chat), "type": "supergroup" if action.group else "private"}
         message: dict[str, Any] = {"message_id": number, "date": int(time.time()), "chat": chat}
         message["from"] = self._sender(action)
+        if action.album:
+            message["media_group_id"] = action.album
         mention = [{"type": "mention", "offset": 0, "length": 1 + len(str(BOT["username"]))}]
         if not action.files:
             return {**message, "text": text, **({"entities": mention} if text != action.text else {})}

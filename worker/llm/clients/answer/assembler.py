@@ -36,7 +36,8 @@ class ReplyAssembler:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[CallPiece] = []
-        self._old_calls: list[CallPiece] = []  # of `function_call`, which some send beside the new form
+        # Of `function_call`, which some send beside the new form
+        self._old_calls: list[CallPiece] = []
         self._others_calls: list[CallPiece] = []  # of other answers
         self._usage: WireUsage | None = None
         self._index: int | None = None

@@ -20,10 +20,12 @@ from worker.llm.clients.reasons import words_of
 _DONE: Final = b"[DONE]"
 _DONE_TEXT: Final = re.compile(r"[\s\"'\[(]*done[\s\"'\])]*", re.IGNORECASE)
 _FILLING: Final = re.compile(r"(?:[\s,;\ufeff\0]|data:)+")
-_VALUES: Final = json.JSONDecoder(strict=False, parse_constant=lambda _: None)  # NaN is no number to us
+# NaN is no number to us
+_VALUES: Final = json.JSONDecoder(strict=False, parse_constant=lambda _: None)
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLACE: Final = re.compile(r" - at `\$\.?(.*)`")
-_USUAL: Final = "usual"  # many providers send it; some put something into it that the strict form has not
+# Many providers send it; some put something into it that the strict form has not
+_USUAL: Final = "usual"
 
 log = logger("models")
 

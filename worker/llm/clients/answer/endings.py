@@ -78,7 +78,8 @@ _STEMS: Final = (
 )
 """Parts of words that nobody has listed, the most telling first."""
 
-_NOT_YET: Final = frozenset({"", "null", "none", "undefined", "unknown", "unspecified"})  # it still goes on
+# It still goes on
+_NOT_YET: Final = frozenset({"", "null", "none", "undefined", "unknown", "unspecified"})
 _RANK: Final = (*FAULTS, CONTENT_FILTER, LENGTH, TOOL_CALLS)
 _PREFIX: Final = re.compile(r"^finish_?reason[._: ]*", re.IGNORECASE)
 _NO_LETTER: Final = re.compile(r"[^a-z]")

@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 LIMIT_BYTES: Final = 16 * 1024 * 1024  # of one event; no provider comes near it, it saves memory
-_BEFORE_A_FIELD: Final = b" \t\xef\xbb\xbf"  # blanks, and the mark of UTF-8 at the start of some streams
+# Blanks, and the mark of UTF-8 at the start of some streams
+_BEFORE_A_FIELD: Final = b" \t\xef\xbb\xbf"
 
 
 class EventReader:
