@@ -150,7 +150,8 @@ class Wave:
                 self.kills[chat] += 1
 
     async def _is_held_by(self, chat: str, pid: int) -> bool:
-        return (await holder(self._client, f"web:owner/{chat}")).pid == pid
+        owner = await holder(self._client, f"web:owner/{chat}")
+        return bool(owner.pid == pid)
 
     def seconds(self) -> list[float]:
         """Return the times from each kill to the first new letter, without the model's own."""
@@ -192,7 +193,7 @@ async def _tell_all(
             told = Wave(client, names, seen)
             for chat in names:
                 await say(Inbox(client), f"{chat} tell me", chat=f"owner/{chat}")
-            await eventually(lambda seen=seen: all(one.deltas() for one in seen.values()), within_s=30)
+            await eventually(partial(_all_speak, seen), within_s=30)
             for moment in sorted(choose.uniform(0.3, 0.9) * seconds / kills for _ in range(kills)):
                 await asyncio.sleep(moment)
                 await told.kill_someone(choose)
@@ -205,6 +206,10 @@ async def _tell_all(
             killed += len(told.hits)
     paid = sum(teller.letters.values()) / (waves * chats * teller.length)
     return Result(killed, times, wrong, calls, paid)
+
+
+def _all_speak(seen: dict[str, Seen]) -> bool:
+    return all(one.deltas() for one in seen.values())
 
 
 @contextlib.asynccontextmanager
