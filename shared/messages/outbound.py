@@ -51,6 +51,14 @@ class WorkDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tools: int = 0
 
 
+class ReplyPart(msgspec.Struct, frozen=True):
+    """A text of a turn before its last one: an `answer` after which messages joined, a `remark`
+    before tools ran, or one that the message tool `sent`, whose text is a line of its own."""
+
+    kind: Literal["answer", "remark", "sent"]
+    text: str = ""
+
+
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="out"):
     """One message from Shoal to a chat. `turn` is the number of the message it answers,
     `in_reply_to` the ids of those messages.
@@ -62,7 +70,8 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     why: too many rounds, or a budget that is used up. `sources` mark the turn of a reply (see
     shared.messages.sources). `traceparent` is W3C trace context. `failed` is the reason of an
     apology, as its dead letter has it, and `refusal` what the model's provider said, for the owner
-    alone. `takeovers`: workers that died while they wrote this reply; `work`: how it came about."""
+    alone. `takeovers`: workers that died while they wrote this reply; `work`: how it came about.
+    `parts` are the texts before the last one, for programs, whose streams cannot take text back."""
 
     content: str
     turn: int
@@ -83,6 +92,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     refusal: str = ""
     takeovers: tuple[Takeover, ...] = ()
     work: WorkDone | None = None
+    parts: tuple[ReplyPart, ...] = ()
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):

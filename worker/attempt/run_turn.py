@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from shared import metrics
 from shared.crash_points import crash_point
 from shared.errors import BadInput, BadRecord, ModelClosed, ModelError, ShoalError, TurnStopped
+from shared.ids import API
 from shared.log import logger
 from shared.messages.inbound import ADMIN
 from shared.messages.live import TurnEvent, TurnState
@@ -235,6 +236,7 @@ class TurnAttempt(Attempt):
             refusal=dead.words if dead else "",
             takeovers=() if conversation is None else self._updates.takeovers,
             work=done,
+            parts=self._journal.parts() if conversation is not None and conversation.message.channel == API else (),
         )
         crash_point("before_commit")
         committed = await rules.turns.commit(

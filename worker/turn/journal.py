@@ -11,6 +11,7 @@ from shared.crash_points import crash_point
 from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
 from shared.log import logger
 from shared.messages.effects import Effect, SayEffect
+from shared.messages.outbound import ReplyPart
 from shared.messages.sources import Sources
 from shared.messages.transcript import (
     TRANSCRIBED,
@@ -142,6 +143,17 @@ class TurnJournal(LeaseJournal):
                 case EffectEntry(kind=kind, to=to) if (kind, to) == (SayEffect.kind, own):
                     spoken = True
         return before, spoken
+
+    def parts(self) -> tuple[ReplyPart, ...]:
+        """Return the texts of the turn before its last one, in order; none if there is no remark."""
+        own, found = self.lease.claim.session, list[ReplyPart]()
+        for entry in self.entries:
+            match entry:
+                case AssistantEntry(tool_calls=calls, content=str(content)) if content:
+                    found.append(ReplyPart("remark" if calls else "answer", content))
+                case EffectEntry(kind=SayEffect.kind, to=to) if to == own:
+                    found.append(ReplyPart("sent"))
+        return tuple(found) if any(part.kind == "remark" for part in found) else ()
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Ask, or keep waiting; give the lease up until an answer or `wait_s` (see `Journal`)."""

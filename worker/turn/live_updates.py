@@ -124,6 +124,8 @@ class LiveUpdates:
             self.takeovers += (Takeover(before.worker, self._worker, after_ms),)
 
     async def reset_text(self) -> None:
+        if self.visible and len(self.visible) != self._sent:
+            await self.send_once()  # the last words before a tool may be younger than a bundle
         if self.visible:
             self.visible = ""
             self._full_at = 0.0

@@ -24,7 +24,7 @@ from shared.media.reference import read_reference
 from shared.media.store import MediaStore
 from shared.messages.codec import encode
 from shared.messages.inbound import PRESET, InboundMessage
-from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, decode_answer
+from shared.messages.outbound import OutboundMessage, ReplyPart, RequestFailed, StoredAnswer, decode_answer
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
 from shared.settings import ApiSettings
 from shared.settings.sections.gateways import OWNER
@@ -34,6 +34,7 @@ from shared.store.turns.inbox import Accepted
 from shared.tasks import event_within
 
 TICK_S: Final = 1.0
+PARAGRAPH: Final = "\n\n"
 CLOSE_S: Final = 5.0
 
 DROPPED: Final = StoredAnswer(
@@ -302,5 +303,15 @@ def stored_answer(
         case "withdrawn":
             return DROPPED
         case _:
-            text = "\n\n".join(filter(None, [*sent_texts, line.content]))
+            text = whole_text(line, sent_texts)
             return StoredAnswer(text=text, finish="length" if line.unfinished else "stop", usage=line.usage)
+
+
+def whole_text(line: OutboundMessage, sent_texts: Sequence[str]) -> str:
+    """Return all that a turn said, in order, as a stream shows it."""
+    parts = line.parts or tuple(ReplyPart("sent") for _ in sent_texts)
+    answers = PARAGRAPH.join(part.text for part in parts if part.kind == "answer")
+    final = line.content.removeprefix(answers).lstrip("\n") if answers else line.content
+    sent = iter(sent_texts)
+    texts = [next(sent, "") if part.kind == "sent" else part.text for part in parts]
+    return PARAGRAPH.join(filter(None, [*texts, *sent, final]))

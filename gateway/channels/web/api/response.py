@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from gateway.channels.web.api.completion import Completion
+from gateway.channels.web.api.completion import PARAGRAPH, Completion
 from gateway.channels.web.api.errors import ApiError, as_api_error, encode_error, error_response, turn_error
 from gateway.channels.web.api.parameters import ignored_header
 from shared.clock import Clock
@@ -105,18 +105,17 @@ def _usage(used: TokensUsed | None) -> dict[str, Any]:
     }
 
 
-PARAGRAPH: Final = "\n\n"
-
-
 class StreamBuffer:
     """Turns text that may change into text that only grows; each method returns the text to send.
 
-    Another worker may begin a reply again, or the agent goes on with its next step. Text that was
-    sent stays; new text continues it, or is sent whole, as a paragraph of its own."""
+    The agent goes on with its next step, or another worker begins a reply again. Text that was sent
+    stays; new text continues it, or is sent as a paragraph of its own, without the paragraphs that
+    it has in common with what was sent. White space is sent once something follows it."""
 
     def __init__(self) -> None:
         self._part = ""  # the part of the running reply that was sent
-        self._begun = False
+        self._sent: list[str] = []
+        self._held = ""
         self._closed = False
 
     def update(self, text: str) -> str:
@@ -124,32 +123,44 @@ class StreamBuffer:
         if self._part.startswith(text):
             return ""
         grown = text.startswith(self._part) and not self._closed
-        more = text[len(self._part) :] if grown else text
+        known = len(self._part) if grown else _common_paragraphs(self._part, text)
         self._part, self._closed = text, False
-        return self._advance(more, new_paragraph=not grown)
+        return self._advance(text[known:], new_paragraph=not grown)
 
     def insert(self, text: str) -> str:
         """Insert a complete text, outside of the reply."""
         self._closed = True
         return self._advance(text, new_paragraph=True)
 
-    def finish(self, text: str) -> str:
-        """End the reply as `text`. White space at the end of the sent text does not count."""
-        sent = self._part.rstrip()
-        if text.strip() == sent.strip():
+    def finish(self, text: str, whole: str) -> str:
+        """End the reply as `text`; `whole` is all that the turn has said. White space at its end does
+        not count."""
+        sent = "".join(self._sent)
+        if whole.startswith(sent):
+            return whole[len(sent) :]
+        part = self._part.rstrip()
+        if text.strip() == part.strip():
             return ""
-        if sent and not self._closed and text.startswith(sent):
-            known = self._part if text.startswith(self._part) else sent
-            rest = text[len(known) :]
-            if known == self._part or rest[0].isspace():
-                return self._advance(rest, new_paragraph=False)
-        return self._advance(text, new_paragraph=True)
+        if part and not self._closed and text.startswith(part):
+            self._held = ""
+            return self._advance(text[len(part) :], new_paragraph=False)
+        return self._advance(text[_common_paragraphs(self._part, text) :], new_paragraph=True)
 
     def _advance(self, text: str, *, new_paragraph: bool) -> str:
-        if not text:
-            return ""
-        begun, self._begun = self._begun, True
-        return f"{PARAGRAPH}{text}" if new_paragraph and begun else text
+        before = PARAGRAPH if new_paragraph else self._held
+        held = f"{before if self._sent else ''}{text}"
+        more = held.rstrip()
+        self._held = held[len(more) :] if not new_paragraph or more else self._held
+        if more:
+            self._sent.append(more)
+        return more
+
+
+def _common_paragraphs(one: str, other: str) -> int:
+    """Return the length of the whole paragraphs with which both texts begin."""
+    same = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    at = other.rfind(PARAGRAPH, 0, same)
+    return at + len(PARAGRAPH) if at >= 0 else 0
 
 
 class CompletionResponse(Response):
@@ -243,7 +254,7 @@ class CompletionResponse(Response):
         answer, reader = await self._wait_for_answer(), completion.reader
         end = reader and reader.end  # without the asides, which were sent
         rest = end.content if end else answer.text
-        if more := buffer.finish(rest):
+        if more := buffer.finish(rest, answer.text):
             yield encoder.encode_text(more)
         yield encoder.encode_last(answer.finish, answer.usage)
 

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from gateway.channels.web.api.response import PARAGRAPH, StreamBuffer
 
+UNKNOWN = "what else was said"
+
 
 def played(*steps: str, end: str) -> str:
     tape = StreamBuffer()
-    return "".join(
-        [*(tape.insert(step[1:]) if step.startswith("!") else tape.update(step) for step in steps), tape.finish(end)]
-    )
+    sent = "".join(tape.insert(step[1:]) if step.startswith("!") else tape.update(step) for step in steps)
+    return sent + tape.finish(end, UNKNOWN if sent else end)
 
 
 @pytest.mark.parametrize(
@@ -23,10 +24,12 @@ def played(*steps: str, end: str) -> str:
         ((), "", ""),
         (("a", "ab"), "ab", "ab"),
         (("a", "ab"), "abc", "abc"),
-        (("ab \n",), "ab", "ab \n"),
-        (("ab \n",), "ab\n\nwarned", "ab \n\n\nwarned"),
+        (("ab \n",), "ab", "ab"),
+        (("ab \n",), "ab\n\nwarned", "ab\n\nwarned"),
+        (("ab \n", "ab \n c"), "ab \n c", "ab \n c"),
         (("ab", "", "a", "ab", "abc"), "abc", "abc"),
-        (("a ",), "aa", f"a {PARAGRAPH}aa"),
+        (("a ",), "aa", "aa"),
+        (("one\n\ntwo", "", "one\n\nthree"), "one\n\nthree", "one\n\ntwo\n\nthree"),
         (("ab", "", "x"), "xy", f"ab{PARAGRAPH}xy"),
         (("ab", "", "a"), "a", f"ab{PARAGRAPH}a"),
         (("look", "", "it is 4"), "it is 4", f"look{PARAGRAPH}it is 4"),

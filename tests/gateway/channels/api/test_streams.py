@@ -86,7 +86,7 @@ async def test_text_comes_while_it_is_written(redis_url: str, client: RedisClien
         await sent(received, "Once upon")
         await turn.show("Once upon", full=True)
         await turn.show(" a ")
-        await sent(received, "Once upon a ")
+        await sent(received, "Once upon a")
         await turn.end("Once upon a time")
         await eventually(lambda: received.ended)
         assert received.text == "Once upon a time"
