@@ -132,6 +132,8 @@ def script(model: ScriptedOpenAI) -> None:
         Answer(match="^slow", text="slow " * 40, delta_s=0.1, times=3),
         Answer(match="^refused", status=401, error={"message": "no"}),
         Answer(match="^busy", status=429, retry_after="2"),
+        Answer(match="^odd", fault="garbage"),
+        Answer(match="^broken", text="broken " * 60, cut_after=50),
     )
 
 
@@ -162,7 +164,7 @@ async def everything_happens(client: RedisClient, people: Client) -> None:
     await people.say(CANARY, "hello", id="twice")
     await people.send("message", id="long", chat=CANARY, text="x" * 70_000)
     assert (await people.answer("long"))["type"] == "error"
-    for text in ("plan", "busy", "refused"):
+    for text in ("plan", "busy", "refused", "odd", "broken"):
         await people.say(text, text)
         await people.next("reply", chat=text)
     await people.say("slow", "slow")

@@ -76,8 +76,8 @@ MODELS: Final = Board(
                     (
                         *rate_by("shoal_model_tokens_total", "model", "direction"),
                         Query(
-                            f"sum by (model) (rate(shoal_model_tokens_estimated_total[{RATE}])) > 0",
-                            "{{model}}, estimated",
+                            f"sum(rate(shoal_model_tokens_estimated_total[{RATE}])) or vector(0)",
+                            "estimated",
                         ),
                     ),
                     "A second. Estimated are those that no provider has counted.",
