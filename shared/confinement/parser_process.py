@@ -107,8 +107,8 @@ class ParserProcess:
     async def _start(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
         control, theirs = socket.socketpair()
         nothing = asyncio.subprocess.DEVNULL
-        try:
-            process = await asyncio.create_subprocess_exec(
+        creating = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
                 *(sys.executable, "-E", "-s", "-B", "-m", "shared.confinement.parser_server", *self._arguments),
                 stdin=theirs.fileno(),
                 stdout=nothing,
@@ -117,6 +117,16 @@ class ParserProcess:
                 env={"LANG": "C.UTF-8"},
                 start_new_session=True,
             )
+        )
+        try:
+            process = await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            control.close()
+            # asyncio would leave behind a process whose start is cancelled, and its transport.
+            process = await creating
+            _kill(process)
+            await process.wait()
+            raise
         except BaseException:
             control.close()
             raise

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,3 +126,24 @@ async def test_nothing_of_ours_is_reached(tmp_path: Path, monkeypatch: pytest.Mo
                 await parser.parse(text.encode())
         names = await parser.parse(b"' '.join(sorted(__import__('os').environ)).encode()")
         assert set(names.decode().split()) <= {"LANG", "LC_CTYPE"}
+
+
+async def test_a_cancelled_start_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the process, which was made at that moment, nor its transport."""
+    create, made, going_on = asyncio.create_subprocess_exec, asyncio.Event(), asyncio.Event()
+
+    async def created(*words: Any, **how: Any) -> asyncio.subprocess.Process:
+        process = await create(*words, **how)
+        made.set()
+        await going_on.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", created)
+    async with parsing() as parser:
+        task = asyncio.create_task(parser.parse(ONE))
+        await made.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        going_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
