@@ -1,7 +1,7 @@
 """What a killed worker costs an answer: `python -m proof.chaos.continued --waves 5`.
 
-Chats are told stories of `--seconds` by a model that writes 30 letters a second, while workers are killed at random
-moments; once with a provider that goes on with a reply by itself, once with one that has to be asked in words. Told
+Chats are running stories of `--seconds` by a model that writes 30 letters a second, while workers are killed at random
+moments; once with a provider that goes on with a reply by itself, once with one that has to be asked in words. Printed
 are the times from a kill to the first new letter, without the model's own time to it. Promised: p50 within 0.5 s and
 p99 within 1.5 s; every text is the one that nobody killed would have had; no more calls than kills and one; at most
 1.05 times the letters are paid for. The exit code is 1 when a promise is broken.
@@ -126,7 +126,7 @@ class Result(NamedTuple):
 
 
 class Wave:
-    """Chats whose stories are told at the same time, and the kills that hit each."""
+    """Chats whose stories are running at the same time, and the kills that hit each."""
 
     def __init__(self, client: RedisClient, chats: list[str], seen: dict[str, Seen]) -> None:
         self._client = client
@@ -190,20 +190,20 @@ async def _tell_all(
     for wave in range(waves):
         names = [f"c{wave}x{number}" for number in range(chats)]
         async with _watched(client, names) as seen:
-            told = Wave(client, names, seen)
+            running = Wave(client, names, seen)
             for chat in names:
                 await say(Inbox(client), f"{chat} tell me", chat=f"owner/{chat}")
             await eventually(partial(_all_speak, seen), within_s=30)
             for moment in sorted(choose.uniform(0.3, 0.9) * seconds / kills for _ in range(kills)):
                 await asyncio.sleep(moment)
-                await told.kill_someone(choose)
+                await running.kill_someone(choose)
             for chat in names:
                 await eventually(partial(replies, client, f"web:owner/{chat}"), within_s=seconds * 2 + 30)
                 text = await replies(client, f"web:owner/{chat}")
                 wrong += text != [story(chat, teller.length)]
-                calls += max(0, teller.calls[chat] - told.kills[chat] - 1)
-            times += told.seconds()
-            killed += len(told.hits)
+                calls += max(0, teller.calls[chat] - running.kills[chat] - 1)
+            times += running.seconds()
+            killed += len(running.hits)
     paid = sum(teller.letters.values()) / (waves * chats * teller.length)
     return Result(killed, times, wrong, calls, paid)
 

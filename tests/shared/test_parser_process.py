@@ -130,12 +130,12 @@ async def test_nothing_of_ours_is_reached(tmp_path: Path, monkeypatch: pytest.Mo
 
 async def test_a_cancelled_start_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the process, which was made at that moment, nor its transport."""
-    create, made, going_on = asyncio.create_subprocess_exec, asyncio.Event(), asyncio.Event()
+    create, made, finish = asyncio.create_subprocess_exec, asyncio.Event(), asyncio.Event()
 
     async def created(*words: Any, **how: Any) -> asyncio.subprocess.Process:
         process = await create(*words, **how)
         made.set()
-        await going_on.wait()
+        await finish.wait()
         return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", created)
@@ -144,6 +144,6 @@ async def test_a_cancelled_start_leaves_nothing_open(monkeypatch: pytest.MonkeyP
         await made.wait()
         task.cancel()
         await asyncio.sleep(0)
-        going_on.set()
+        finish.set()
         with pytest.raises(asyncio.CancelledError):
             await task
