@@ -1,6 +1,6 @@
 """What a killed worker costs an answer: `python -m proof.chaos.continued --waves 5`.
 
-Chats are running stories of `--seconds` by a model that writes 30 letters a second, while workers are killed at random
+Chats ask for stories of `--seconds` by a model that writes 30 letters a second, while workers are killed at random
 moments; once with a provider that goes on with a reply by itself, once with one that has to be asked in words. Printed
 are the times from a kill to the first new letter, without the model's own time to it. Promised: p50 within 0.5 s and
 p99 within 1.5 s; every text is the one that nobody killed would have had; no more calls than kills and one; at most
