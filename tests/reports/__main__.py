@@ -1,6 +1,6 @@
 """The table of kinds: how many inputs each has, and how many of them are right, before and now.
 
-`python -m tests.reports [--litellm] [PATH ...]`: runs the tests of this folder, or those of these paths. With
+`python -m tests.reports [--litellm] [PATH ...]`: runs the tests of this folder and of MCP servers, or of these paths. With
 `--litellm`, what asks a model runs a second time, through LiteLLM's client. The exit code is that of the tests.
 """
 
@@ -19,6 +19,8 @@ import msgspec
 import pytest
 
 FOLDER: Final = Path(__file__).parent
+ROOT: Final = FOLDER.parents[1]
+MCP: Final = tuple(ROOT / "tests/worker/mcp" / name for name in ("test_malformed.py", "test_schema_repair.py"))
 HEAD: Final = ("kind", "inputs", "right before", "right now")
 
 
@@ -65,7 +67,7 @@ def run_litellm(paths: list[str]) -> Counts:
 def before(kind: str) -> str:
     """How many inputs of a kind were right before the change that brought it; a dash if nobody has counted."""
     path, _, name = kind.partition("::")
-    module = import_module(f"tests.reports.{Path(path).stem}")
+    module = import_module(".".join(Path(path).with_suffix("").parts))
     return str(getattr(module, "BEFORE", {}).get(name, "-"))
 
 
@@ -93,7 +95,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.reports", description="The table of kinds of inputs.")
     parser.add_argument("--litellm", action="store_true", help="a column for LiteLLM's client, too")
     parser.add_argument("--json", action="store_true", help="the counts as JSON, on the last line")
-    parser.add_argument("paths", nargs="*", default=[str(FOLDER)])
+    parser.add_argument("paths", nargs="*", default=[str(FOLDER), *map(str, MCP)])
     chosen = parser.parse_args()
     code, counts = run(chosen.paths)
     if chosen.json:

@@ -210,3 +210,13 @@ def test_what_is_no_answer_stays_a_fault(line: str) -> None:
     with pytest.raises(ValidationError) as caught:
         jsonrpc_message_adapter.validate_json(line, by_name=False)
     assert answer_unparsed(caught.value) is caught.value
+
+
+BEFORE = {
+    "test_a_malformed_tool_hides_only_itself": 0,
+    "test_tools_with_dangling_references_are_repaired": 0,
+    "test_what_can_be_read_of_a_result_is_read": 2,
+    "test_a_result_that_cannot_be_read_is_no_refusal": 0,
+    "test_a_result_over_http_that_cannot_be_read_is_no_refusal": 0,
+}
+"""Of each kind, how many inputs were right before; see `python -m tests.reports`."""
