@@ -1,7 +1,8 @@
 """The table of kinds: how many inputs each has, and how many of them are right, before and now.
 
-`python -m tests.reports [--litellm] [PATH ...]`: runs the tests of this folder and of MCP servers, or of these paths. With
-`--litellm`, what asks a model runs a second time, through LiteLLM's client. The exit code is that of the tests.
+`python -m tests.reports [--litellm] [PATH ...]`: runs the tests of this folder and those of MCP servers, or those of
+these paths. With `--litellm`, what asks a model runs a second time, through LiteLLM's client. The exit code is that of
+the tests.
 """
 
 from __future__ import annotations
