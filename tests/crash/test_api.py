@@ -171,7 +171,7 @@ async def test_a_session_remembers_and_a_preset_answers_one_message(
     _, address = await gateway(spawn, **settings)
     async with asker(address) as ask:
         result = await ask.chat.completions.create(model="deep", messages=[user("sum")], user="a")
-        assert result.choices[0].message.content == "It is four."
+        assert result.choices[0].message.content == "Let me see\n\nIt is four."
         asked = model.requests()
         assert result.usage is not None
         assert result.usage.prompt_tokens > 1000, "two prompts, with the tools of each"
