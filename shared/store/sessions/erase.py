@@ -51,6 +51,7 @@ OWN_KEYS: Final = (
     keys.out,
     keys.delivered_text,
     keys.album_parts,
+    keys.responses,
 )
 """Keys that belong to one session alone, apart from those of its memory and its days."""
 
