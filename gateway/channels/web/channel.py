@@ -43,6 +43,7 @@ from shared.store.sessions.chat_search import ChatSearch
 from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import Requests
+from shared.store.sessions.responses import Responses
 from shared.store.sessions.shares import Shares
 
 TOKENS_EVERY_S: Final = 1.0
@@ -132,6 +133,7 @@ class WebChannel:
             principals=self._principals,
             follower=followers["api"],
             requests=Requests(self._client),
+            responses=Responses(self._client, days=self._api_settings.store_days),
             sessions=EphemeralSessions(self._client),
             media=self._store,
             closing=asyncio.Event(),
