@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from gateway.channels.web.api.errors import FAILED_TURNS, session_busy
 from shared.chatlog.turn_reader import TurnReader
 from shared.errors import BadInput
@@ -26,7 +28,10 @@ DROPPED: Final = StoredAnswer(
 def read_answer(reader: TurnReader, end: OutboundMessage, ticket: str, *, formed: bool, owner: bool) -> StoredAnswer:
     """Return the answer to message `ticket`, whose turn ends with `end`. A text in a form that a
     program asked for is the whole answer. Raises ApiError (see `stored_answer`)."""
-    sent_texts = [] if formed else [text_sent(line) for line in reader.lines if is_sent(line)]
+    if formed:
+        # Remarks before tools are no part of it either.
+        return stored_answer(replace(end, parts=()), [], ticket, owner=owner)
+    sent_texts = [text_sent(line) for line in reader.lines if is_sent(line)]
     return stored_answer(end, sent_texts, ticket, owner=owner)
 
 

@@ -62,7 +62,7 @@ class StoredResponses:
         """Delete a response, with its session if that has no other one."""
         found = await self._named(request, login)
         if await self._services.responses.drop(login.principal, found):
-            await self._services.sessions.end(found.session)
+            await self._services.sessions.end(found.session, found.turn)
         return _json({"id": f"resp_{found.id}", "object": "response", "deleted": True})
 
     async def cancel(self, request: Request, login: Login) -> Response:

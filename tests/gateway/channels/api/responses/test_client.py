@@ -41,7 +41,12 @@ async def test_a_response_has_every_field_of_openais(redis_url: str) -> None:
     async with gateway(redis_url) as at, working(redis_url):
         result = await post(at.address, body, path=PATH)
     answer = Response.model_validate_json(result.body)
-    assert (answer.object, answer.model, answer.status, answer.model_extra) == ("response", "shoal", "completed", {})
+    assert (answer.object, answer.model, answer.status, answer.model_extra) == (
+        "response",
+        "shoal",
+        "completed",
+        {"store": True},
+    )
     assert answer.output_text == "you said: hello"
     assert answer.id.removeprefix("resp_") == result.headers["x-request-id"]
     assert (answer.metadata, answer.instructions, answer.temperature) == ({"a": "b"}, "be brief", 0.5)

@@ -125,7 +125,7 @@ def test_the_last_event_says_how_it_ended(answer: StoredAnswer, kind: str, statu
     events = events_of(streamed(ResponseFold(SHAPE, stored=True), ["b"], answer))
     for event in events:
         assert EVENTS[event["type"]].model_validate(event).model_extra == {}
-    assert Response.model_validate(events[-1]["response"]).model_extra == {}
+    assert Response.model_validate(events[-1]["response"]).model_extra == {"store": True}
     assert (events[-1]["type"], events[-1]["response"]["status"]) == (kind, status)
 
 
