@@ -11,7 +11,8 @@ from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from gateway.channels.web.api.completion import ApiServices, Completion
 from gateway.channels.web.api.encoder import AnswerEncoder, CompletionEncoder, encode_model, encode_models
@@ -66,11 +67,12 @@ class ApiRouter:
         """Number of requests that are open."""
         return self._open.total()
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Return all routes."""
         return [
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
             Route("/v1/responses", self._guarded(self._respond), methods=["POST"]),
+            WebSocketRoute("/v1/responses", _refuse_socket),
             Route("/v1/responses/{id}", self._guarded(self._stored.show), methods=["GET"]),
             Route("/v1/responses/{id}", self._guarded(self._stored.delete), methods=["DELETE"]),
             Route("/v1/responses/{id}/cancel", self._guarded(self._stored.cancel), methods=["POST"]),
@@ -207,3 +209,8 @@ def _idempotency_key(request: Request) -> str | None:
         message = f"{KEY_HEADER} is one word of 1 to 255 letters, digits and signs of ASCII, such as a UUID"
         raise bad_parameter(KEY_HEADER, message, code="bad_idempotency_key")
     return sent[0]
+
+
+async def _refuse_socket(websocket: WebSocket) -> None:
+    message = "there is no socket here: send 'stream': true with POST /v1/responses"
+    await websocket.send_denial_response(error_response(ApiError(400, message, code="unsupported_transport")))
