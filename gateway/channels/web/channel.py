@@ -39,11 +39,11 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import Outbox
 from shared.store.fleet.presence import kill_worker_of
+from shared.store.responses.responses import Responses
 from shared.store.sessions.chat_search import ChatSearch
 from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import Requests
-from shared.store.sessions.responses import Responses
 from shared.store.sessions.shares import Shares
 
 TOKENS_EVERY_S: Final = 1.0

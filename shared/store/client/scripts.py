@@ -19,7 +19,7 @@ AWAY_REPLIES: Final = (*_STARTS, *_FAIL_OVERS)
 
 LIBRARY: Final = (
     *("base", "clock", "queue", "attempts", "dedupe", "lines", "history", "ledger"),
-    *("schedules", "approvals", "subagents", "trail", "delivery", "fair", "command", "responses"),
+    *("schedules", "approvals", "subagents", "trail", "delivery", "fair", "command"),
 )
 """The files of `lib/`, each after those that it uses."""
 

@@ -13,9 +13,9 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import UserEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.responses.responses import DAY_MS, Responses
 from shared.store.sessions.erase import EphemeralSessions, erase, forget
 from shared.store.sessions.requests import ApiRequest, Requests
-from shared.store.sessions.responses import DAY_MS, Responses
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -63,14 +63,14 @@ async def test_a_response_is_read_by_its_principal_alone(client: RedisClient) ->
     """An unknown one and another person's are the same: none."""
     responses = Responses(client)
     begun = await asked_for(client, responses)
-    found = await responses.read("owner", begun.ticket)
+    found = await responses.lookup("owner", begun.ticket)
     assert found is not None
     assert (found.id, found.session, found.turn, found.answer) == (begun.ticket, begun.session, 1, None)
-    assert await responses.read("ann", begun.ticket) is None
-    assert await responses.read("owner", "0" * 32) is None
+    assert await responses.lookup("ann", begun.ticket) is None
+    assert await responses.lookup("owner", "0" * 32) is None
     assert await responses.store_answer(begun.ticket, b"first")
     await responses.store_answer(begun.ticket, b"second")
-    again = await responses.read("owner", begun.ticket)
+    again = await responses.lookup("owner", begun.ticket)
     assert again is not None
     assert again.answer == b"first"
 
@@ -79,7 +79,7 @@ async def test_an_answer_to_a_deleted_response_is_not_stored(client: RedisClient
     """It would bring back a record without an end."""
     responses = Responses(client)
     begun = await asked_for(client, responses)
-    found = await responses.read("owner", begun.ticket)
+    found = await responses.lookup("owner", begun.ticket)
     assert found is not None
     assert not await responses.drop("ann", found)
     assert await responses.drop("owner", found)
@@ -106,9 +106,9 @@ async def test_a_principal_keeps_the_newest_responses(client: RedisClient) -> No
     other = await asked_for(client, responses, principal="ann")
     named = await asked_for(client, responses, session="api:owner/a")
     newest = [await asked_for(client, responses) for _ in range(2)]
-    left = [await responses.read("owner", one.ticket) is not None for one in (first, named, *newest)]
+    left = [await responses.lookup("owner", one.ticket) is not None for one in (first, named, *newest)]
     assert left == [False, False, True, True]
-    assert await responses.read("ann", other.ticket) is not None
+    assert await responses.lookup("ann", other.ticket) is not None
     assert await client.command("ZSCORE", keys.EPHEMERAL, first.session) == b"0"
     assert await client.command("ZSCORE", keys.EPHEMERAL, named.session) is None
     assert await client.command("EXISTS", keys.responses("api:owner/a")) == 0
@@ -121,7 +121,7 @@ async def test_responses_are_erased_with_their_session(client: RedisClient, how:
     gone = [await asked_for(client, responses, session="api:owner/a") for _ in range(2)]
     stays = await asked_for(client, responses, session="api:owner/b")
     await how(client, "api:owner/a")  # type: ignore[operator]
-    assert [await responses.read("owner", one.ticket) for one in gone] == [None, None]
+    assert [await responses.lookup("owner", one.ticket) for one in gone] == [None, None]
     assert await of_responses(client) == sorted(
         [keys.response(stays.ticket), keys.responses("api:owner/b"), keys.kept_responses("owner")]
     )

@@ -29,9 +29,9 @@ from shared.messages.outbound import OutboundMessage, StoredAnswer, decode_answe
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
 from shared.settings import ApiSettings
 from shared.settings.sections.gateways import OWNER
+from shared.store.responses.responses import Responses
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
-from shared.store.sessions.responses import Responses
 from shared.store.turns.inbox import Accepted
 from shared.tasks import event_within
 

@@ -44,7 +44,7 @@ _BLANK: Final[Fields] = {
 
 
 class ResponseShape(msgspec.Struct, frozen=True):
-    """What is the same in every state of a response. `ticket` is that of its request, `shown` the
+    """The fields that a response has in every state. `ticket` is that of its request, `shown` the
     request's own fields as JSON; `created` is in s."""
 
     ticket: str

@@ -26,7 +26,7 @@ from shared.ids import API, is_stored, split_session
 from shared.messages.codec import encode
 from shared.messages.outbound import StoredAnswer, decode_answer
 from shared.settings.sections.gateways import OWNER
-from shared.store.sessions.responses import StoredResponse
+from shared.store.responses.responses import StoredResponse
 from shared.tasks import event_within
 
 CANCEL_S: Final = 5.0  # wait for a turn to end that was told to
@@ -91,7 +91,7 @@ class StoredResponses:
         return await self._find(login, id[1] if id else "", param=None)
 
     async def _find(self, login: Login, ticket: str, *, param: str | None) -> StoredResponse:
-        found = await self._services.responses.read(login.principal, ticket) if ticket else None
+        found = await self._services.responses.lookup(login.principal, ticket) if ticket else None
         if found is None:
             message = "there is no such response; perhaps it has expired or was deleted, or 'store' was false"
             raise ApiError(404, message, code="response_not_found", param=param)

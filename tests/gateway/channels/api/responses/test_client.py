@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import openai as official
 import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
 from shared.messages.outbound import ReplyPart, TokensUsed
 from shared.messages.transcript import AssistantEntry, UserEntry
@@ -67,7 +70,7 @@ async def test_a_stored_response_is_read_continued_and_deleted_at_another_gatewa
             assert session == again
             items = await one.responses.input_items.list(second.id)
             [item] = items.data
-            assert (item.type, item.content[0].text) == ("message", "and?")  # type: ignore[union-attr]
+            assert (item.type, item.content[0].text) == ("message", "and?")  # type: ignore[union-attr, index]
             await one.responses.delete(second.id)
             assert (await one.responses.retrieve(first.id)).output_text == "you said: hello"
             await one.responses.delete(first.id)
@@ -164,7 +167,7 @@ async def test_a_conversation_is_a_named_session(redis_url: str, client: RedisCl
             assert answer.conversation is not None
             assert answer.conversation.id == "conv_a"
         await one.responses.create(**HELLO, extra_headers={"X-Shoal-Session": "a"})
-        answer = await one.chat.completions.create(model="shoal", user="a", messages=[{"role": "user", "content": "x"}])
+        await one.chat.completions.create(model="shoal", user="a", messages=[{"role": "user", "content": "x"}])
         assert {session for session, _ in worker.turns} == {named("a")}
         await one.responses.create(**HELLO, conversation="a", store=False)
         command = await one.responses.create(model="shoal", input="/help", conversation="a")
@@ -195,7 +198,7 @@ async def test_a_response_that_is_not_stored_leaves_nothing(redis_url: str, clie
     """Like a chat completion without a name."""
     async with gateway(redis_url) as at, working(redis_url), asker(at.address) as one:
         answer = await one.responses.create(**HELLO, store=False)
-        assert (answer.output_text, answer.store) == ("you said: hello", False)  # type: ignore[attr-defined]
+        assert (answer.output_text, answer.store) == ("you said: hello", False)
         with pytest.raises(official.NotFoundError):
             await one.responses.retrieve(answer.id)
         await eventually(lambda: none_left(client), within_s=10)
@@ -246,7 +249,7 @@ class turn_and_stream:
         await self._stream.__aexit__(*raised)
 
 
-async def test_text_that_was_taken_back_is_no_part_of_the_response(redis_url: str, client: RedisClient) -> None:
+async def test_text_that_was_withdrawn_is_no_part_of_the_response(redis_url: str, client: RedisClient) -> None:
     """It was shown as an item of its own; the answer is another one."""
     async with gateway(redis_url) as at, asker(at.address) as one, turn_and_stream(one, client) as (stream, turn):
         await turn.show("First words")
@@ -282,3 +285,14 @@ async def test_limits_of_a_request_travel_with_its_message(redis_url: str, clien
     assert message.options is not None
     assert (message.options.max_tokens, message.options.temperature) == (9, 0.25)
     assert message.options.schema == '{"type":"object"}'
+
+
+async def test_a_web_socket_is_refused_with_what_to_do_instead(redis_url: str) -> None:
+    async with gateway(redis_url) as at:
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"ws://{at.address}{PATH}", proxy=None)
+    answer = refused.value.response
+    assert answer.status_code == 400
+    error = json.loads(answer.body)["error"]
+    assert error["code"] == "unsupported_transport"
+    assert "'stream': true" in error["message"]

@@ -27,14 +27,16 @@ FUNCTION = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 PIXEL = "data:image/png;base64,aGk="
 
 
-def ask(fields: dict[str, Any], header: str | None = None, **settings: bool) -> CompletionRequest:
+def ask(
+    fields: dict[str, Any], header: str | None = None, *, strict: bool = False, system_texts: bool = False
+) -> CompletionRequest:
     body = json.dumps(HELLO | fields).encode()
-    return parse_response_request(body, header, {"shoal": ""}, ApiSettings(**settings))
+    return parse_response_request(body, header, {"shoal": ""}, ApiSettings(strict=strict, system_texts=system_texts))
 
 
-def refusal(fields: dict[str, Any], **settings: bool) -> ApiError:
+def refusal(fields: dict[str, Any], *, strict: bool = False) -> ApiError:
     with pytest.raises(ApiError) as refused:
-        ask(fields, **settings)
+        ask(fields, strict=strict)
     return refused.value
 
 
@@ -113,7 +115,7 @@ def test_the_documented_parameters_are_those_of_the_code() -> None:
         ({"model": "gpt-7"}, "model", "model_not_found"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_taken_is_named(fields: dict[str, Any], param: str, code: str | None) -> None:
+def test_what_is_refused_is_named(fields: dict[str, Any], param: str, code: str | None) -> None:
     """With its place in the request as it was sent."""
     error = refusal(fields)
     assert (error.param, error.code) == (param, code)

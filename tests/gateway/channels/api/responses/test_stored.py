@@ -84,7 +84,7 @@ async def test_a_running_response_is_cancelled(redis_url: str, client: RedisClie
         async with asking(a.address, body, path=PATH) as asked, turn_by_hand(client) as turn:
             id = await only_response(client)
             cancelling = asyncio.create_task(one.responses.cancel(id))
-            await eventually(lambda: told_to_stop(client, turn.claim.session), within_s=10)
+            await eventually(lambda: stop_requested(client, turn.claim.session), within_s=10)
             await turn.end("so far", kind="stopped")
             cancelled = await cancelling
             assert (cancelled.status, cancelled.output_text) == ("cancelled", "so far")
@@ -93,7 +93,7 @@ async def test_a_running_response_is_cancelled(redis_url: str, client: RedisClie
         assert await one.responses.cancel(id) == cancelled == await one.responses.retrieve(id)
 
 
-async def told_to_stop(client: RedisClient, session: str) -> bool:
+async def stop_requested(client: RedisClient, session: str) -> bool:
     return await client.command("HGET", keys.session(session), "stop") is not None
 
 
@@ -102,7 +102,7 @@ async def test_a_waiting_response_is_cancelled_without_a_turn(redis_url: str, cl
     async with gateway(redis_url) as at, asker(at.address) as one:
         stream = await one.responses.create(**HELLO, stream=True)
         events = aiter(stream)
-        id = (await anext(events)).response.id  # type: ignore[union-attr]
+        id = (await anext(events)).response.id
         cancelled = await one.responses.cancel(id)
         assert (cancelled.status, cancelled.output) == ("cancelled", [])
         rest = [event async for event in events]

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from shared.ids import API, STORED, is_stored, session_id
+from shared.ids import is_stored
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.requests import ANSWER_LIMIT_BYTES, ApiRequest
@@ -42,7 +42,7 @@ class Responses:
         """Store what was asked, once its message is accepted; a repetition changes nothing. False:
         its session was erased meanwhile. Raises Refused when the store is full."""
         kept = await self._client.run(
-            "sessions/response_keep",
+            "responses/keep",
             session=asked.session,
             response=keys.response(asked.ticket),
             kept=keys.kept_responses(principal),
@@ -59,7 +59,7 @@ class Responses:
         )
         return bool(kept)
 
-    async def read(self, principal: str, id: str) -> StoredResponse | None:
+    async def lookup(self, principal: str, id: str) -> StoredResponse | None:
         """Read a response; None if this principal has no such one, or not any more."""
         fields = ("by", "session", "n", "at", "after", "shown", "input", "answer")
         by, session, turn, at_ms, after, shown, input, answer = await self._client.command(
@@ -95,15 +95,10 @@ class Responses:
     async def drop(self, principal: str, response: StoredResponse) -> bool:
         """Delete a response. Return whether its session ends with it, which has no other one."""
         left = await self._client.run(
-            "sessions/response_drop",
+            "responses/drop",
             session=response.session,
             response=keys.response(response.id),
             id=response.id,
             by=principal,
         )
         return left == 0 and is_stored(response.session)
-
-
-def stored_prefix(principal: str) -> str:
-    """Return what the name of a session begins with that has nothing but stored responses."""
-    return session_id(API, f"{principal}/{STORED}")
