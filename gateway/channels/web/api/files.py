@@ -32,7 +32,9 @@ async def store_files(store: MediaStore, session: str, files: Sequence[SentFile]
     """Store files; return references, the same for a repeated request. Raises ApiError."""
     if len(files) > limit:
         raise bad_parameter(
-            "messages", f"the message has {len(files)} files; at most {limit} are taken", code="bad_media"
+            files[0].param.partition("[")[0],
+            f"the message has {len(files)} files; at most {limit} are taken",
+            code="bad_media",
         )
     return tuple([await _store_file(store, session, file) for file in files])
 

@@ -69,14 +69,15 @@ class ApiRouter:
 
     def routes(self) -> list[BaseRoute]:
         """Return all routes."""
+        stored = self._stored
         return [
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
             Route("/v1/responses", self._guarded(self._respond), methods=["POST"]),
             WebSocketRoute("/v1/responses", _refuse_socket),
-            Route("/v1/responses/{id}", self._guarded(self._stored.show), methods=["GET"]),
-            Route("/v1/responses/{id}", self._guarded(self._stored.delete), methods=["DELETE"]),
-            Route("/v1/responses/{id}/cancel", self._guarded(self._stored.cancel), methods=["POST"]),
-            Route("/v1/responses/{id}/input_items", self._guarded(self._stored.list_input), methods=["GET"]),
+            Route("/v1/responses/{id}", self._guarded(self._rated(stored.show)), methods=["GET"]),
+            Route("/v1/responses/{id}", self._guarded(self._rated(stored.delete)), methods=["DELETE"]),
+            Route("/v1/responses/{id}/cancel", self._guarded(self._rated(stored.cancel)), methods=["POST"]),
+            Route("/v1/responses/{id}/input_items", self._guarded(self._rated(stored.list_input)), methods=["GET"]),
             Route("/v1/models", self._guarded(self._models_of), methods=["GET"]),
             Route("/v1/models/{model:path}", self._guarded(self._models_of), methods=["GET"]),
         ]
@@ -124,8 +125,7 @@ class ApiRouter:
     async def _answer(
         self, request: Request, login: Login, parse: Parse, locate: Locate | None, encoder: MakeEncoder
     ) -> Response:
-        if (wait_s := self._rates.try_acquire(login.principal)) > 0:
-            raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
+        self._check_rate(login)
         key = _idempotency_key(request)
         body, header = await self._read_body(request), request.headers.get(SESSION_HEADER)
         asked = parse(body, header) if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse, body, header)
@@ -141,6 +141,17 @@ class ApiRouter:
             raise
         ended, limits = partial(self._close_request, login.principal), self._limits
         return CompletionResponse(completion, encoder(completion), limits.alive_s, self._services.clock, ended)
+
+    def _rated(self, handle: Handle) -> Handle:
+        async def rated(request: Request, login: Login) -> Response:
+            self._check_rate(login)
+            return await handle(request, login)
+
+        return rated
+
+    def _check_rate(self, login: Login) -> None:
+        if (wait_s := self._rates.try_acquire(login.principal)) > 0:
+            raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
 
     async def _read_body(self, request: Request) -> bytes:
         """Read a body. Raises ApiError: 413, 415, 408, and 400 for a client that disconnected."""

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway.channels.web.api.errors import ApiError, bad_parameter
+from gateway.channels.web.api.errors import bad_parameter
 from gateway.channels.web.api.request import MESSAGES_LIMIT
 
 RESPONSE_ID: Final = re.compile(r"resp_([0-9a-f]{32})")
-ITEM_ID: Final = re.compile(r"msg_([0-9a-f]{32})_\d+")
+ITEM_ID: Final = re.compile(r"msg_([0-9a-f]{32})_(?:in)?\d+")
 INPUT_LIMIT_BYTES: Final = 64 * 1024
 """Most bytes of input that are stored to be listed; what is over it is cut."""
 
@@ -101,18 +101,16 @@ def _check_source(part: Mapping[str, Any], where: str, needed: str) -> None:
             raise bad_parameter(f"{where}.{name}", f"{message}, a data: URL in base64")
 
 
-def place_in_input(error: ApiError, places: Sequence[int]) -> ApiError:
-    """Return the error of a message as one of the item that it was read from."""
+def place_in_input(text: str, places: Sequence[int]) -> str:
+    """Return a place in messages, or an error that names one, as of the items that they were read
+    from."""
 
     def placed(found: re.Match[str]) -> str:
         at = int(found[1])
         return f"input[{places[at] if at < len(places) else at}]{found[2] or ''}"
 
-    names = {".image_url.url": ".image_url", ".file.file_data": ".file_data", "messages": "input"}
-    texts = [_PLACE.sub(placed, error.message), _PLACE.sub(placed, error.param or "")]
-    for old, new in names.items():
-        texts = [texts[0].replace(old, new) if old != "messages" else texts[0], texts[1].replace(old, new)]
-    return ApiError(error.status, texts[0], code=error.code, param=texts[1] or None)
+    text = _PLACE.sub(placed, text)
+    return text.replace(".image_url.url", ".image_url").replace(".file.file_data", ".file_data")
 
 
 def shown_items(items: Sequence[Mapping[str, Any]], limit_bytes: int = INPUT_LIMIT_BYTES) -> list[dict[str, Any]]:

@@ -25,6 +25,8 @@ from gateway.channels.web.api.request import (
 )
 from gateway.channels.web.api.responses import items
 from gateway.channels.web.api.responses.parameters import RESPONSES, check_tools
+from shared.errors import TooBig
+from shared.messages.inbound import TEXT_LIMIT_BYTES
 from shared.messages.transcript import AssistantEntry
 from shared.settings import ApiSettings
 
@@ -54,7 +56,9 @@ def parse_response_request(
     prompt = _read_prompt(fields, sent, first, with_history=name is None, api=api)
     if before:
         prompt = _as_one_message(prompt)
-    elif name is not None and fields.get("instructions") and not api.system_texts:
+    if (size := len(prompt.text.encode())) > TEXT_LIMIT_BYTES:
+        raise ApiError(413, TooBig(size, TEXT_LIMIT_BYTES).message, code="too_big", param="input")
+    if name is not None and fields.get("instructions") and not api.system_texts:
         ignored = (*ignored, "instructions")
     asked = {key: value for key, value in fields.items() if key not in FORM_FIELDS}
     limits, schema = ("max_output_tokens",), _read_form(fields.get("text"))
@@ -121,9 +125,13 @@ def _read_prompt(
         messages = [{"role": "system", "content": instructions}, *messages]
         places = [0, *places]
     try:
-        return read_messages(messages, with_history=with_history, system=api.system_texts)
+        prompt = read_messages(messages, with_history=with_history, system=api.system_texts)
     except ApiError as exc:
-        raise items.place_in_input(exc, places) from None
+        param = "input" if exc.param == "messages" else items.place_in_input(exc.param or "", places)
+        message = items.place_in_input(exc.message, places)
+        raise ApiError(exc.status, message, code=exc.code, param=param or None) from None
+    files = [replace(file, param=items.place_in_input(file.param, places)) for file in prompt.files]
+    return replace(prompt, files=tuple(files))
 
 
 def _as_one_message(prompt: Prompt) -> Prompt:

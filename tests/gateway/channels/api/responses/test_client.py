@@ -172,6 +172,10 @@ async def test_a_conversation_is_a_named_session(redis_url: str, client: RedisCl
         await one.responses.create(**HELLO, conversation="a", store=False)
         command = await one.responses.create(model="shoal", input="/help", conversation="a")
         assert "/new" in command.output_text
+        newest = await one.responses.create(**HELLO, conversation="a")
+        again = await one.responses.create(model="shoal", input="/help", previous_response_id=newest.id)
+        assert again.output_text == "you said: /help", "its text is no command, which would be no turn"
+        assert worker.turns[-1][0] == named("a")
         with pytest.raises(official.BadRequestError) as refused:
             await one.responses.create(**HELLO, conversation="a", previous_response_id="resp_" + "0" * 32)
         assert refused.value.param == "previous_response_id"

@@ -99,6 +99,8 @@ def test_the_documented_parameters_are_those_of_the_code() -> None:
             "input[0].content[0].file_id",
             None,
         ),
+        ({"input": "x" * 65537}, "input", "too_big"),
+        ({"input": [{"role": "user", "content": "x" * 600_000}, {"role": "user", "content": "a"}]}, "input", "too_big"),
         ({"conversation": {"name": "a"}}, "conversation", None),
         ({"conversation": "a/b"}, "conversation", "bad_session"),
         ({"conversation": "conv_"}, "conversation", "bad_session"),
@@ -146,9 +148,11 @@ def test_a_message_has_its_text_and_its_files() -> None:
         {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,aGk="},
     ]
     prompt = ask({"input": [{"role": "user", "content": parts}]}).prompt
-    assert (prompt.text, [(file.name, file.data) for file in prompt.files]) == (
-        "look", [("picture-1", b"hi"), ("a.txt", b"hi")],
-    )  # fmt: skip
+    assert prompt.text == "look"
+    assert [(file.name, file.data, file.param) for file in prompt.files] == [
+        ("picture-1", b"hi", "input[0].content[1].image_url"),
+        ("a.txt", b"hi", "input[0].content[2].file_data"),
+    ]
 
 
 def test_instructions_are_the_operators_only_if_the_settings_say_so() -> None:
