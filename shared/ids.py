@@ -79,14 +79,9 @@ def split_session(session: str) -> tuple[str, str]:
     return SessionName.parse(session)[:2]
 
 
-def ephemeral_chat(principal: str, ticket: str) -> str:
-    """Return the chat id of an ephemeral session, which is created for one request over HTTP and
-    deleted with its answer; `ticket` is the request's own name."""
-    return f"{principal}/{MARK}{ticket}"
-
-
 def is_ephemeral(session: str) -> bool:
-    """Tell whether a session is ephemeral."""
+    """Tell whether a session is ephemeral: created for one request over HTTP and deleted with its
+    answer."""
     return _unnamed_chat(session) != "" and not is_stored(session)
 
 
