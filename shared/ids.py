@@ -20,6 +20,7 @@ _THREAD: Final = "%23"  # `#`, between a chat and its thread
 API: Final = "api"  # channel of requests over HTTP
 WEB: Final = "web"  # channel of the page
 MARK: Final = "~"  # begins the name of an ephemeral session; people cannot choose one
+STORED: Final = "~-"  # begins the name of a session of stored responses; people cannot choose one either
 KEEP_MS: Final = 86_400_000  # of an ephemeral session; so long its request may be repeated
 
 
@@ -78,21 +79,27 @@ def split_session(session: str) -> tuple[str, str]:
     return SessionName.parse(session)[:2]
 
 
-def ephemeral_chat(principal: str, ticket: str) -> str:
-    """Return the chat id of an ephemeral session, which is created for one request over HTTP and
-    deleted with its answer; `ticket` is the request's own name."""
-    return f"{principal}/{MARK}{ticket}"
-
-
 def is_ephemeral(session: str) -> bool:
-    """Tell whether a session is ephemeral."""
-    place, _, chat = session.partition(":")
-    return place.rpartition("/")[2] == API and chat.partition("/")[2].startswith(MARK)
+    """Tell whether a session is ephemeral: created for one request over HTTP and deleted with its
+    answer."""
+    return _unnamed_chat(session) != "" and not is_stored(session)
+
+
+def is_stored(session: str) -> bool:
+    """Tell whether a session has no name: it is of stored responses, which continue one another."""
+    return _unnamed_chat(session).startswith(STORED)
 
 
 def account_of(session: str) -> str:
-    """Return whose budget pays: the session, or its person's for all ephemeral sessions."""
-    return session[: session.index(MARK) + 1] if is_ephemeral(session) else session
+    """Return whose budget pays: the session, or its person's for all those without a name."""
+    return session[: session.index(MARK) + 1] if _unnamed_chat(session) else session
+
+
+def _unnamed_chat(session: str) -> str:
+    """Return what follows the principal in the name of a session that no person named, else `""`."""
+    place, _, chat = session.partition(":")
+    chat = chat.partition("/")[2]
+    return chat if place.rpartition("/")[2] == API and chat.startswith(MARK) else ""
 
 
 def person_of(session: str) -> str:

@@ -10,7 +10,7 @@ from gateway.ingress.commands import CommandRunner
 from gateway.process.traces import receive_span, record_accepted
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import RedisAway, Refused, TooBig
-from shared.ids import is_ephemeral, log_id
+from shared.ids import is_ephemeral, is_stored, log_id
 from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine
@@ -58,6 +58,7 @@ class Ingress:
         show: LogLine | None = None,
         principal: str | None = None,
         notice: bool = False,
+        follows: int | None = None,
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Make a message durable, once. A command has its answer in the chat's log when this
@@ -67,12 +68,13 @@ class Ingress:
         `show` is written into the chat's log with it: the person's text where people read the log,
         or a notice about it. With `notice` a refusal is written into the log too, once a minute,
         for channels that cannot show one at the message; except `overloaded`, for that message
-        comes again. That a chat is paused for bots is always written. The caller counts refusals
+        comes again. That a chat is paused for bots is always written. With `follows` the message is
+        no command, and see `Inbox.ingest`. The caller counts refusals
         (`MESSAGES_REFUSED`). Raises BadInput, TooBig, Refused, RedisAway.
         """
         with receive_span(message) as (message, traced):
             try:
-                accepted = await self._dispatch(message, show, principal, retry_for_s)
+                accepted = await self._dispatch(message, show, principal, follows, retry_for_s)
                 return record_accepted(traced, accepted)
             except (Refused, TooBig) as refused:
                 if (notice and refused.code != OVERLOADED) or refused.code == BOT_LOOP:
@@ -90,12 +92,20 @@ class Ingress:
             await self._audit.record("access", refused.code, actor=actor, session=message.session)
 
     async def _dispatch(
-        self, message: InboundMessage, show: LogLine | None, principal: str | None, retry_for_s: float
+        self,
+        message: InboundMessage,
+        show: LogLine | None,
+        principal: str | None,
+        follows: int | None,
+        retry_for_s: float,
     ) -> Accepted:
-        # In an ephemeral session a slash is part of the material: there is no chat to change.
-        found = None if is_ephemeral(message.session) else self._commands.find(message.content)
+        # In a session without a name a slash is part of the material: there is no chat to change.
+        unnamed = is_ephemeral(message.session) or is_stored(message.session)
+        found = None if unnamed or follows is not None else self._commands.find(message.content)
         if found is None:
-            accepted = await self._inbox.ingest(message, log_line=show, principal=principal, retry_for_s=retry_for_s)
+            accepted = await self._inbox.ingest(
+                message, log_line=show, principal=principal, follows=follows, retry_for_s=retry_for_s
+            )
             if accepted.rejected:
                 MESSAGES_REFUSED.labels(message.channel, "busy").inc()
                 session = log_id(message.session)

@@ -128,13 +128,14 @@ class RequestFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="answer"):
     """The text, or the reason why there is none, for a client that repeats its request. `length`:
-    something was left out, as the text says."""
+    something was left out, as the text says. `stopped`: by a person or their program."""
 
     text: str = ""
     finish: Literal["stop", "length"] = "stop"
     usage: TokensUsed | None = None
     failed: RequestFailed | None = None
     v: int = 1
+    stopped: bool = False
 
 
 decode_answer: Decoder[StoredAnswer] = Decoder(StoredAnswer, limit_bytes=1024 * 1024)

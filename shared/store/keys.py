@@ -177,6 +177,12 @@ limit: Final = Keys(f"{PREFIX}limit:", "hash")
 brake: Final = OwnKeys(f"{PREFIX}brake:", "string")
 # HASH that expires: a request over HTTP under one key, its ticket, and its answer
 request_answer: Final = OwnKeys(f"{PREFIX}answer:", "hash")
+# HASH that expires: a stored response, with the session and the turn that answer it
+response: Final = OwnKeys(f"{PREFIX}response:", "hash")
+# ZSET that expires: stored response of a session -> when it was asked for, in ms
+responses: Final = SessionKeys(f"{PREFIX}responses:", "zset")
+# ZSET that expires: stored response of a principal -> when it was asked for, in ms
+kept_responses: Final = OwnKeys(f"{PREFIX}kept:", "zset")
 # STRING that expires: the session that a link shares
 share: Final = OwnKeys(f"{PREFIX}share:", "string")
 # LIST that expires soon: a part of a session that is being restored

@@ -67,6 +67,30 @@ async def test_a_worker_killed_in_a_stream_is_not_noticed(
     assert len(model.requests()) == 2
 
 
+async def test_a_worker_killed_in_a_streamed_response_is_not_noticed(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Its events bring every word once, and so does the response that is read afterwards."""
+    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    await working(spawn, 2)
+    _, address = await gateway(spawn)
+    deltas: list[str] = []
+    async with asker(address) as ask:
+        async with ask.responses.stream(model="shoal", input="hello") as stream:
+            async for event in stream:
+                if event.type == "response.output_text.delta":
+                    deltas.append(event.delta)
+                    if len(deltas) == 5:
+                        [name] = [key async for key in sessions(client)]
+                        (await holder(client, name)).kill()
+            final = await stream.get_final_response()
+        read = await ask.responses.retrieve(final.id)
+        again = await ask.responses.create(model="shoal", input="and?", previous_response_id=final.id)
+    assert "".join(deltas) == final.output_text == read.output_text == again.output_text == WORDS
+    talk = [(one["role"], one["content"]) for one in model.requests()[-1].body["messages"][1:-1]]
+    assert talk == [("user", "hello"), ("assistant", WORDS)]
+
+
 async def test_what_a_client_asked_for_survives_a_killed_worker(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:

@@ -19,12 +19,13 @@ from tests.helpers.wait import eventually
 
 HOME: Final = ROOT / ".venv" / "foreign"
 RAIN, KIEL = "rain in Kiel", {"city": "Kiel", "people": 250_000}
+FENCED: Final = f"Here it is:\n```json\n{json.dumps(KIEL)}\n```"
 
 SCRIPT: Final = (
     Answer(match="^refuse", times=0, status=400, error={"message": "max_tokens is too large"}),
     Answer(match="^count", times=0, text="one two END three"),
     Answer(match="^wrong", times=0, text="no JSON"),
-    Answer(match="(?s)city", times=0, text=f"Here it is:\n```json\n{json.dumps(KIEL)}\n```"),
+    Answer(match="(?s)city", times=0, text=FENCED),
     Answer(match="weather", times=0, text=RAIN),
 )
 
@@ -42,6 +43,16 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "object": json.dumps(KIEL),
         "schema in a stream": KIEL,
         "tool result": RAIN,
+        "response": RAIN,
+        "response read again": RAIN,
+        "response continued": FENCED,
+        "response events": ["response.created", "response.completed"],
+        "response streamed": RAIN,
+        "response parsed in a stream": KIEL,
+        "response parsed": KIEL,
+        "response refused": ["BadRequestError", 400, "unsupported_parameter"],
+        "response of the provider": ["BadRequestError", 400, "model_refused"],
+        "response deleted": ["NotFoundError", 404, "response_not_found"],
         "no such form": ["InternalServerError", 500, "invalid_output"],
         "refused by the provider": ["BadRequestError", 400, "model_refused"],
         "refused by us": ["BadRequestError", 400, "unsupported_parameter"],
@@ -52,6 +63,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "chat": RAIN,
         "usage": True,
         "stream": RAIN,
+        "response": RAIN,
+        "response streamed": RAIN,
+        "response parsed": KIEL,
         "tools": RAIN,
         "stop": "one two ",
         "schema": KIEL,
@@ -69,6 +83,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "refused by the provider": [400, False],
         "openai chat": RAIN,
         "openai stream": RAIN,
+        "openai response": RAIN,
+        "openai response streamed": RAIN,
+        "openai response read again": RAIN,
         "no such model": ["NotFoundError", 404, "model_not_found"],
     },
     "pydantic_ai": {
@@ -79,6 +96,10 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "stop": "one two ",
         "schema": KIEL,
         "object": KIEL,
+        "response": RAIN,
+        "response streamed": RAIN,
+        "response with history": FENCED,
+        "response parsed": KIEL,
         "a call that must be made": 400,
         "refused by the provider": 400,
     },

@@ -36,6 +36,13 @@ found["openai stream"] = "";
 for await (const piece of await client.chat.completions.create({ ...asked, stream: true })) {
   found["openai stream"] += piece.choices[0].delta.content ?? "";
 }
+const response = await client.responses.create({ model: "shoal", input: "weather" });
+found["openai response"] = response.output_text;
+found["openai response streamed"] = "";
+for await (const event of await client.responses.create({ model: "shoal", input: "weather", stream: true })) {
+  if (event.type === "response.output_text.delta") found["openai response streamed"] += event.delta;
+}
+found["openai response read again"] = (await client.responses.retrieve(response.id)).output_text;
 try {
   await client.chat.completions.create({ ...asked, model: "gpt-4o" });
 } catch (error) {

@@ -27,6 +27,12 @@ def main(address: str, token: str) -> dict[str, Any]:
     whole = model.invoke("weather")
     found["chat"], found["usage"] = whole.content, whole.usage_metadata["input_tokens"] > 0
     found["stream"] = "".join(piece.content for piece in model.stream("weather"))
+    responses = model.model_copy(update={"use_responses_api": True})
+    whole = responses.invoke("weather")
+    found["response"] = whole.text if isinstance(whole.text, str) else whole.text()
+    pieces = responses.stream("weather")
+    found["response streamed"] = "".join(str(piece.text) for piece in pieces)
+    found["response parsed"] = responses.with_structured_output(Place, method="json_schema").invoke("city").model_dump()
     found["tools"] = model.bind_tools([get_weather]).invoke("weather").content
     found["stop"] = model.invoke("count", stop=["END"]).content
     found["schema"] = model.with_structured_output(Place, method="json_schema").invoke("city").model_dump()

@@ -30,6 +30,30 @@ def refused(call: Any) -> list[Any]:
     return []
 
 
+def respond(client: openai.OpenAI) -> dict[str, Any]:
+    """The Responses API."""
+    ask, found = client.responses, dict[str, Any]()
+    first = ask.create(model="shoal", input="weather", tools=[TOOL | {"name": "f"}], metadata={"a": "b"})
+    found["response"] = first.output_text
+    found["response read again"] = ask.retrieve(first.id).output_text
+    found["response continued"] = ask.create(model="shoal", input="city", previous_response_id=first.id).output_text
+    events = list(ask.create(model="shoal", input="weather", stream=True))
+    found["response events"] = [events[0].type, events[-1].type]
+    found["response streamed"] = "".join(one.delta for one in events if one.type == "response.output_text.delta")
+    with ask.stream(model="shoal", input="city", text_format=Place) as stream:
+        for _ in stream:
+            pass
+        parsed = stream.get_final_response().output_parsed
+        found["response parsed in a stream"] = parsed is not None and parsed.model_dump()
+    parsed = ask.parse(model="shoal", input="city", text_format=Place).output_parsed
+    found["response parsed"] = parsed is not None and parsed.model_dump()
+    found["response refused"] = refused(lambda: ask.create(model="shoal", input="x", tools=[{"type": "web_search"}]))
+    found["response of the provider"] = refused(lambda: ask.create(model="shoal", input="refuse"))
+    ask.delete(first.id)
+    found["response deleted"] = refused(lambda: ask.retrieve(first.id))
+    return found
+
+
 def main(address: str, token: str) -> dict[str, Any]:
     client = openai.OpenAI(base_url=f"http://{address}/v1", api_key=token, timeout=60)
     ask = client.chat.completions
@@ -67,6 +91,7 @@ def main(address: str, token: str) -> dict[str, Any]:
         {"role": "tool", "tool_call_id": "c1", "content": "weather: rain"},
     ]
     found["tool result"] = ask.create(model="shoal", messages=with_call).choices[0].message.content
+    found.update(respond(client))
     found["no such form"] = refused(lambda: ask.parse(model="shoal", messages=[user("wrong")], response_format=Place))
     found["refused by the provider"] = refused(lambda: ask.create(model="shoal", messages=[user("refuse")]))
     found["refused by us"] = refused(lambda: ask.create(model="shoal", messages=[user("weather")], n=2))

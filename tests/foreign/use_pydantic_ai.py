@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, PromptedOutput  # type: ignore[import-not-found]
 from pydantic_ai.exceptions import ModelHTTPError  # type: ignore[import-not-found]
-from pydantic_ai.models.openai import OpenAIChatModel  # type: ignore[import-not-found]
+from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel  # type: ignore[import-not-found]
 from pydantic_ai.providers.openai import OpenAIProvider  # type: ignore[import-not-found]
 
 
@@ -38,6 +38,14 @@ async def main(address: str, token: str) -> dict[str, Any]:
     found["stop"] = (await Agent(model, model_settings=settings).run("count")).output
     found["schema"] = (await Agent(model, output_type=NativeOutput(Place)).run("city")).output.model_dump()
     found["object"] = (await Agent(model, output_type=PromptedOutput(Place)).run("city")).output.model_dump()
+    responses = OpenAIResponsesModel("shoal", provider=provider)
+    found["response"] = (await Agent(responses).run("weather")).output
+    async with Agent(responses).run_stream("weather") as stream:
+        found["response streamed"] = await stream.get_output()
+    history = (await Agent(responses).run("weather")).all_messages()
+    found["response with history"] = (await Agent(responses).run("city", message_history=history)).output
+    parsed = await Agent(responses, output_type=NativeOutput(Place)).run("city")
+    found["response parsed"] = parsed.output.model_dump()
     for name, agent, asked in (
         ("a call that must be made", Agent(model, output_type=Place), "city"),
         ("refused by the provider", Agent(model), "refuse"),

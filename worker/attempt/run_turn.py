@@ -133,8 +133,12 @@ class TurnAttempt(Attempt):
         return result
 
     async def finish(self, result: AgentResult) -> str:
+        conversation = self._conversation
+        assert conversation is not None
         content = self._journal.pending_reply(result)
-        await self._commit("reply", "done", content, result.entries, result=result)
+        # A program sent it with the first message of a session that can be continued.
+        history = (*conversation.message.history, *result.entries)
+        await self._commit("reply", "done", content, history, result=result)
         return "done"
 
     async def stop(self, stopped: TurnStopped) -> str:
@@ -148,7 +152,8 @@ class TurnAttempt(Attempt):
         final = self._assistant_entry(f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
         chars, steps = self.rules.settings.saved_result_chars, self._journal.entries
-        history = saved_history(first, steps, final, joined=joined, result_chars=chars)
+        saved = saved_history(first, steps, final, joined=joined, result_chars=chars)
+        history = (*conversation.message.history, *saved)
         await self._commit("stopped", "stopped", partial, history)
         return "stopped"
 
@@ -164,7 +169,7 @@ class TurnAttempt(Attempt):
                 content = with_reason(content, words)
             await self._load_missed_joins(conversation)
             final = self._assistant_entry(f"[no answer was given: {reason}]")
-            asked = conversation.entries
+            asked = (*conversation.message.history, *conversation.entries)
             if reason == "model_fails":  # what made the model fail must not be in every later prompt
                 asked = tuple([replace(entry, content=WITHHELD) for entry in asked])
             history = (*asked, final)

@@ -41,10 +41,11 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The API of the web gateway. `strict` refuses tools of clients and unknown parameters, which
     are ignored otherwise. `system_texts` adds system texts of requests to the agent's own system
-    text; otherwise they are texts of the user."""
+    text; otherwise they are texts of the user. A response is stored for `store_days`."""
 
     strict: bool = False
     system_texts: bool = False
+    store_days: Annotated[int, Meta(ge=1, le=365)] = 30
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -51,6 +51,7 @@ OWN_KEYS: Final = (
     keys.out,
     keys.delivered_text,
     keys.album_parts,
+    keys.responses,
 )
 """Keys that belong to one session alone, apart from those of its memory and its days."""
 
@@ -160,15 +161,16 @@ class EphemeralSessions:
         self._client = client
         self.agenda = Agenda(client, keys.EPHEMERAL)
 
-    async def end(self, session: str) -> None:
-        """Delete a session. A running turn is told to stop and can write nothing more."""
+    async def end(self, session: str, turn: int = 0) -> None:
+        """Delete a session. A running turn is told to stop and can write nothing more; those who
+        wait for `turn` learn at once that it is over."""
         # Due in any case: if this process dies now, a worker deletes the rest.
         await self._client.command("ZADD", keys.EPHEMERAL, 0, session)
-        await self.erase(session)
+        await self.erase(session, turn)
 
-    async def erase(self, session: str) -> None:
+    async def erase(self, session: str, turn: int = 0) -> None:
         """Delete a session that was read from the agenda."""
-        await _erase_session(self._client, session, _EPHEMERAL, f"chat:{session}", 0)
+        await _erase_session(self._client, session, _EPHEMERAL, f"chat:{session}", turn)
 
 
 async def _erase_session(client: RedisClient, session: str, own: Iterable[keys.Keys], scope: str, turn: int) -> int:

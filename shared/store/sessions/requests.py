@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from shared.errors import ShoalError
-from shared.ids import API, KEEP_MS, MARK, ephemeral_chat, session_id
+from shared.ids import API, KEEP_MS, MARK, STORED, session_id
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value
 from shared.store.sessions.details import change_metadata
@@ -46,23 +46,26 @@ class Requests:
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
-    async def begin(self, principal: str, *, key: str | None, session: str | None, asked: str) -> ApiRequest:
+    async def begin(
+        self, principal: str, *, key: str | None, session: str | None, asked: str, stored: bool = False
+    ) -> ApiRequest:
         """Find the request with this key, or register a new one. Without a `session` it gets one of
-        its own, named by its ticket. `asked` is a hash of everything that the answer depends on.
+        its own, named by its ticket: one that can be continued if its response is `stored`. `asked`
+        is a hash of everything that the answer depends on.
         Raises KeyReused, and Refused when the store is full."""
         kept = ""
         if key is not None:
             digest = hashlib.sha256(f"{principal}\0{key}".encode()).hexdigest()[:32]
             kept = keys.request_answer(digest)
         # The script appends the ticket, which only it knows when the key is new.
-        passing = session_id(API, f"{principal}/{MARK}")
+        own = session_id(API, f"{principal}/{STORED if stored else MARK}")
         begun, ticket, at_ms, after, answer = await self._client.run(
             "sessions/request_begin",
             request=kept,
             own_session="" if session is None else keys.session(session),
             asked=asked,
             ticket=secrets.token_hex(16),
-            prefix=passing,
+            prefix=own,
             keep_ms=UNACCEPTED_MS,
         )
         if begun == b"reused":
@@ -71,7 +74,7 @@ class Requests:
         name = ticket.decode()
         return ApiRequest(
             key=kept,
-            session=session or session_id(API, ephemeral_chat(principal, name)),
+            session=session or f"{own}{name}",
             ticket=name,
             at_ms=at_ms,
             after=after,

@@ -159,6 +159,7 @@ class Inbox:
         log_line: LogLine | None = None,
         principal: str | None = None,
         internal: bool = False,
+        follows: int | None = None,
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Store a message, make its session due. The same `message.id` gets the first answer again.
@@ -167,11 +168,14 @@ class Inbox:
         person's chats. An `internal` message is Shoal's own or an operator's: limits of senders and
         the guard against loops ignore it, and it always waits for its turn. Metadata `bot` = `"1"`
         marks a message that no person wrote. While a turn runs, the `busy` setting of the chat or
-        the channel decides what happens to a message.
+        the channel decides what happens to a message. With `follows` it is accepted only while the
+        turn of this number is the session's newest one, in the same conversation, and over.
 
         Raises BadInput (reserved channel), TooBig, Refused (`sender_limit`, `chat_limit`,
-        `bot_loop`, `inbox_full`, `overloaded`), RedisAway."""
-        return await self._ask(message, log_line, principal, internal=internal, retry_for_s=retry_for_s)
+        `bot_loop`, `inbox_full`, `overloaded`; `moved` and `running` with `follows`), RedisAway."""
+        return await self._ask(
+            message, log_line, principal, internal=internal, follows=follows, retry_for_s=retry_for_s
+        )
 
     async def admit(self, message: InboundMessage, *, principal: str | None = None, retry_for_s: float = 0.0) -> None:
         """Count a message that is answered without a turn; one that is known already passes. Raises
@@ -203,6 +207,7 @@ class Inbox:
         *,
         internal: bool = False,
         only_count: bool = False,
+        follows: int | None = None,
         retry_for_s: float,
     ) -> Accepted:
         check_message(message)
@@ -252,6 +257,7 @@ class Inbox:
             most_chats=0 if internal else limits.of_chats(channel),
             album=message.metadata.get(ALBUM, ""),
             album_ms=limits.album_ms,
+            follows="" if follows is None else follows,
             retry_for_s=retry_for_s,
         )
         crash_point("after_ingest")
@@ -270,6 +276,10 @@ class Inbox:
             case b"sender_limit":
                 often = f"more than {limits.of_sender(channel)} messages in a minute"
                 return Refused("sender_limit", f"{often}; please slow down", max(1.0, wait_ms / 1000))
+            case b"moved":
+                return Refused("moved", "the conversation went on since then", 0)
+            case b"running":
+                return Refused("running", "the turn before is not over yet", 1)
             case b"chat_limit":
                 many = f"you have written in {limits.of_chats(channel)} chats within 30 days"
                 return Refused("chat_limit", f"{many}, and more are not allowed; go on in one of them", 3600)

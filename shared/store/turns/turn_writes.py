@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from shared.errors import BadInput, TurnStopped
-from shared.ids import KEEP_MS, is_ephemeral, split_session
+from shared.ids import KEEP_MS, is_ephemeral, is_stored, split_session
 from shared.messages.codec import PLAIN_VERSION, SCHEMA_VERSION, encode
 from shared.messages.effects import Effect, SayEffect, SpawnEffect
 from shared.messages.live import TurnEvent, encode_live
@@ -214,7 +214,7 @@ class Turns:
         history = () if passing else history
         entries, written = [*map(encode, history)], [*map(encode, lines)]
         letter = None if dead is None else (dead.reason.encode(), dead.record, dead.words.encode())
-        marks, turn = "p" if passing else "", claim.turn
+        marks, turn = "p" if passing else "s" if is_stored(claim.session) else "", claim.turn
         packed = pack_sources(sources)
         end = str(turn.n), encode_live(event), marks, turn.next_due, entries, written, packed, letter
         size = sum(map(len, entries)) + sum(map(len, written))

@@ -15,7 +15,7 @@ from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import OutboundMessage, UserLine
-from shared.messages.transcript import AssistantEntry, ToolCall, decode_transcript
+from shared.messages.transcript import AssistantEntry, ToolCall, UserEntry, decode_transcript
 from shared.metrics import REGISTRY
 from shared.settings import AgentSettings
 from shared.store import keys
@@ -92,6 +92,30 @@ async def test_a_turn_ends_in_one_reply_that_names_its_message(client: RedisClie
     [line] = await lines(client)
     assert (line.content, line.turn, line.in_reply_to, line.kind) == ("you said hi", 1, ("x1",), "reply")
     assert await saved(client) == ["hi", "you said hi"]
+
+
+@pytest.mark.parametrize(("ends", "last"), [("", "you said two"), ("stop", "[stopped by the user]"), ("bug", "[no")])
+async def test_what_a_message_brings_is_saved_before_it(client: RedisClient, ends: str, last: str) -> None:
+    """However the turn ends: the next message of a session that can be continued finds it there."""
+
+    async def agent(conversation: Conversation, journal: TurnJournal, show: LiveUpdates) -> AgentResult:
+        if ends == "stop":
+            raise TurnStopped()
+        if ends == "bug":
+            raise RuntimeError("bug")
+        return await echo(conversation, journal, show)
+
+    session = "api:owner/~-1"
+    brought = (UserEntry(content="one", turn=0), AssistantEntry(content="1", turn=0))
+    asked = InboundMessage(
+        channel="api", chat_id="owner/~-1", sender_id="owner", id="x", content="two", timestamp=1, history=brought
+    )
+    await Inbox(client).ingest(asked)
+    await run_until_idle(client, make_loop(client, agent))
+    entries = await client.command("LRANGE", keys.history(session), 0, -1)
+    texts = [str(decode_transcript(entry).content) for entry in entries]
+    assert texts[:3] == ["one", "1", "two"]
+    assert texts[-1].startswith(last)
 
 
 async def test_a_bug_makes_three_tries_and_then_a_dead_letter_with_an_apology(client: RedisClient) -> None:

@@ -14,6 +14,7 @@ from shared.messages.inbound import InboundMessage
 from shared.settings import MediaSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.responses.responses import Responses
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Inbox
@@ -22,9 +23,9 @@ from worker.jobs import sweep
 from worker.jobs.sweep import EphemeralSweep
 
 
-async def request(client: RedisClient) -> ApiRequest:
+async def request(client: RedisClient, *, stored: bool = False) -> ApiRequest:
     """One whose message waits."""
-    asked = await Requests(client).begin("owner", key=None, session=None, asked="h")
+    asked = await Requests(client).begin("owner", key=None, session=None, asked="h", stored=stored)
     chat = asked.session.removeprefix("api:")
     await Inbox(client).ingest(
         InboundMessage(channel="api", chat_id=chat, sender_id="owner", id=asked.ticket, content="hi", timestamp=1)
@@ -102,3 +103,19 @@ async def test_a_volume_that_is_away_is_asked_again_later(client: RedisClient, t
     assert await EphemeralSessions(client).agenda.due() == []
     assert await client.command("ZSCORE", keys.EPHEMERAL, asked.session) is not None
     away.close()
+
+
+async def test_a_session_of_responses_is_erased_when_they_expire(client: RedisClient, tmp_path: Path) -> None:
+    """With its records and its files; until then the sweep leaves it alone."""
+    made, asked = Swept(client, tmp_path), await request(client, stored=True)
+    assert await Responses(client).keep("owner", asked, 1, shown=b"{}", input=b"[]")
+    assert await made.sweep.run_once() == 0
+    assert await Responses(client).lookup("owner", asked.ticket) is not None
+    await client.command("ZADD", keys.EPHEMERAL, 1, asked.session)
+    assert await made.sweep.run_once() == 1
+    assert await Responses(client).lookup("owner", asked.ticket) is None
+    for kind in (keys.session, keys.inbox, keys.responses):
+        assert await client.command("EXISTS", kind(asked.session)) == 0
+    jobs = await client.command("ZRANGE", keys.queue("jobs"), 0, -1)
+    assert [job.partition(b":")[0] for job in jobs] == [b"media"]
+    assert await client.command("ZCARD", keys.EPHEMERAL) == 0

@@ -4,46 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
 
 from gateway.channels.web.api import errors
+from gateway.channels.web.api.answer import DROPPED, is_sent, read_answer, text_sent
 from gateway.channels.web.api.errors import ApiError
-from gateway.channels.web.api.request import CompletionRequest, store_files
+from gateway.channels.web.api.files import store_files
+from gateway.channels.web.api.request import CompletionRequest
 from gateway.channels.web.http.auth import Login, Principals
 from gateway.ingress.ingest import Ingress
 from shared.chatlog.follower import ChatFollower
 from shared.chatlog.turn_reader import TurnReader
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.errors import BadInput, RedisAway, Refused
-from shared.ids import API, ephemeral_chat, log_id, session_id
+from shared.ids import API, log_id, session_id, split_session
 from shared.log import logger
-from shared.media.reference import read_reference
 from shared.media.store import MediaStore
 from shared.messages.codec import encode
 from shared.messages.inbound import PRESET, InboundMessage
-from shared.messages.outbound import OutboundMessage, ReplyPart, RequestFailed, StoredAnswer, decode_answer
+from shared.messages.outbound import OutboundMessage, StoredAnswer, decode_answer
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
 from shared.settings import ApiSettings
 from shared.settings.sections.gateways import OWNER
+from shared.store.responses.responses import Responses
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
 from shared.tasks import event_within
 
 TICK_S: Final = 1.0
-PARAGRAPH: Final = "\n\n"
 CLOSE_S: Final = 5.0
-
-DROPPED: Final = StoredAnswer(
-    failed=RequestFailed(
-        status=409,
-        code="turn_dropped",
-        message="the message was taken out of its session before it was answered, by /new, /forget or an operator",
-    )
-)
 
 log = logger("api")
 
@@ -75,6 +68,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     principals: Principals
     follower: ChatFollower
     requests: Requests
+    responses: Responses
     sessions: EphemeralSessions
     media: MediaStore
     closing: asyncio.Event
@@ -105,17 +99,18 @@ class Completion:
     @property
     def again(self) -> bool:
         """True if the same request may be sent again: it has a key, or leaves nothing behind."""
-        return self._key is not None or self.request.name is None
+        return self._key is not None or self.request.ephemeral
 
     async def begin(self, traceparent: str | None = None) -> None:
         """Make the message durable, or load the answer. Raises what `as_api_error` knows."""
         services, name, principal = self._services, self.request.name, self._login.principal
-        session = None if name is None else session_id(API, f"{principal}/{name}")
-        requests, asked = services.requests, self.request.hash
-        begun = await requests.begin(principal, key=self._key, session=session, asked=asked)
+        session = self.request.session or (None if name is None else session_id(API, f"{principal}/{name}"))
+        requests, asked, stored = services.requests, self.request.hash, self.request.stored
+        begun = await requests.begin(principal, key=self._key, session=session, asked=asked, stored=stored)
         self.begun = begun
-        if begun.answer is not None:
-            self.answer = decode_answer(begun.answer)
+        known = begun.answer if begun.new or not stored else await self._read_answer()
+        if known is not None:
+            self.answer = decode_answer(known)
             return
         reader = self.reader = TurnReader(begun.ticket, begun.after)
         try:
@@ -133,12 +128,18 @@ class Completion:
             await services.requests.release(begun)
             raise errors.session_busy()
         (MESSAGES_DUPLICATE if duplicate else MESSAGES_ACCEPTED).labels(API).inc()
+        if stored:
+            await self._keep(turn)
         await self._note_metadata()
         self._counted, reader.number = duplicate, turn
         if duplicate or turn == 0:
             # A duplicate, or a command, may have its answer in the log already.
             reader.stale = True
             await services.follower.follow(begun.session, reader)
+
+    async def _keep(self, turn: int) -> None:
+        request, principal = self.request, self._login.principal
+        await self._services.responses.keep(principal, self.begun, turn, shown=request.shown, input=request.input)
 
     async def _note_metadata(self) -> None:
         # The message is accepted: it is answered whatever becomes of notes about its session.
@@ -150,11 +151,10 @@ class Completion:
 
     async def _ingest(self, begun: ApiRequest, reader: TurnReader, traceparent: str | None) -> Accepted:
         services, request, principal = self._services, self.request, self._login.principal
-        chat = ephemeral_chat(principal, begun.ticket) if request.name is None else f"{principal}/{request.name}"
         limit, files = services.limits.files, request.prompt.files
         message = InboundMessage(
             channel=API,
-            chat_id=chat,
+            chat_id=split_session(begun.session)[1],
             sender_id=principal,
             id=begun.ticket,
             content=request.prompt.text,
@@ -171,21 +171,24 @@ class Completion:
         try:
             # Named sessions are listed, and so counted. An ephemeral one ends with its answer.
             owner = None if request.name is None else principal
-            return await services.sink.ingest(message, principal=owner, retry_for_s=services.limits.retry_s)
+            retry_s, follows = services.limits.retry_s, request.follows
+            return await services.sink.ingest(message, principal=owner, follows=follows, retry_for_s=retry_s)
         except (BadInput, Refused) as exc:
             MESSAGES_REFUSED.labels(API, exc.code).inc()
+            if exc.code in ("moved", "running"):
+                raise errors.cannot_continue(exc.code) from None
             raise
 
     def asides(self, reader: TurnReader) -> list[str]:
         """Return the texts of the turn outside its reply, to be shown while it runs."""
-        # In an ephemeral session requests to run a tool are declined, so they are not shown.
-        named, options = self.request.name is not None, self.request.options
-        if options is not None and options.schema:
+        # Without a name requests to run a tool are declined, so they are not shown.
+        named = self.request.name is not None
+        if self.request.formed:
             return []
         return [
             text_sent(line) if line.approval is None else line.content
             for line in reader.lines
-            if _is_sent(line) or (named and line.approval is not None and line.approval.state == "open")
+            if is_sent(line) or (named and line.approval is not None and line.approval.state == "open")
         ]
 
     async def changes(self) -> AsyncGenerator[None]:
@@ -217,7 +220,7 @@ class Completion:
             return
         services, session = self._services, self.begun.session
         services.follower.unfollow(session, self.reader)
-        if self.request.name is None and (self._stored or self._key is None):
+        if self.request.ephemeral and (self._stored or self._key is None):
             with contextlib.suppress(RedisAway, Refused, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await services.sessions.end(session)
@@ -225,13 +228,13 @@ class Completion:
     async def _check_answer(self, reader: TurnReader) -> None:
         services, begun = self._services, self.begun
         if not self._counted:
-            await services.requests.mark_accepted(begun, ephemeral=self.request.name is None)
+            await services.requests.mark_accepted(begun, ephemeral=self.request.ephemeral)
             self._counted = True
         if reader.failed:
             raise RuntimeError("the log of a chat could not be followed")
         asked = reader.question
         if asked is not None and self.request.name is None and asked.id != self._declined:
-            # In an ephemeral session no person can be asked.
+            # Without a name no person can be asked.
             sender = self._login.principal
             await services.sink.approve(begun.session, asked.id, yes=False, sender=sender)
             self._declined = asked.id
@@ -239,23 +242,29 @@ class Completion:
             await self._store_answer(reader, reader.end)
         elif reader.lost:
             # Another gateway may have stored the answer and ended the session.
-            stored = await services.requests.read_answer(begun)
+            stored = await self._read_answer()
             self.answer = decode_answer(stored) if stored else DROPPED
 
     async def _store_answer(self, reader: TurnReader, end: OutboundMessage) -> None:
-        # A text in a form that a program asked for is the whole answer.
-        formed = self.request.options is not None and self.request.options.schema
-        sent_texts = [] if formed else [text_sent(line) for line in reader.lines if _is_sent(line)]
+        owner, ticket = self._login.principal == OWNER, self.begun.ticket
         try:
-            owner = self._login.principal == OWNER
-            answer = stored_answer(end, sent_texts, self.begun.ticket, owner=owner)
+            answer = read_answer(reader, end, ticket, formed=self.request.formed, owner=owner)
         except ApiError:
             await self._services.requests.release(self.begun)
             raise
         # Not stored: a second request with this key finds the line in the log.
         with contextlib.suppress(RedisAway, Refused):
-            self._stored = await self._services.requests.store_answer(self.begun, encode(answer))
+            if self.request.stored:
+                self._stored = await self._services.responses.store_answer(ticket, encode(answer))
+            else:
+                self._stored = await self._services.requests.store_answer(self.begun, encode(answer))
         self.answer = answer
+
+    async def _read_answer(self) -> bytes | None:
+        """Read the stored answer, perhaps of another gateway. A response has it, not its key."""
+        if self.request.stored:
+            return await self._services.responses.read_answer(self.begun.ticket)
+        return await self._services.requests.read_answer(self.begun)
 
     def _check_may_wait(self, give_up_at: float) -> None:
         services = self._services
@@ -266,52 +275,3 @@ class Completion:
         if services.clock.monotonic() >= give_up_at:
             waited = f"there was no answer within {services.limits.wait_s:g} s"
             raise ApiError(504, waited, code="timeout", again=self._key is not None)
-
-
-def _is_sent(line: OutboundMessage) -> bool:
-    return line.sent_by_tool and line.approval is None
-
-
-def text_sent(line: OutboundMessage) -> str:
-    """Return a text that the agent sent, with its buttons and the names of its files."""
-    marks = [f"[file: {_file_name(one)}]" for one in line.media] + [f"[{label}]" for label in line.buttons]
-    return "\n".join(filter(None, [line.content, " ".join(marks)]))
-
-
-def _file_name(reference: str) -> str:
-    try:
-        return read_reference(reference).name
-    except BadInput:
-        return "file"
-
-
-def stored_answer(
-    line: OutboundMessage, sent_texts: Sequence[str], ticket: str, *, owner: bool = False
-) -> StoredAnswer:
-    """Return the answer to message `ticket` that its turn's last line gives, after `sent_texts`.
-    Only the `owner` reads what the provider said: it may name the account behind the model. Raises
-    ApiError (429) for a message that was not read because its chat is busy."""
-    match line.kind:
-        case "notice":
-            raise errors.session_busy()
-        case "apology":
-            status, code = errors.FAILED_TURNS.get(line.failed, (500, "turn_failed"))
-            message = f"{line.content} The provider: {line.refusal}" if owner and line.refusal else line.content
-            return StoredAnswer(failed=RequestFailed(status=status, code=code, message=message))
-        case "command" if line.in_reply_to[0] != ticket:
-            return DROPPED
-        case "withdrawn":
-            return DROPPED
-        case _:
-            text = whole_text(line, sent_texts)
-            return StoredAnswer(text=text, finish="length" if line.unfinished else "stop", usage=line.usage)
-
-
-def whole_text(line: OutboundMessage, sent_texts: Sequence[str]) -> str:
-    """Return all that a turn said, in order, as a stream shows it."""
-    parts = line.parts or tuple(ReplyPart("sent") for _ in sent_texts)
-    answers = PARAGRAPH.join(part.text for part in parts if part.kind == "answer")
-    final = line.content.removeprefix(answers).lstrip("\n") if answers else line.content
-    sent = iter(sent_texts)
-    texts = [next(sent, "") if part.kind == "sent" else part.text for part in parts]
-    return PARAGRAPH.join(filter(None, [*texts, *sent, final]))

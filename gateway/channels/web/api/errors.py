@@ -15,6 +15,7 @@ from shared.store.sessions.requests import KeyReused
 
 RETRY_S: Final = 1.0
 BUSY_S: Final = 5.0
+PREVIOUS: Final = "previous_response_id"
 
 _BUSY: Final = frozenset({"overloaded", "unavailable", "broken"})
 """Codes of refusals that are not the client's fault: the service is overloaded or damaged."""
@@ -96,6 +97,19 @@ def session_busy() -> ApiError:
     """Return the error of a session that accepts no message while a turn runs."""
     message = "this session answers another message, and takes none meanwhile; ask again when it has"
     return ApiError(429, message, code="busy", retry_after_s=BUSY_S)
+
+
+def cannot_continue(code: str) -> ApiError:
+    """Return the error of a request that continues a response which is not the newest of its
+    session (`moved`), or not finished (`running`)."""
+    if code == "running":
+        message = "the response before is not finished; ask again when it is, or cancel it"
+        return ApiError(409, message, code="conversation_busy", param=PREVIOUS, retry_after_s=RETRY_S)
+    message = (
+        "the conversation went on after this response, and only its newest one can be continued; "
+        "name that, or send the whole conversation as 'input'"
+    )
+    return bad_parameter(PREVIOUS, message, code="previous_response_not_newest")
 
 
 def turn_error(failed: RequestFailed) -> ApiError:

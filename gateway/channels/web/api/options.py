@@ -13,24 +13,28 @@ from shared.messages.inbound import TurnOptions
 STOPS: Final = 16
 STOP_CHARS: Final = 256
 SCHEMA_LIMIT_BYTES: Final = 64 * 1024
+LIMITS: Final = ("max_completion_tokens", "max_tokens")
 ANY_OBJECT: Final = '{"type":"object"}'
 
 
-def read_options(fields: Mapping[str, Any], system: str) -> TurnOptions | None:
+def read_options(
+    fields: Mapping[str, Any], system: str, *, schema: str | None = None, limits: Sequence[str] = LIMITS
+) -> TurnOptions | None:
     """Return the options in the fields of a request, and its `system` texts where these count as
-    such; None if they say nothing. Raises ApiError."""
+    such; None if they say nothing. `schema` is the one in `response_format` unless it was read from
+    elsewhere, `limits` are the names of the limit of tokens. Raises ApiError."""
     options = TurnOptions(
-        max_tokens=_read_limit(fields),
+        max_tokens=_read_limit(fields, limits),
         temperature=_read_temperature(fields.get("temperature")),
         stop=_read_stops(fields.get("stop")),
-        schema=_read_schema(fields.get("response_format")),
+        schema=_read_schema(fields.get("response_format")) if schema is None else schema,
         system=system,
     )
     return None if options == TurnOptions() else options
 
 
-def _read_limit(fields: Mapping[str, Any]) -> int:
-    for name in ("max_completion_tokens", "max_tokens"):
+def _read_limit(fields: Mapping[str, Any], names: Sequence[str]) -> int:
+    for name in names:
         limit = fields.get(name)
         if limit is not None:
             if limit < 1:
@@ -62,9 +66,13 @@ def _read_schema(form: Mapping[str, Any] | None) -> str:
         raise bad_parameter(where, f"{where}.type must be 'text', 'json_object' or 'json_schema'")
     described = (form or {}).get("json_schema")
     schema = described.get("schema") if isinstance(described, dict) else described
+    return encode_schema(schema, f"{where}.json_schema.schema")
+
+
+def encode_schema(schema: object, where: str) -> str:
+    """Return a schema as JSON; `where` is its place in the request. Raises ApiError."""
     if schema is None:  # any object, as some clients ask for it
         return ANY_OBJECT
-    where = f"{where}.json_schema.schema"
     if not isinstance(schema, dict):
         raise bad_parameter(where, f"{where} must be an object", code="invalid_type")
     encoded = msgspec.json.encode(schema)

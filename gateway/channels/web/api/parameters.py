@@ -55,7 +55,7 @@ they are ignored unless `api.strict`. A `tool_choice` that demands a call is ref
 
 NAMED_LIMIT: Final = 32
 
-_INSTEAD: Final = {
+INSTEAD: Final = {
     "tools": "; the agent has tools of its own",
     "functions": "; the agent has tools of its own",
     "web_search_options": "; the agent searches the web by itself, if it may",
@@ -63,25 +63,49 @@ _INSTEAD: Final = {
 }
 
 
-def check_parameters(body: Mapping[str, Any], *, strict: bool = False) -> tuple[str, ...]:
+class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of one address: types of those that are `used` and `without_effect`, values
+    that the `fixed` ones may have, `offered` functions, and what must be there."""
+
+    used: Mapping[str, Any]
+    without_effect: Mapping[str, Any]
+    fixed: Mapping[str, tuple[Any, ...]]
+    offered: tuple[str, ...]
+    required: tuple[str, ...]
+    instead: Mapping[str, str]
+
+
+COMPLETIONS: Final = Parameters(
+    used=USED,
+    without_effect=WITHOUT_EFFECT,
+    fixed=FIXED,
+    offered=OFFERED,
+    required=("model", "messages"),
+    instead=INSTEAD,
+)
+
+
+def check_parameters(
+    body: Mapping[str, Any], *, strict: bool = False, known: Parameters = COMPLETIONS
+) -> tuple[str, ...]:
     """Check all parameters; return the names of those that are ignored: if `strict`, only those
     that never have an effect. Raises ApiError for the first that cannot be taken."""
     ignored: list[str] = []
     for name, value in body.items():
-        if name in OFFERED and value and not strict:
+        if name in known.offered and value and not strict:
             _check_type(name, value, list[dict[str, Any]])
             ignored.append(name)
-        elif name in FIXED:
-            _check_fixed(name, value)
-        elif (kind := USED.get(name, WITHOUT_EFFECT.get(name))) is not None:
+        elif name in known.fixed:
+            _check_fixed(name, value, known)
+        elif (kind := known.used.get(name, known.without_effect.get(name))) is not None:
             _check_type(name, value, kind)
-            if name in WITHOUT_EFFECT and value is not None:
+            if name in known.without_effect and value is not None:
                 ignored.append(name)
         elif strict:
             raise bad_parameter(name, f"there is no parameter {name[:100]!r}", code="unknown_parameter")
         elif value is not None:
             ignored.append(name)
-    for name in ("model", "messages"):
+    for name in known.required:
         if name not in body:
             raise bad_parameter(name, f"{name!r} is missing", code="missing_required_parameter")
     return tuple(ignored)
@@ -101,10 +125,10 @@ def _check_type(name: str, value: Any, kind: Any) -> None:
         raise bad_parameter(name, f"{name!r} has a wrong type: {exc}", code="invalid_type") from None
 
 
-def _check_fixed(name: str, value: Any) -> None:
-    allowed = FIXED[name]
+def _check_fixed(name: str, value: Any, known: Parameters) -> None:
+    allowed = known.fixed[name]
     if value is None or any(type(value) is type(one) and value == one for one in allowed):
         return
     accepted = " or ".join(["null", *(msgspec.json.encode(one).decode() for one in allowed)])
-    message = f"{name!r} is not supported: it can only be {accepted}{_INSTEAD.get(name, '')}"
+    message = f"{name!r} is not supported: it can only be {accepted}{known.instead.get(name, '')}"
     raise bad_parameter(name, message, code="unsupported_parameter")

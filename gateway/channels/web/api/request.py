@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import binascii
 import hashlib
 import re
@@ -13,14 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from gateway.channels.web.api.errors import ApiError, bad_parameter
+from gateway.channels.web.api.files import SentFile
 from gateway.channels.web.api.options import read_options
 from gateway.channels.web.api.parameters import check_parameters
 from shared.errors import BadInput
 from shared.ids import MARK
-from shared.log import logger
-from shared.media.disk import DISK_FULL, DiskFull
-from shared.media.files import MediaTooBig
-from shared.media.store import MediaStore
 from shared.messages.inbound import TurnOptions
 from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.settings import ApiSettings
@@ -28,7 +24,7 @@ from shared.store.sessions.details import pack_metadata
 
 MODEL: Final = "shoal"  # the model name that leaves the choice to the chat, or to the settings
 SESSION_HEADER: Final = "X-Shoal-Session"
-_FORM_FIELDS: Final = ("stream", "stream_options")  # fields that change only the form of the answer
+FORM_FIELDS: Final = ("stream", "stream_options")  # fields that change only the form of the answer
 MESSAGES_LIMIT: Final = 2000
 HISTORY_LIMIT_BYTES: Final = 512 * 1024
 """Limit of the messages before the last one: they travel with it."""
@@ -38,17 +34,6 @@ _SYSTEM: Final = ("system", "developer")
 _RESULTS: Final = ("tool", "function")
 _UNSUPPORTED: Final = ("refusal", "audio")
 CLIENT_TOOLS: Final = "tools of the client"  # the source that results of them mark a turn with
-FILES_RETRY_S: Final = 5.0
-
-log = logger("api")
-
-
-class SentFile(msgspec.Struct, frozen=True):
-    """A file in a request; `param` is its place there."""
-
-    param: str
-    name: str
-    data: bytes
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +64,9 @@ class _ParsedMessage(msgspec.Struct, frozen=True):
 class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an answer. `preset` is that of the model, `""` for the default; `name` is the
     session's, None for an ephemeral one, and `metadata` is noted about it. The same `hash` must get
-    the same answer. `ignored` names the parameters that were left out of account."""
+    the same answer. `ignored` names the parameters that were left out of account. A response shows
+    `shown` and `input` again, JSON, and can be read and continued if it is `stored`; `previous` is
+    the ticket of the one that it continues, whose turn is `follows` of `session`."""
 
     model: str
     preset: str
@@ -91,31 +78,43 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] = {}
     options: TurnOptions | None = None
     ignored: tuple[str, ...] = ()
+    shown: bytes = b"{}"
+    input: bytes = b"[]"
+    stored: bool = False
+    previous: str = ""
+    session: str = ""
+    follows: int | None = None
+
+    @property
+    def formed(self) -> bool:
+        """True if the answer must have a form that the program asked for."""
+        return self.options is not None and bool(self.options.schema)
+
+    @property
+    def ephemeral(self) -> bool:
+        """True if nothing of the request is left after its answer."""
+        return self.name is None and not self.stored
 
 
 def parse_request(
     body: bytes, header: str | None, models: Mapping[str, str], api: ApiSettings | None = None
 ) -> CompletionRequest:
     """Parse a body; `header` is X-Shoal-Session, `models` maps to presets. Raises ApiError."""
-    body_fields, api = _parse_object(body), api or ApiSettings()
+    body_fields, api = parse_object(body), api or ApiSettings()
     ignored = check_parameters(body_fields, strict=api.strict)
     model = body_fields["model"]
     if model not in models:
         raise no_model(model)
     where, sent = (SESSION_HEADER, header) if header is not None else ("user", body_fields.get("user") or None)
-    name = _session_name(sent, where)
+    name = session_name(sent, where)
     stream = bool(body_fields.get("stream"))
     options = body_fields.get("stream_options") or {}
     if options and not stream:
         raise bad_parameter("stream_options", "'stream_options' needs 'stream': true")
-    metadata = body_fields.get("metadata") or {}
-    try:
-        pack_metadata(metadata)
-    except BadInput as exc:
-        raise bad_parameter("metadata", exc.message, code="bad_metadata") from None
+    metadata = read_metadata(body_fields)
     prompt = read_messages(body_fields["messages"], with_history=name is None, system=api.system_texts)
     # The session's name counts the same in the header and in `user`.
-    kept = {key: value for key, value in body_fields.items() if key not in (*_FORM_FIELDS, "user")}
+    asked = {key: value for key, value in body_fields.items() if key not in (*FORM_FIELDS, "user")}
     return CompletionRequest(
         model=model,
         preset=models[model],
@@ -123,11 +122,16 @@ def parse_request(
         stream=stream,
         with_usage=bool(options.get("include_usage")),
         prompt=prompt,
-        hash=hashlib.sha256(msgspec.json.encode([name, kept], order="deterministic")).hexdigest(),
+        hash=hash_of(name, asked),
         metadata=metadata,
         options=read_options(body_fields, prompt.system),
         ignored=ignored,
     )
+
+
+def hash_of(*asked: object) -> str:
+    """Return the hash of what an answer depends on."""
+    return hashlib.sha256(msgspec.json.encode(asked, order="deterministic")).hexdigest()
 
 
 def no_model(model: str) -> ApiError:
@@ -136,7 +140,8 @@ def no_model(model: str) -> ApiError:
     return ApiError(404, message, code="model_not_found", param="model")
 
 
-def _parse_object(body: bytes) -> dict[str, Any]:
+def parse_object(body: bytes) -> dict[str, Any]:
+    """Parse a body that must be one JSON object. Raises ApiError."""
     try:
         parsed = msgspec.json.decode(body)
     except RecursionError:
@@ -148,7 +153,17 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     return parsed
 
 
-def _session_name(name: str | None, where: str) -> str | None:
+def read_metadata(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metadata of a request. Raises ApiError where it would be too much."""
+    metadata: dict[str, str] = fields.get("metadata") or {}
+    try:
+        pack_metadata(metadata)
+    except BadInput as exc:
+        raise bad_parameter("metadata", exc.message, code="bad_metadata") from None
+    return metadata
+
+
+def session_name(name: str | None, where: str) -> str | None:
     """Check a session's name. Keys and logs have it as it is; `#` and `/` separate names."""
     if name is None:
         return None
@@ -270,27 +285,3 @@ def _parse_file(part: Mapping[str, Any], where: str, number: int) -> SentFile:
         return SentFile(where, name, b64decode(url[found.end() :], validate=True))
     except (binascii.Error, ValueError):
         raise bad_parameter(where, f"{where} is not base64") from None
-
-
-async def store_files(store: MediaStore, session: str, files: Sequence[SentFile], limit: int) -> tuple[str, ...]:
-    """Store files; return references, the same for a repeated request. Raises ApiError."""
-    if len(files) > limit:
-        raise bad_parameter(
-            "messages", f"the message has {len(files)} files; at most {limit} are taken", code="bad_media"
-        )
-    return tuple([await _store_file(store, session, file) for file in files])
-
-
-async def _store_file(store: MediaStore, session: str, file: SentFile) -> str:
-    try:
-        return str(await asyncio.to_thread(store.put, session, file.data, file.name))
-    except MediaTooBig as exc:
-        raise ApiError(413, exc.message, code=exc.code, param=file.param) from None
-    except BadInput as exc:
-        raise bad_parameter(file.param, exc.message, code=exc.code) from None
-    except DiskFull:
-        raise ApiError(507, f"file refused: {DISK_FULL}", code="disk_full", param=file.param) from None
-    except OSError as exc:
-        log.error("media store unavailable", error=type(exc).__name__)
-        message = "files cannot be kept just now; please try again"
-        raise ApiError(503, message, code="unavailable", retry_after_s=FILES_RETRY_S) from None

@@ -11,12 +11,17 @@ from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from gateway.channels.web.api.completion import ApiServices, Completion
+from gateway.channels.web.api.encoder import AnswerEncoder, CompletionEncoder, encode_model, encode_models
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
-from gateway.channels.web.api.request import MODEL, SESSION_HEADER, no_model, parse_request
-from gateway.channels.web.api.response import CompletionResponse, encode_model, encode_models
+from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
+from gateway.channels.web.api.response import CompletionResponse
+from gateway.channels.web.api.responses.fold import ResponseFold
+from gateway.channels.web.api.responses.request import parse_response_request
+from gateway.channels.web.api.responses.stored import StoredResponses
 from gateway.channels.web.http.auth import Login, origin_allowed
 from gateway.channels.web.http.rates import PrincipalRates
 from gateway.channels.web.http.responses import content_length, read_rest
@@ -34,6 +39,9 @@ REST_S: Final = 2.0
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 Handle = Callable[[Request, Login], Awaitable[Response]]
+Parse = Callable[[bytes, str | None], CompletionRequest]
+Locate = Callable[[Login, CompletionRequest], Awaitable[CompletionRequest]]
+MakeEncoder = Callable[[Completion], AnswerEncoder]
 
 log = logger("api")
 
@@ -46,6 +54,7 @@ class ApiRouter:
         # Front ends preselect the first model of the list.
         self._models = {MODEL: ""} | {name: name for name in presets if name != MODEL}
         self._limits = limits = services.limits
+        self._stored = StoredResponses(services)
         self._big = asyncio.Semaphore(BIG_AT_ONCE)  # bodies that are not known to be small
         self._open = Counter[str]()
         self._rates = PrincipalRates(burst=limits.burst, per_s=limits.per_s, clock=services.clock)
@@ -58,10 +67,17 @@ class ApiRouter:
         """Number of requests that are open."""
         return self._open.total()
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[BaseRoute]:
         """Return all routes."""
+        stored = self._stored
         return [
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
+            Route("/v1/responses", self._guarded(self._respond), methods=["POST"]),
+            WebSocketRoute("/v1/responses", _refuse_socket),
+            Route("/v1/responses/{id}", self._guarded(self._rated(stored.show)), methods=["GET"]),
+            Route("/v1/responses/{id}", self._guarded(self._rated(stored.delete)), methods=["DELETE"]),
+            Route("/v1/responses/{id}/cancel", self._guarded(self._rated(stored.cancel)), methods=["POST"]),
+            Route("/v1/responses/{id}/input_items", self._guarded(self._rated(stored.list_input)), methods=["GET"]),
             Route("/v1/models", self._guarded(self._models_of), methods=["GET"]),
             Route("/v1/models/{model:path}", self._guarded(self._models_of), methods=["GET"]),
         ]
@@ -99,12 +115,22 @@ class ApiRouter:
         return Response(body, 200, {"Cache-Control": "no-store"}, "application/json")
 
     async def _complete(self, request: Request, login: Login) -> Response:
-        if (wait_s := self._rates.try_acquire(login.principal)) > 0:
-            raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
+        parse = partial(parse_request, models=self._models, api=self._services.api)
+        return await self._answer(request, login, parse, None, CompletionEncoder.of)
+
+    async def _respond(self, request: Request, login: Login) -> Response:
+        parse = partial(parse_response_request, models=self._models, api=self._services.api)
+        return await self._answer(request, login, parse, self._stored.locate, ResponseFold.of)
+
+    async def _answer(
+        self, request: Request, login: Login, parse: Parse, locate: Locate | None, encoder: MakeEncoder
+    ) -> Response:
+        self._check_rate(login)
         key = _idempotency_key(request)
         body, header = await self._read_body(request), request.headers.get(SESSION_HEADER)
-        parse = partial(parse_request, body, header, self._models, self._services.api)
-        asked = parse() if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse)
+        asked = parse(body, header) if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse, body, header)
+        if locate is not None:
+            asked = await locate(login, asked)
         self._open_request(login.principal)
         completion = Completion(self._services, login, asked, key)
         try:
@@ -113,8 +139,19 @@ class ApiRouter:
             await completion.close()
             self._close_request(login.principal)
             raise
-        ended = partial(self._close_request, login.principal)
-        return CompletionResponse(completion, self._limits.alive_s, self._services.clock, ended)
+        ended, limits = partial(self._close_request, login.principal), self._limits
+        return CompletionResponse(completion, encoder(completion), limits.alive_s, self._services.clock, ended)
+
+    def _rated(self, handle: Handle) -> Handle:
+        async def rated(request: Request, login: Login) -> Response:
+            self._check_rate(login)
+            return await handle(request, login)
+
+        return rated
+
+    def _check_rate(self, login: Login) -> None:
+        if (wait_s := self._rates.try_acquire(login.principal)) > 0:
+            raise ApiError(429, "too many requests; please slow down", code="rate_limited", retry_after_s=wait_s)
 
     async def _read_body(self, request: Request) -> bytes:
         """Read a body. Raises ApiError: 413, 415, 408, and 400 for a client that disconnected."""
@@ -183,3 +220,8 @@ def _idempotency_key(request: Request) -> str | None:
         message = f"{KEY_HEADER} is one word of 1 to 255 letters, digits and signs of ASCII, such as a UUID"
         raise bad_parameter(KEY_HEADER, message, code="bad_idempotency_key")
     return sent[0]
+
+
+async def _refuse_socket(websocket: WebSocket) -> None:
+    message = "there is no socket here: send 'stream': true with POST /v1/responses"
+    await websocket.send_denial_response(error_response(ApiError(400, message, code="unsupported_transport")))

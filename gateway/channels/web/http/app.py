@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from gateway.channels.web.api.cors import allow_pages
 from gateway.channels.web.api.errors import draining_response, http_error_response
 from gateway.channels.web.http.auth import origin_allowed
 from gateway.channels.web.http.export import ExportRouter
@@ -77,7 +78,7 @@ def make_app(
         else:
             await serve(websocket)
 
-    routed = Starlette(
+    routed: ASGIApp = Starlette(
         routes=[
             Route("/", page),
             Route("/c/{chat}", page),
@@ -93,6 +94,8 @@ def make_app(
         exception_handlers={HTTPException: _http_error_response, Exception: _crash_response},
     )
 
+    api_routed = allow_pages(routed, allowed_origins)
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         began, status = SYSTEM_CLOCK.monotonic(), 500  # what the server answers when the app fails
 
@@ -105,12 +108,12 @@ def make_app(
                     headers.setdefault(name, value)  # an uploaded file has a stricter policy
             await send(message)
 
-        inner: ASGIApp = routed
         of_api = scope["type"] == "http" and scope["path"].startswith(API_PREFIX)
+        inner = api_routed if of_api else routed
         # Clients go to another gateway. The route of the socket refuses handshakes itself, after it
         # has checked the origin.
         if scope["type"] == "http" and draining():
-            inner = draining_response() if of_api else _draining_response()
+            inner = allow_pages(draining_response(), allowed_origins) if of_api else _draining_response()
         try:
             await inner(scope, receive, strict)
         finally:

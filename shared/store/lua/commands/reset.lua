@@ -91,6 +91,7 @@ else
   guarded('ZREM', REWORK, scope)
   guarded('DEL', key('memory', 'soul:' .. name), key('memory', 'about:' .. sender))
   drop_schedules(name)
+  drop_responses(name)
 end
 redis.call('DEL', history)
 -- The same for a consolidation of the conversation itself.

@@ -33,7 +33,7 @@ if channel then
   guarded('ZREM', key('outwaits', channel), name)
   guarded('HDEL', key('outleases', channel), name)
 end
-local gone = drop_schedules(name) + drop_subagents(name)
+local gone = drop_schedules(name) + drop_subagents(name) + drop_responses(name)
 for _, one in ipairs(cmsgpack.unpack(own)) do
   gone = gone + redis.call('DEL', one)
 end

@@ -65,8 +65,7 @@ local function clear_turn_fields(session, fields, n, others_wait, first_try)
 end
 
 -- Ends one turn; `owner` is the lease that the server has for its member. Of `turn`: `marks` 'p'
--- its
--- session is ephemeral; `next_due` when the next message is due, if it can simply follow, as
+-- its session is ephemeral, 's' it is one of stored responses, which no memory is made of; `next_due` when the next message is due, if it can simply follow, as
 -- acquire.lua answered; `sources` what it adds to the mark of the chat; `dead` reason and record of
 -- a dead letter, if it failed for good, and what the model's provider said.
 local function commit(member, lease, owner, turn)
@@ -74,6 +73,8 @@ local function commit(member, lease, owner, turn)
   local keep_ms, log_ms, rest_ms = keep_session_ms, keep_log_ms, idle_ms
   if marks == 'p' then
     keep_ms, log_ms, rest_ms = passing_session_ms, passing_log_ms, passing_idle_ms
+  elseif marks == 's' then
+    rest_ms = passing_idle_ms
   end
   -- A member is 'turn:<session>'.
   local name = string.sub(member, 6)

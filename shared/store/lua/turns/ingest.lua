@@ -25,14 +25,16 @@
 -- most_chats       chats that the person may have within 30 days (0 = no limit)
 -- album            that the message is a part of ('' = none); its parts begin one turn together
 -- album_ms         how long the turn waits after each part for the next one
+-- follows          number of the turn that must be the newest one, and over ('' = any)
 -- returns {'accepted' | 'known' | 'rejected', and told so, n, ahead, seq}
 --         | {'inbox_full' | 'overloaded' = too many sessions wait | 'chat_limit', 0, waiting, 0}
 --         | {'sender_limit' | 'bot_loop', ms to wait, 0, 0}
+--         | {'moved' | 'running' = it does not follow that turn, 0, 0, 0}
 local inbox, session, queue, wake_list, outbox, live, chats, brake, leases, album_parts = unpack(KEYS)
 local record, version, dedupe_id, seen, days, name, member, cap, sessions_cap, keep_session_ms,
   keep_log_ms, line, chat_id, title, scope, only_count, per_minute, bot_turns, bot_window_ms,
   writer, echo, busy_policy, joins_others, merge_ms, control, rejection, person, most_chats,
-  album, album_ms = unpack(ARGV)
+  album, album_ms, follows = unpack(ARGV)
 -- Expiring keys follow the session: they are renewed with every message.
 days = tonumber(days)
 local channel = delivery_channel(name)
@@ -76,7 +78,13 @@ if first_answer then
   return {'known', tonumber(n), ahead_of(n), tonumber(seq)}
 end
 -- One read for all that the decision needs.
-local fields = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept', 'log')
+local fields = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept', 'log', 'began')
+-- Checked here, so that two messages that continue the same turn cannot both be accepted.
+if follows ~= '' then
+  -- A message came since, or `/new` ended the conversation of that turn (`began` is its last one).
+  if fields[1] ~= follows or (parse_count(fields[8]) or 0) >= tonumber(follows) then return {'moved', 0, 0, 0} end
+  if redis.call('XLEN', inbox) > 0 then return {'running', 0, 0, 0} end
+end
 
 -- Whether the text is our own, which came back through the platform under another sender.
 local function is_echo()

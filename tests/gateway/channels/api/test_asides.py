@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.channels.web.api.completion import text_sent
+from gateway.channels.web.api.answer import text_sent
 from shared.messages.outbound import OutboundMessage
 
 

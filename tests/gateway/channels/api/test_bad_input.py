@@ -12,7 +12,8 @@ import pytest
 
 from gateway.channels.web.api.completion import ApiLimits
 from gateway.channels.web.api.errors import ApiError
-from gateway.channels.web.api.request import HISTORY_LIMIT_BYTES, MESSAGES_LIMIT, SentFile, store_files
+from gateway.channels.web.api.files import SentFile, store_files
+from gateway.channels.web.api.request import HISTORY_LIMIT_BYTES, MESSAGES_LIMIT
 from shared.ids import session_id
 from shared.media.disk import DiskFloor
 from shared.media.store import MediaStore

@@ -50,7 +50,7 @@ def test_the_documented_parameters_are_those_of_the_code() -> None:
 
 def test_the_documented_codes_are_those_of_the_code() -> None:
     """Every code that is raised stands in the table of errors."""
-    source = "".join(path.read_text() for path in (DOCS.parents[1] / "gateway/channels/web/api").glob("*.py"))
+    source = "".join(path.read_text() for path in (DOCS.parents[1] / "gateway/channels/web/api").rglob("*.py"))
     raised = set(re.findall(r'code="([a-z_]+)"', source)) | {code for _, code in FAILED_TURNS.values()}
     table = DOCS.read_text().partition("| status |")[2]
     assert raised - set(re.findall(r"`([a-z_]+)`", table)) == set()

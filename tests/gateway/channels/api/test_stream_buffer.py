@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.channels.web.api.completion import PARAGRAPH
-from gateway.channels.web.api.response import StreamBuffer
+from gateway.channels.web.api.answer import PARAGRAPH
+from gateway.channels.web.api.stream_buffer import StreamBuffer
 
 UNKNOWN = "what else was said"
 

@@ -1,0 +1,156 @@
+"""Responses that are stored: found, continued, shown, cancelled and deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.channels.web.api import errors
+from gateway.channels.web.api.answer import DROPPED, read_answer
+from gateway.channels.web.api.completion import ApiServices
+from gateway.channels.web.api.errors import PREVIOUS, ApiError, bad_parameter
+from gateway.channels.web.api.request import CompletionRequest
+from gateway.channels.web.api.responses.items import RESPONSE_ID
+from gateway.channels.web.api.responses.shape import ResponseShape
+from gateway.channels.web.http.auth import Login
+from shared.chatlog.turn_reader import TurnReader
+from shared.errors import RedisAway, Refused
+from shared.ids import API, is_stored, split_session
+from shared.messages.codec import encode
+from shared.messages.outbound import StoredAnswer, decode_answer
+from shared.settings.sections.gateways import OWNER
+from shared.store.responses.responses import StoredResponse
+from shared.tasks import event_within
+
+CANCEL_S: Final = 5.0  # wait for a turn to end that was told to
+READ_S: Final = 10.0
+ITEMS: Final = 20
+MOST_ITEMS: Final = 100
+
+
+class StoredResponses:
+    """Handles requests for responses that exist. Each principal has their own; those of others,
+    expired and unknown ones are all the same 404."""
+
+    def __init__(self, services: ApiServices) -> None:
+        self._services = services
+
+    async def locate(self, login: Login, asked: CompletionRequest) -> CompletionRequest:
+        """Return the request with the session and the turn of the response that it continues."""
+        if not asked.previous:
+            return asked
+        found = await self._find(login, asked.previous, param=PREVIOUS)
+        name = None if is_stored(found.session) else split_session(found.session)[1].partition("/")[2]
+        return replace(asked, session=found.session, follows=found.turn, name=name)
+
+    async def show(self, request: Request, login: Login) -> Response:
+        """Return a response as it is now."""
+        if request.query_params.get("stream", "false").lower() == "true":
+            message = "a stored response is not streamed again; ask for it without 'stream'"
+            raise bad_parameter("stream", message, code="unsupported_parameter")
+        found = await self._named(request, login)
+        return _whole(found, await self._answer(login, found))
+
+    async def delete(self, request: Request, login: Login) -> Response:
+        """Delete a response, with its session if that has no other one."""
+        found = await self._named(request, login)
+        if await self._services.responses.drop(login.principal, found):
+            await self._services.sessions.end(found.session, found.turn)
+        return _json({"id": f"resp_{found.id}", "object": "response", "deleted": True})
+
+    async def cancel(self, request: Request, login: Login) -> Response:
+        """Stop the turn of a response, and return it; one that is over is returned as it is."""
+        found = await self._named(request, login)
+        answer = await self._answer(login, found)
+        if answer is None:
+            chat, sink = split_session(found.session)[1], self._services.sink
+            # A message that waits gets no turn; one that is being answered is stopped.
+            if await sink.withdraw(API, chat, found.id) == "answering":
+                await sink.stop(found.session, found.turn)
+            answer = await self._answer(login, found, within_s=CANCEL_S)
+        return _whole(found, answer)
+
+    async def list_input(self, request: Request, login: Login) -> Response:
+        """Return the items that a response answers, in pages."""
+        found = await self._named(request, login)
+        listed = msgspec.json.decode(found.input)
+        items = [{"id": f"msg_{found.id}_in{at}", **item} for at, item in enumerate(listed)]
+        page, more = _page(items, request.query_params)
+        ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
+        return _json({"object": "list", "data": page, "has_more": more, **ends})
+
+    async def _named(self, request: Request, login: Login) -> StoredResponse:
+        id = RESPONSE_ID.fullmatch(request.path_params["id"])
+        return await self._find(login, id[1] if id else "", param=None)
+
+    async def _find(self, login: Login, ticket: str, *, param: str | None) -> StoredResponse:
+        found = await self._services.responses.lookup(login.principal, ticket) if ticket else None
+        if found is None:
+            message = "there is no such response; perhaps it has expired or was deleted, or 'store' was false"
+            raise ApiError(404, message, code="response_not_found", param=param)
+        return found
+
+    async def _answer(self, login: Login, found: StoredResponse, *, within_s: float = 0) -> StoredAnswer | None:
+        """Return the answer, None while there is none. The log of the chat has it if the client
+        went away before it was there, or if it is too long to be stored; it is then stored now."""
+        if found.answer is not None:
+            return decode_answer(found.answer)
+        services, reader = self._services, TurnReader(found.id, found.after)
+        reader.number, reader.stale = found.turn, True
+        await services.follower.follow(found.session, reader)
+        try:
+            await _caught_up(reader, within_s)
+        finally:
+            services.follower.unfollow(found.session, reader)
+        if reader.end is None:
+            return DROPPED if reader.lost else None
+        formed = msgspec.json.decode(found.shown).get("text", {}).get("format", {"type": "text"})["type"] != "text"
+        owner = login.principal == OWNER
+        answer = read_answer(reader, reader.end, found.id, formed=formed, owner=owner)
+        with contextlib.suppress(RedisAway, Refused):
+            await services.responses.store_answer(found.id, encode(answer))
+        return answer
+
+
+async def _caught_up(reader: TurnReader, within_s: float) -> None:
+    """Wait until the whole log was read, and then for the answer. Raises ApiError."""
+    if reader.reading is not None:
+        await asyncio.wait([reader.reading], timeout=READ_S)
+    if reader.away or reader.failed or reader.reading is not None:
+        raise errors.store_unavailable()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while within_s and reader.end is None and not reader.lost:
+                reader.changed.clear()
+                await event_within(reader.changed, within_s)
+
+
+def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
+    order, limit = query.get("order", "desc"), query.get("limit", str(ITEMS))
+    if order not in ("asc", "desc"):
+        raise bad_parameter("order", "'order' must be 'asc' or 'desc'")
+    if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ITEMS:
+        raise bad_parameter("limit", f"'limit' must be between 1 and {MOST_ITEMS}")
+    if order == "desc":
+        items.reverse()
+    if (after := query.get("after")) is not None:
+        at = next((at for at, item in enumerate(items) if item["id"] == after), None)
+        if at is None:
+            raise bad_parameter("after", "'after' must be the id of an item of this list")
+        items = items[at + 1 :]
+    return items[: int(limit)], len(items) > int(limit)
+
+
+def _whole(found: StoredResponse, answer: StoredAnswer | None) -> Response:
+    return _json(ResponseShape(found.id, found.at_ms // 1000, found.shown).whole(answer))
+
+
+def _json(body: dict[str, Any]) -> Response:
+    return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")

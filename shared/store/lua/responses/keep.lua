@@ -1,0 +1,44 @@
+#!lua
+-- durable
+-- Stores the record of a response, once. Its principal keeps the newest ones only.
+-- response  its record
+-- kept      the list of its principal
+-- id        of the response, which is also its ticket
+-- by        its principal
+-- n, after  number of its message, and of the last line of its chat's log before that
+-- shown     what it is shown with
+-- input     what was asked
+-- unnamed   '1' = its session is deleted with the newest response in it
+-- most      responses that a principal keeps
+-- returns 1 done, 0 its session is gone by now
+local response, session, responses, kept, EPHEMERAL = unpack(KEYS)
+local name, id, by, n, at, after, shown, input, unnamed, most, keep_ms = unpack(ARGV)
+-- Erased since its message was accepted: nothing of it may come back.
+if redis.call('EXISTS', session) == 0 then return 0 end
+keep_ms = tonumber(keep_ms)
+local now = now_ms()
+redis.call('HSET', response, 'ticket', id, 'session', name, 'by', by, 'n', n, 'at', at, 'after', after,
+  'shown', shown, 'input', input)
+redis.call('PEXPIRE', response, keep_ms)
+-- Records expire by themselves, their names in the lists with the next response.
+for _, list in ipairs({responses, kept}) do
+  redis.call('ZADD', list, at, id)
+  redis.call('ZREMRANGEBYSCORE', list, '-inf', '(' .. integer(now - keep_ms))
+  redis.call('PEXPIRE', list, keep_ms)
+end
+if unnamed == '1' then
+  redis.call('ZADD', EPHEMERAL, integer(now + keep_ms), name)
+end
+-- One more than the limit is the usual case, and ten a call catch up after it was lowered.
+local over = redis.call('ZCARD', kept) - tonumber(most)
+if over > 0 then
+  for _, old in ipairs(redis.call('ZRANGE', kept, 0, math.min(over, 10) - 1)) do
+    local its = drop_response(old)
+    redis.call('ZREM', kept, old)
+    -- A session of nothing but stored responses ends with its last one; only those are here.
+    if its and redis.call('ZCARD', key('responses', its)) == 0 then
+      redis.call('ZADD', EPHEMERAL, 'XX', 0, its)
+    end
+  end
+end
+return 1

@@ -1,0 +1,104 @@
+"""Stored responses: what a program asked for, and where its answer is, until they expire."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from shared.ids import is_stored
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from shared.store.sessions.requests import ANSWER_LIMIT_BYTES, ApiRequest
+
+MOST: Final = 10_000  # responses that a principal keeps
+DAY_MS: Final = 86_400_000
+
+
+class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A response. `turn` is the number of its message in the session, `after` the chat's last line
+    before it; `shown` and `input` are JSON of the API. `answer` is None while nobody has stored it:
+    it may be in the log of its chat."""
+
+    id: str
+    session: str
+    turn: int
+    at_ms: int
+    after: int
+    shown: bytes
+    input: bytes
+    answer: bytes | None = None
+
+
+class Responses:
+    """Keeps the responses of every principal for `days`. Methods raise RedisAway."""
+
+    def __init__(self, client: RedisClient, *, days: int = 30, most: int = MOST) -> None:
+        self._client = client
+        self._keep_ms = days * DAY_MS
+        self._most = most
+
+    async def keep(self, principal: str, asked: ApiRequest, turn: int, *, shown: bytes, input: bytes) -> bool:
+        """Store what was asked, once its message is accepted; a repetition changes nothing. False:
+        its session was erased meanwhile. Raises Refused when the store is full."""
+        kept = await self._client.run(
+            "responses/keep",
+            session=asked.session,
+            response=keys.response(asked.ticket),
+            kept=keys.kept_responses(principal),
+            id=asked.ticket,
+            by=principal,
+            n=turn,
+            at=asked.at_ms,
+            after=asked.after,
+            shown=shown,
+            input=input,
+            unnamed=int(is_stored(asked.session)),
+            most=self._most,
+            keep_ms=self._keep_ms,
+        )
+        return bool(kept)
+
+    async def lookup(self, principal: str, id: str) -> StoredResponse | None:
+        """Read a response; None if this principal has no such one, or not any more."""
+        fields = ("by", "session", "n", "at", "after", "shown", "input", "answer")
+        by, session, turn, at_ms, after, shown, input, answer = await self._client.command(
+            "HMGET", keys.response(id), *fields
+        )
+        if by is None or by.decode() != principal:
+            return None
+        return StoredResponse(
+            id=id,
+            session=session.decode(),
+            turn=int(turn),
+            at_ms=int(at_ms),
+            after=int(after),
+            shown=shown,
+            input=input,
+            answer=answer,
+        )
+
+    async def read_answer(self, id: str) -> bytes | None:
+        """Read the stored answer, perhaps of another gateway; None while there is none."""
+        answer: bytes | None = await self._client.command("HGET", keys.response(id), "answer")
+        return answer
+
+    async def store_answer(self, id: str, answer: bytes) -> bool:
+        """Store the answer, unless there is one. False: it must be read from the log again."""
+        if len(answer) > ANSWER_LIMIT_BYTES:
+            return False
+        stored = await self._client.run(
+            "sessions/request_end", request=keys.response(id), ticket=id, answer=answer, keep_ms=self._keep_ms
+        )
+        return bool(stored)
+
+    async def drop(self, principal: str, response: StoredResponse) -> bool:
+        """Delete a response. Return whether its session ends with it, which has no other one."""
+        left = await self._client.run(
+            "responses/drop",
+            session=response.session,
+            response=keys.response(response.id),
+            id=response.id,
+            by=principal,
+        )
+        return left == 0 and is_stored(response.session)
