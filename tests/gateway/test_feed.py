@@ -17,6 +17,7 @@ from shared.store.sessions.erase import erase
 from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import TOKENS, Client, Frame, Gateway, client, gateway, session_of, worker
 from tests.helpers.build import message
+from tests.helpers.questions import ask_for_approval
 
 FEED = keys.feed("web:owner")
 
@@ -254,6 +255,19 @@ async def test_a_lost_subscription_is_made_up_for(gw: Gateway, redis_url: str) -
         await phone.send("ack", chat="a", seq=1)
         await phone.say("b", "there")
         assert (await row(laptop, "b"))["title"] == "there"
+
+
+async def test_a_question_is_a_fact_until_it_is_answered(gw: Gateway) -> None:
+    """The line is unread; the answer to it, on another device, is not."""
+    async with client(gw.address) as phone, client(gw.address) as laptop:
+        await phone.say("a", "hello")
+        await follow(laptop)
+        question = await ask_for_approval(gw.client)
+        assert await fact(laptop, lambda one: "asks" in one) == {"chat": "a", "seq": 2, "asks": True}
+        [listed] = (await follow(phone))["chats"]
+        assert listed["asks"] is True
+        await phone.send("approve", chat="a", call=question, yes=True)
+        assert await fact(laptop, lambda one: "asks" in one) == {"chat": "a", "seq": 3, "seen": 3, "asks": False}
 
 
 async def test_a_question_waits_in_the_list_until_it_is_answered(gw: Gateway) -> None:

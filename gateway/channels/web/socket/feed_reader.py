@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from gateway.channels.web.socket.chat_keeper import ChatKeeper
 from gateway.channels.web.socket.frames import encode_frame
 from gateway.channels.web.socket.page_reader import Subscriber
-from shared.messages.web import FeedFact, FeedFrame
+from shared.chatlog.follower import RETRY_S
+from shared.messages.web import ErrorFrame, FeedFact, FeedFrame
 from shared.store.delivery.feed import Fact, Missed
+
+AWAY: Final = "Shoal cannot read your chats just now; they appear as soon as the store is back"
 
 
 class PageFeed:
@@ -42,6 +46,17 @@ class PageFeed:
         self._answered = True
         self._subscriber.send(encode_frame(frame))
         await self._subscriber.drain()
+
+    def on_away(self) -> None:
+        if not self._answered:
+            self._answered = True
+            error = ErrorFrame("unavailable", AWAY, retry_after=RETRY_S)
+            self._subscriber.send(encode_frame(error))
+
+    async def on_broken(self) -> None:
+        if not self._answered:
+            self._answered = True
+            self._subscriber.send(encode_frame(FeedFrame("", chats=await self._keeper.list(), whole=True)))
 
 
 def _frame_fact(fact: Fact) -> FeedFact:

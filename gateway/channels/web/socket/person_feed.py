@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 from typing import Final, Protocol
 
 from shared.clock import SYSTEM_CLOCK, Clock
-from shared.errors import RedisAway, ReplyError
+from shared.errors import RedisAway, Refused, ReplyError
 from shared.log import logger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -16,6 +17,7 @@ from shared.store.delivery.feed import KEEP_MS, Fact, Feed, Missed, parse_news
 
 TICK_S: Final = 1.0
 READS_AT_ONCE: Final = 4
+BROKEN_AGAIN_S: Final = 10.0  # until a feed that cannot be read is tried again
 RENEW_S: Final = KEEP_MS / 1000 / 12  # far more often than a feed would expire
 
 log = logger("feed")
@@ -35,6 +37,12 @@ class FeedReader(Protocol):
     async def on_missed(self, missed: Missed) -> None:
         """Take in facts that were missed, or that the list is needed. Raises RedisAway."""
 
+    def on_away(self) -> None:
+        """Take in that the feed cannot be read now; it is tried again."""
+
+    async def on_broken(self) -> None:
+        """Take in that there will be no feed for a while. Raises RedisAway."""
+
 
 class FollowedFeed:
     """The feed of one person, with the sockets that follow it here."""
@@ -42,7 +50,7 @@ class FollowedFeed:
     def __init__(self, subscribed: asyncio.Future[None], now: float) -> None:
         self.readers: dict[FeedReader, None] = {}
         self.subscribed = subscribed
-        self.renewed_at = now
+        self.renewed_at = self.broken_until = now
 
 
 class FeedFollower:
@@ -99,7 +107,7 @@ class FeedFollower:
             elif now - followed.renewed_at >= RENEW_S:
                 followed.renewed_at = now
                 self._recheck_feed(person, followed)
-            else:
+            elif now >= followed.broken_until:
                 for reader in followed.readers:
                     self._catch_up(person, followed, reader)
 
@@ -134,12 +142,21 @@ class FeedFollower:
                     missed = await self._feed.follow(person, reader.cursor)
                     await reader.on_missed(missed)
                 reader.cursor = missed.cursor
-        except RedisAway as exc:
-            if isinstance(exc, ReplyError):
-                log.error("feed broken", error=str(exc)[:200])
+        except (ReplyError, Refused) as exc:
+            # As where a list of Redis users is older than this version: people get their list once.
+            log.error("feed broken", error=str(exc)[:200])
+            self._put_off(followed, reader)
+            with contextlib.suppress(RedisAway, Refused):
+                await reader.on_broken()
+        except RedisAway:
             reader.stale = True  # the next tick tries again
+            reader.on_away()
         except Exception:
             log.exception("feed not shown")
-            reader.stale = True
+            self._put_off(followed, reader)
         finally:
             reader.reading = None
+
+    def _put_off(self, followed: FollowedFeed, reader: FeedReader) -> None:
+        reader.stale = True
+        followed.broken_until = self._clock.monotonic() + BROKEN_AGAIN_S
