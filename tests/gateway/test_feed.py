@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from shared.errors import RedisAway, ReplyError
 from shared.messages.inbound import InboundMessage
 from shared.store import keys
-from shared.store.delivery.feed import Feed, parse_fact
+from shared.store.delivery.feed import Feed, Missed, parse_fact
 from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import erase
 from shared.store.turns.inbox import Inbox
@@ -235,6 +236,40 @@ async def test_a_broken_feed_stops_no_chat(gw: Gateway, redis_url: str) -> None:
         assert await w.run_once() == 1
         assert (await owner.next("reply"))["text"] == "you said: hello"
         assert (await follow(owner))["chats"][0]["seq"] == 2
+
+
+async def test_a_feed_that_cannot_be_read_leaves_the_list(gw: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the list of Redis users is older than the gateway: people see their chats, and it is tried again."""
+
+    async def refused(self: Feed, person: str, after: str) -> Missed:
+        raise ReplyError("NOPERM this user has no permissions to access one of the keys")
+
+    async with client(gw.address) as owner:
+        await owner.say("a", "hello")
+        with monkeypatch.context() as patch:
+            patch.setattr(Feed, "follow", refused)
+            patch.setattr("gateway.channels.web.socket.person_feed.BROKEN_AGAIN_S", 0.0)
+            patch.setattr("gateway.channels.web.socket.person_feed.TICK_S", 0.01)
+            listed = await follow(owner)
+            assert (listed["cursor"], listed["whole"], listed["chats"][0]["chat"]) == ("", True, "a")
+        assert (await owner.next("feed"))["cursor"] != ""
+
+
+async def test_a_store_that_is_away_is_an_error_and_the_list_comes_with_it(
+    gw: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error, not one for each try."""
+
+    async def away(self: Feed, person: str, after: str) -> Missed:
+        raise RedisAway("gone")
+
+    async with client(gw.address) as owner:
+        with monkeypatch.context() as patch:
+            patch.setattr(Feed, "follow", away)
+            await owner.send("feed")
+            assert (await owner.next("error"))["code"] == "unavailable"
+        assert (await owner.next("feed"))["whole"] is True
+        assert sum(frame["type"] == "error" for frame in owner.seen) == 1
 
 
 @pytest.mark.parametrize("after", ["x", "1", "-", "1-1 2", "99999999999999999999-1", "1-99999999999999999999", 7, None])

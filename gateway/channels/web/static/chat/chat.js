@@ -19,6 +19,11 @@ export class Chat {
   seen = 0;
   /** A turn waits for the person's yes. */
   asks = false;
+  /** This page has asked for its deletion. */
+  leaving = false;
+  /** When this page learnt that a turn runs, and the newest line of which a hidden page has told the person. */
+  busySince = 0;
+  toldUpTo = Infinity;
   /** The gateway's word on whether a turn runs; it counts while this page does not follow the chat. */
   listedRunning = false;
   /** The newest page of the log is loaded; `more`: older pages exist. */
@@ -129,6 +134,7 @@ export class Chat {
     this.at = Math.max(this.at, at);
     this.newest = Math.max(this.newest, seq);
     this.see(seen);
+    if (running && !this.listedRunning) this.busySince = Date.now();
     this.listedRunning = running ?? this.listedRunning;
     this.asks = asks ?? this.asks;
   }

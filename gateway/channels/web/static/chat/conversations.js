@@ -271,7 +271,7 @@ export class Conversations {
         break;
       case "history":
         this.#historyAsked.delete(chat);
-        if (first) for (const line of frame.lines.filter(({ seq }) => seq > (chat.toldUpTo ?? Infinity))) this.#spoken(chat, line);
+        if (first) for (const line of frame.lines.filter(({ seq }) => seq > chat.toldUpTo)) this.#spoken(chat, line);
         this.#see(chat);
         if (first) this.#ask(chat);
         break;
@@ -320,7 +320,6 @@ export class Conversations {
     // What this page deletes itself is answered by a frame of its own, with the time to take it back.
     if (deleted) return chat.leaving || chat.deleted || this.#deleted(chat, 0);
     if (fact.at) chat.deleted = false;
-    if (fact.running && !chat.listedRunning) chat.busySince = Date.now();
     const had = chat.newest;
     chat.learn(fact);
     this.#see(this.current);
@@ -340,8 +339,8 @@ export class Conversations {
     if (line.type !== "reply" || line.kind === "withdrawn" || !(line.text || line.media?.length)) return;
     const { in_reply_to: ids = [], about = "" } = line;
     const awaited = !ids.length || ids.some((id) => this.#sentHere.has(id));
-    const long = chat.busySince && Date.now() - chat.busySince > LONG_MS;
-    this.#events.spoken(chat, line, awaited || Boolean(about) || Boolean(long));
+    const long = chat.busySince > 0 && Date.now() - chat.busySince > LONG_MS;
+    this.#events.spoken(chat, line, awaited || Boolean(about) || long);
   }
 
   #deleted(chat, seconds) {
