@@ -85,6 +85,13 @@ class UndeleteFrame(Struct, frozen=True, tag_field="type", tag="undelete"):
     chat: str
 
 
+class FollowFeedFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="feed"):
+    """Tell from now on what happens in all chats of this principal. `after` is the `cursor` of the
+    newest `feed` frame; without it the list of chats comes first."""
+
+    after: Annotated[str, Meta(pattern=r"^([0-9]{1,16}-[0-9]{1,9})?$")] = ""
+
+
 class ReadHistoryFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="history"):
     """Read the newest lines, or those before number `before`."""
 
@@ -128,7 +135,7 @@ class SearchFrame(Struct, frozen=True, tag_field="type", tag="search"):
     text: Annotated[str, Meta(max_length=200)]
 
 
-ListFrames = ListChatsFrame | LabelFrame | DeleteFrame | UndeleteFrame | SearchFrame
+ListFrames = ListChatsFrame | LabelFrame | DeleteFrame | UndeleteFrame | SearchFrame | FollowFeedFrame
 ChatFrame = ResumeFrame | ReadHistoryFrame | AckFrame | ListFrames
 ClientFrame = HelloFrame | SendFrame | StopFrame | WithdrawFrame | ApproveFrame | KillFrame | ChatFrame
 
@@ -307,7 +314,8 @@ class ResumedFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
 
 class ChatRow(Struct, frozen=True):
     """One chat of a list; `at` is its last activity in ms. A pinned chat is shown above the others.
-    `preset` is the model that it has chosen ("" = the usual one)."""
+    `preset` is the model that it has chosen ("" = the usual one). `seq` is its newest line and `seen`
+    the newest one that the person has seen, on any device. `asks`: it waits for their yes."""
 
     chat: str
     title: str
@@ -315,12 +323,39 @@ class ChatRow(Struct, frozen=True):
     running: bool
     pinned: bool = False
     preset: str = ""
+    seq: int = 0
+    seen: int = 0
+    asks: bool = False
 
 
 class ChatListFrame(Struct, frozen=True, tag_field="type", tag="chats"):
     """Chats of the person, the latest first. `whole`: every chat that is not here is deleted."""
 
     chats: Sequence[ChatRow]
+    whole: bool = False
+
+
+class FeedFact(Struct, frozen=True, omit_defaults=True):
+    """What changed in a chat: fields of its row, each with its new value; None: not that one. `seq`
+    and `seen` only grow. `deleted`: it left the list."""
+
+    chat: str
+    at: int | None = None
+    seq: int | None = None
+    seen: int | None = None
+    running: bool | None = None
+    asks: bool | None = None
+    deleted: bool = False
+
+
+class FeedFrame(Struct, frozen=True, tag_field="type", tag="feed"):
+    """What happened in the chats of the person, up to `cursor`: first the `facts`, in their order, then
+    `chats`, rows as they are now. With `whole` they are the list, and every chat that is not there is
+    deleted."""
+
+    cursor: str
+    facts: Sequence[FeedFact] = ()
+    chats: Sequence[ChatRow] = ()
     whole: bool = False
 
 

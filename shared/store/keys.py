@@ -219,6 +219,13 @@ freed: Final = Keys(f"{PREFIX}live:#")
 # screens
 live: Final = SessionKeys(f"{PREFIX}live:", "list")
 
+# STREAM that expires: the feed of a person of the page, what happens in all their chats
+# (`shared/store/delivery/feed.py`)
+feed: Final = OwnKeys(f"{PREFIX}feed:", "stream")
+# Pub/sub channel of the same. Its name begins like those of chats, which every user of Redis may
+# follow; no session's name begins with `@`.
+feed_news: Final = Keys(f"{PREFIX}live:@")
+
 # Pairing.
 # HASH: sender id -> record of a person with access to this channel by a code
 pair: Final = Keys(f"{PREFIX}pair:", "hash")

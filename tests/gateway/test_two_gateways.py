@@ -78,3 +78,21 @@ async def test_one_message_sent_through_both_at_once_is_one_turn(redis_url: str)
             for device in (one, two):
                 await device.shown("a", 40)
                 assert device.seqs("a") == list(range(1, 41))
+
+
+async def test_two_gateways_have_one_feed(redis_url: str) -> None:
+    """A person's devices may be connected anywhere, and go from one to the other."""
+    with process(redis_url) as a, process(redis_url) as b:
+        await asyncio.gather(a.ready(), b.ready())
+        async with client(a.address) as phone, worker(redis_url) as w:
+            async with client(b.address) as laptop:
+                await laptop.send("feed")
+                cursor = (await laptop.next("feed", whole=True))["cursor"]
+                await phone.say("a", "hello")
+                assert [row["chat"] for row in (await laptop.next("feed", whole=False))["chats"]] == ["a"]
+            await w.run_once()
+            async with client(a.address) as laptop:
+                await laptop.send("feed", after=cursor)
+                asked, answered = (await laptop.next("feed", whole=False))["facts"]
+                assert (asked["seq"], asked["running"]) == (1, True)
+                assert (answered["seq"], answered["running"]) == (2, False)

@@ -49,7 +49,12 @@ async def test_hello_with_a_token_is_welcomed_by_name(gw: Gateway) -> None:
         welcome = await ann.next("welcome")
         commands = {command["name"]: command["about"] for command in welcome.pop("commands")}
         off = {"first_run": False, "kill": False, "presets": []}
-        limits = {"files": 4, "file_bytes": 10 * 1024 * 1024, **off, "features": ["chats", "search", "export", "about"]}
+        limits = {
+            "files": 4,
+            "file_bytes": 10 * 1024 * 1024,
+            **off,
+            "features": ["chats", "search", "export", "about", "feed"],
+        }
         assert welcome == {"type": "welcome", "principal": "ann", "version": "0.1.0"} | limits
         assert set(commands) >= {"help", "new", "stop", "status", "model", "memory", "forget"}
         assert all(commands.values())

@@ -27,6 +27,7 @@ from gateway.channels.web.socket.chat_keeper import FEATURES
 from gateway.channels.web.socket.frame_handler import NAME, FrameLimits, PageServices
 from gateway.channels.web.socket.frames import LineRenderer
 from gateway.channels.web.socket.page_reader import NewsEncoder
+from gateway.channels.web.socket.person_feed import FeedFollower
 from gateway.channels.web.socket.socket import RESTARTING, PageSocket, SocketLimits
 from gateway.ingress.ingest import Ingress
 from shared import metrics
@@ -107,6 +108,7 @@ class WebChannel:
         self._outbox = Outbox(client)
         self._markdown = MarkdownRenderer()
         self._follower = self._make_follower()
+        self._feeds = FeedFollower(client)
         self._sockets: dict[PageSocket, asyncio.Task[None]] = {}
         self._address = ""
 
@@ -120,6 +122,7 @@ class WebChannel:
             chats=Chats(self._client),
             search=ChatSearch(self._client),
             follower=self._follower,
+            feeds=self._feeds,
             encoder=NewsEncoder(LineRenderer(self._markdown), progress=self._settings.progress),
             media=self._media,
             limits=self._frame_limits,
@@ -166,6 +169,7 @@ class WebChannel:
             async with asyncio.TaskGroup() as group:
                 chores = [group.create_task(one.run(), name=f"follower {name}") for name, one in followers.items()]
                 chores.append(group.create_task(self._watch_tokens(), name="tokens"))
+                chores.append(group.create_task(self._feeds.run(), name="feeds"))
                 serving = group.create_task(server.serve(sockets=[listener]), name="web server")
                 await draining.wait()
                 # What clients have sent is answered first; then they go to another gateway.

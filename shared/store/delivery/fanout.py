@@ -121,7 +121,10 @@ class Fanout:
 
     async def unfollow_chat(self, session: str) -> None:
         """Stop following a chat."""
-        channel = keys.live(session)
+        self.unsubscribe(keys.live(session))
+
+    def unsubscribe(self, channel: str) -> None:
+        """End a subscription of `subscribe`."""
         self._listeners.pop(channel, None)
         if self._pubsub is not None:
             with contextlib.suppress(RedisAway):

@@ -17,10 +17,13 @@ from shared.store.sessions.erase import UNDO_MARGIN_MS, UNDO_MS, written_since
 
 LIST_LIMIT: Final = 1000  # chats of a person that are listed
 
+_FIELDS: Final = ("title", "pin", "updated", "preset", "log", "acked", "done", "asked")
+
 
 class ChatInfo(msgspec.Struct, frozen=True):
     """A row of a person's list of chats; `at` is the last activity in ms. `preset` is
-    the model that the chat has chosen ("" = the usual one)."""
+    the model that the chat has chosen ("" = the usual one). `seq` is the newest line, `seen` the
+    newest one that the person has seen; `asks`: a turn waits for their yes."""
 
     chat_id: str
     title: str
@@ -28,6 +31,9 @@ class ChatInfo(msgspec.Struct, frozen=True):
     running: bool
     pinned: bool = False
     preset: str = ""
+    seq: int = 0
+    seen: int = 0
+    asks: bool = False
 
 
 class Chats:
@@ -42,23 +48,34 @@ class Chats:
         key = keys.chats(channel, principal)
         found = await self._client.command("ZREVRANGE", key, 0, limit - 1, "WITHSCORES")
         chats = [(chat_id.decode(errors="replace"), int(float(at))) for chat_id, at in pairs(found)]
+        return await self._rows(channel, chats)
+
+    async def _rows(self, channel: str, chats: Sequence[tuple[str, int]]) -> list[ChatInfo]:
         sessions = [session_id(channel, chat_id) for chat_id, _ in chats]
         rows = []
         read = await self._read(sessions)
         for (chat_id, written), (fields, inbox, due) in zip(chats, read, strict=True):
-            title, pin, updated, preset = fields
+            title, pin, updated, preset, *counts, asked = fields
             if due is not None and not written_since(written, score_ms(due)):
                 continue
             at = max(written, int(updated) if updated and updated.isdigit() else 0)
             text = (title or b"").decode(errors="replace")
             chosen = (preset or b"").decode(errors="replace")
-            rows.append(ChatInfo(chat_id, text, at, bool(inbox), pin == b"1", chosen))
+            seq, seen, done = (int(count) if count and count.isdigit() else 0 for count in counts)
+            asks = bool(inbox) and _asks(asked or b"", done)
+            rows.append(ChatInfo(chat_id, text, at, bool(inbox), pin == b"1", chosen, seq, seen, asks))
         return sorted(rows, key=lambda row: -row.at)
 
     async def row(self, channel: str, principal: str, chat_id: str) -> ChatInfo | None:
         """Return one row of the list; None when the person has no such chat."""
-        rows = await self.latest(channel, principal, LIST_LIMIT)
-        return next((one for one in rows if one.chat_id == chat_id), None)
+        return next(iter(await self.rows(channel, principal, [chat_id])), None)
+
+    async def rows(self, channel: str, principal: str, chat_ids: Sequence[str]) -> list[ChatInfo]:
+        """Return these rows of the list, without those that the person does not have."""
+        key = keys.chats(channel, principal)
+        scores = await self._client.pipeline([("ZSCORE", key, chat_id) for chat_id in chat_ids])
+        found = [(one, int(float(at))) for one, at in zip(chat_ids, scores, strict=True) if at is not None]
+        return await self._rows(channel, found)
 
     async def label(self, session: str, *, title: str | None = None, pinned: bool | None = None) -> bool:
         """Give a chat another title, pin or unpin it. Return False if there is no such chat."""
@@ -88,13 +105,19 @@ class Chats:
                 try:
                     rows += await self._read_rows([session])
                 except Refused:
-                    rows.append([(None,) * 4, 0, None])
+                    rows.append([(None,) * len(_FIELDS), 0, None])
             return rows
 
     async def _read_rows(self, sessions: Sequence[str]) -> list[list[Any]]:
         commands: list[tuple[Value, ...]] = []
         for one in sessions:
-            commands.append(("HMGET", keys.session(one), "title", "pin", "updated", "preset"))
+            commands.append(("HMGET", keys.session(one), *_FIELDS))
             commands += ("EXISTS", keys.inbox(one)), ("ZSCORE", keys.EPHEMERAL, one)
         answers = await self._client.pipeline(commands)
         return [answers[at : at + 3] for at in range(0, len(answers), 3)]
+
+
+def _asks(asked: bytes, done: int) -> bool:
+    """Tell whether the question in field `asked` (`turns/park.lua`) waits for an answer."""
+    state, _, _, _, turn = (*asked.split(b" "), *[b""] * 5)[:5]
+    return state == b"open" and turn.isdigit() and int(turn) > done

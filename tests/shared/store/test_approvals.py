@@ -25,18 +25,10 @@ from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from tests.helpers.build import message, reply
+from tests.helpers.questions import QUESTION
 from tests.helpers.wait import eventually
 
 SESSION = "web:owner/a"
-QUESTION = ApprovalEntry(
-    id="0123456789",
-    call_id="c1",
-    turn=1,
-    tool="exec",
-    digest="d" * 64,
-    arguments='{"command": "ls"}',
-    people=("owner",),
-)
 
 
 class Chat:

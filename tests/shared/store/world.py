@@ -18,6 +18,7 @@ Dumps = dict[bytes, tuple[bytes, int]]
 
 IDLE_KINDS: Final = {"session", "history", "outbox"}
 IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"kept", b"title", b"tries", b"place"} | {
+    b"acked",
     b"created",
     b"updated",
 }

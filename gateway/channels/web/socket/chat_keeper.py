@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from shared.errors import BadInput
@@ -12,7 +13,7 @@ from shared.store.sessions.chats import LIST_LIMIT, ChatInfo, Chats
 from shared.store.sessions.erase import UNDO_MS
 
 TITLE_CHARS: Final = 120
-FEATURES: Final = ("chats", "search", "export", "about")
+FEATURES: Final = ("chats", "search", "export", "about", "feed")
 """Names in `welcome` by which a page knows that this gateway takes these frames."""
 
 KeeperFrame = web.ListChatsFrame | web.LabelFrame | web.DeleteFrame | web.UndeleteFrame
@@ -33,8 +34,7 @@ class ChatKeeper:
         match frame:
             case web.ListChatsFrame(limit=limit):
                 limit = min(limit, LIST_LIMIT)
-                rows = await self._chats.latest(self._channel, self._principal, limit)
-                return web.ChatListFrame([self._row(row) for row in rows], whole=limit == LIST_LIMIT)
+                return web.ChatListFrame(await self.list(limit), whole=limit == LIST_LIMIT)
             case web.LabelFrame(chat=chat, title=title, pinned=pinned):
                 if title is not None and not (title := " ".join(title.split())[:TITLE_CHARS]):
                     raise BadInput("empty", "a title needs a letter at least")
@@ -49,6 +49,16 @@ class ChatKeeper:
                     raise BadInput("too_late", "this chat is deleted for good")
                 return await self._one(chat)
 
+    async def list(self, limit: int = LIST_LIMIT) -> Sequence[web.ChatRow]:
+        """Return rows of the latest chats. Raises Refused, RedisAway."""
+        rows = await self._chats.latest(self._channel, self._principal, limit)
+        return [self._row(row) for row in rows]
+
+    async def rows(self, chats: Sequence[str]) -> Sequence[web.ChatRow]:
+        """Return the rows of these chats, as far as they are in the list. Raises Refused, RedisAway."""
+        rows = await self._chats.rows(self._channel, self._principal, [self._chat_id(chat) for chat in chats])
+        return [self._row(row) for row in rows]
+
     async def search(self, text: str) -> web.FoundFrame:
         """Find chats by title or text. Raises BadInput, Refused, RedisAway."""
         if not (wanted := text.strip()):
@@ -62,12 +72,12 @@ class ChatKeeper:
         return web.FoundFrame(text, rows, whole)
 
     async def _one(self, chat: str) -> web.ChatListFrame:
-        row = await self._chats.row(self._channel, self._principal, self._chat_id(chat))
-        return web.ChatListFrame([] if row is None else [self._row(row)])
+        return web.ChatListFrame(await self.rows([chat]))
 
     def _row(self, one: ChatInfo) -> web.ChatRow:
         chat = one.chat_id.removeprefix(self._chat_id(""))
-        return web.ChatRow(chat, one.title, one.at, one.running, one.pinned, one.preset)
+        shown = one.title, one.at, one.running, one.pinned, one.preset
+        return web.ChatRow(chat, *shown, one.seq, one.seen, one.asks)
 
     def _chat_id(self, chat: str) -> str:
         return f"{self._principal}/{chat}"

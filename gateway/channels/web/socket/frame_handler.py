@@ -12,8 +12,10 @@ from gateway.channels.web.http.auth import OWNER, Principals
 from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.socket.chat_keeper import FEATURES, ChatKeeper
+from gateway.channels.web.socket.feed_reader import PageFeed
 from gateway.channels.web.socket.frames import ServerFrame, encode_frame
 from gateway.channels.web.socket.page_reader import NewsEncoder, PageReader, Subscriber
+from gateway.channels.web.socket.person_feed import FeedFollower
 from gateway.ingress.ingest import Ingress
 from shared.chatlog.follower import ChatFollower
 from shared.clock import SYSTEM_CLOCK, Clock
@@ -56,6 +58,7 @@ class PageServices(msgspec.Struct, frozen=True, kw_only=True):
     chats: Chats
     search: ChatSearch
     follower: ChatFollower
+    feeds: FeedFollower
     encoder: NewsEncoder
     media: MediaRouter
     limits: FrameLimits
@@ -85,6 +88,7 @@ class FrameHandler:
         self._keeper = ChatKeeper(services.chats, services.search, NAME, principal)
         self._limits, self._clock = services.limits, services.clock
         self._readers: dict[str, PageReader] = {}
+        self._feed: PageFeed | None = None
         self._closed = False
 
     async def handle(self, frame: web.ClientFrame, came_at: float) -> None:
@@ -100,6 +104,8 @@ class FrameHandler:
                 self._send(await self._keeper.handle(frame))
             case web.SearchFrame(text=text):
                 self._send(await self._keeper.search(text))
+            case web.FollowFeedFrame(after=after):
+                self._follow_feed(after)
             case web.ReadHistoryFrame(chat=chat, before=before):
                 await self._send_history(chat, before)
             case web.AckFrame(chat=chat, seq=seq):
@@ -121,8 +127,9 @@ class FrameHandler:
                 raise BadInput("bad_frame", "hello is said once, as the first frame")
 
     def unsubscribe_all(self) -> None:
-        """Stop showing chats to this client."""
+        """Stop showing chats, and the feed, to this client."""
         self._closed = True
+        self._unfollow_feed()
         for session, reader in self._readers.items():
             self._follower.unfollow(session, reader)
         self._readers.clear()
@@ -202,6 +209,18 @@ class FrameHandler:
         reader = PageReader(self._subscriber, encoder, session, resume, announce=announce)
         self._readers[session] = reader
         self._follower.follow(session, reader)
+
+    def _follow_feed(self, after: str) -> None:
+        if self._closed:
+            return
+        self._unfollow_feed()
+        self._feed = PageFeed(self._subscriber, self._keeper, after)
+        self._services.feeds.follow(session_id(NAME, self._principal), self._feed)
+
+    def _unfollow_feed(self) -> None:
+        if self._feed is not None:
+            self._services.feeds.unfollow(session_id(NAME, self._principal), self._feed)
+            self._feed = None
 
     def _chat_id(self, chat: str) -> str:
         return f"{self._principal}/{chat}"

@@ -23,7 +23,7 @@ from shared.store.delivery.outbox import NumberedLine
 NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # an id of a message, the name of a chat
 LiveFrame = web.TurnFrame | web.DeltaFrame | web.ProgressFrame | web.JoinedFrame
 AnswerFrame = web.WelcomeFrame | web.AcceptedFrame | web.HistoryFrame[web.LineFrame]
-ListFrame = web.ChatListFrame | web.DeletedFrame | web.FoundFrame
+ListFrame = web.ChatListFrame | web.DeletedFrame | web.FoundFrame | web.FeedFrame
 ServerFrame = AnswerFrame | ListFrame | web.LineFrame | LiveFrame | web.ResumedFrame | web.ErrorFrame
 
 

@@ -112,8 +112,8 @@ function startChats(token) {
       if (chat && chat === conversations.current) transcript.note(entry);
       repaint();
     },
-    spoken(chat, reply) {
-      notifier.tell(chat.title || "Shoal", reply.text, () => go(chat));
+    spoken(chat, reply, telling) {
+      if (telling) notifier.tell(chat, reply.text, () => go(chat));
       if (chat !== conversations.current) return;
       scroll.tellNews();
       one("#announcer").textContent = `Shoal: ${reply.text.slice(0, ANNOUNCED_CHARACTERS)}`;
@@ -238,7 +238,7 @@ function startChats(token) {
   function paintHead() {
     const chat = conversations.current;
     const title = chat.title || "New chat";
-    const news = conversations.list().filter((other) => conversations.unread(other)).length;
+    const news = conversations.list().filter((other) => conversations.calls(other)).length;
     setText(one("#title"), title);
     picker.paint(chat);
     about.paint(chat);

@@ -33,6 +33,7 @@ if waiting > 0 then
   redis.call('PUBLISH', live, event)
   redis.call('DEL', inbox)
 end
+add_fact(name, 'running', 0, 'asks', 0)
 -- Nothing of the old conversation is due any more.
 remove_from_queue(queue, member)
 redis.call('HDEL', leases, member)

@@ -50,11 +50,13 @@ end
 local number = append(name, inbox, parse_count(n), unpack(entry))
 local seq = 0
 if command.line ~= '' then
-  seq = add_line(session, outbox, live, command.line, command.keep_log_ms)
+  seq = add_line(session, outbox, live, command.line, command.keep_log_ms, nil, nil, false)
+  add_own_line_fact(session, seq)
 end
 if chats ~= NO_KEY then
   list_chat(session, chats, command.chat_id, '', command.keep_session_ms, now)
 end
+add_fact(name, 'at', integer(now), 'running', 1)
 redis.call('HSET', session, 'n', number, 'updated', integer(now))
 redis.call('PEXPIRE', session, command.keep_session_ms)
 remember_seen(command.seen, command.days, command.dedupe_id, now, number .. ':' .. seq)

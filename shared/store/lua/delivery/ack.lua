@@ -10,6 +10,8 @@ local seq = math.min(tonumber(seen), tonumber(log or 0))
 -- Several devices acknowledge independently: the highest number counts.
 if seq > tonumber(acked or 0) then
   redis.call('HSET', session, 'acked', seq)
+  -- What was read on the phone is read on the desktop.
+  add_fact(key_id(session), 'seen', integer(seq))
   return seq
 end
 return tonumber(acked or 0)

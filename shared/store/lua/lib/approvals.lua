@@ -69,7 +69,8 @@ local function resolve_approval(answer)
   -- The request is stored with the answer, so that a repeated call recognises itself.
   redis.call('HSET', answer.session, 'asked',
     table.concat({answer.yes == '1' and 'yes' or 'no', id, expires, step, n, answer.request, tool}, ' '))
-  add_line(answer.session, answer.log, answer.live, answer.line, answer.log_ms)
+  local seq = add_line(answer.session, answer.log, answer.live, answer.line, answer.log_ms, nil, nil, false)
+  add_own_line_fact(answer.session, seq, 'asks', 0)
   -- A person waits for the turn now, even if it was background work. It returns to the place in the
   -- queue that it had when it was first claimed.
   local place = tonumber(string.match(redis.call('HGET', answer.session, 'place') or '', '^%d+'))

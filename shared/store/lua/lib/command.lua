@@ -20,12 +20,14 @@ local function answer_command(command, session, outbox, live, chats, now, droppe
   -- The command itself, for the person's other devices.
   local seq = 0
   if command.line ~= '' then
-    seq = add_line(session, outbox, live, command.line, command.keep_log_ms)
+    seq = add_line(session, outbox, live, command.line, command.keep_log_ms, nil, nil, false)
   end
-  add_line(session, outbox, live, command.answer, command.keep_log_ms)
+  local answered = add_line(session, outbox, live, command.answer, command.keep_log_ms, nil, nil, false)
   -- A command moves its chat up in the list, as a message does.
   if chats ~= NO_KEY then
     list_chat(session, chats, command.chat_id, '', command.keep_session_ms, now)
+    -- Whoever writes a command looks at its answer. `row`: it may have changed what the list shows.
+    add_own_line_fact(session, answered, 'at', integer(now), 'row', 1)
   end
   redis.call('PEXPIRE', session, command.keep_session_ms)
   -- Number 0: no turn.

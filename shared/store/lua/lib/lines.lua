@@ -1,4 +1,5 @@
--- The log of a chat, and its delivery.
+-- The log of a chat, its delivery, and the feed of its person: small facts about all of their chats,
+-- for the pages that they have open.
 --
 -- On these channels people read the log themselves. Lines of every other channel are delivered to
 -- a platform, and leave the outbox once they are.
@@ -69,6 +70,30 @@ local function append(name, stream, counter, ...)
   return number
 end
 
+-- Appends a fact about a chat to the feed of its person, and publishes it. It has names and values in
+-- turn, without spaces; `shared/store/delivery/feed.py` has their meaning.
+local function add_fact(name, ...)
+  -- Only the page follows feeds; its sessions are `web:<person>/<chat>`.
+  local person, chat = string.match(name, '^(web:.+)/([%w_-]+)$')
+  if not person then return end
+  local fact = table.concat({chat, ...}, ' ')
+  -- NOMKSTREAM: a feed exists only while pages follow it (`delivery/follow_feed`), so one that nobody
+  -- reads costs a look-up. Guarded: while it is broken the person's chats go on.
+  local id = guarded('XADD', key('feed', person), 'NOMKSTREAM', 'MAXLEN', '~', 200, '*', 'f', fact)
+  if id then
+    redis.call('PUBLISH', key('live', '@' .. person), id .. ' ' .. fact)
+  end
+end
+
+-- The same for a line of the person's own, with which they have seen what is above it.
+local function add_own_line_fact(session, seq, ...)
+  local name = key_id(session)
+  -- On a platform nobody asks how far a person has read.
+  if string.sub(name, 1, 4) ~= 'web:' then return end
+  redis.call('HSET', session, 'acked', integer(seq))
+  add_fact(name, 'seq', integer(seq), 'seen', integer(seq), ...)
+end
+
 -- Adds a line that is to be delivered. Over the cap the second oldest line is given up: the oldest
 -- may be on its way at this moment, and its gateway reports about it later. Returns its number.
 local function add_delivery(name, channel, log, live, counter, line, keep_ms)
@@ -95,8 +120,9 @@ end
 -- Appends a line to a chat's log under the next number, and shows it to whoever follows the chat.
 -- With `counter`, the number of the last line, the caller stores the new one; with `kept` the
 -- caller
--- knows that the log's expiry was renewed lately. Returns the number.
-local function add_line(session, log, live, line, keep_ms, counter, kept)
+-- knows that the log's expiry was renewed lately. `fact` has what the person's feed gains with the
+-- line (see add_fact), false = nothing: the caller tells. Returns the number.
+local function add_line(session, log, live, line, keep_ms, counter, kept, fact)
   local name = key_id(log)
   local channel, counted = delivery_channel(name), nil
   if not counter then
@@ -124,6 +150,7 @@ local function add_line(session, log, live, line, keep_ms, counter, kept)
     end
     -- Followers tell a line from an event by its beginning: a number here, '{' there.
     redis.call('PUBLISH', live, integer(seq) .. ' ' .. line)
+    if fact ~= false then add_fact(name, 'seq', integer(seq), unpack(fact or {})) end
   end
   -- The log did not take the number that was counted.
   if counted ~= nil and counted ~= seq then
@@ -132,11 +159,10 @@ local function add_line(session, log, live, line, keep_ms, counter, kept)
   return seq
 end
 
--- Moves a chat to the top of its person's list. The first title stays; '' sets none.
+-- Moves a chat to the top of its person's list. The first title stays; '' sets none. Returns whether
+-- this call gave it its title.
 local function list_chat(session, chats, chat, title, keep_ms, now, most)
-  if title ~= '' then
-    redis.call('HSETNX', session, 'title', title)
-  end
+  local named = title ~= '' and redis.call('HSETNX', session, 'title', title) == 1
   -- The list is the person's: while it is broken their chats go on.
   if guarded('ZADD', chats, now, chat) then
     -- A list keeps the 1,000 latest chats, or as many as a person may have. Only a caller that knows
@@ -144,4 +170,5 @@ local function list_chat(session, chats, chat, title, keep_ms, now, most)
     if most then redis.call('ZREMRANGEBYRANK', chats, 0, -1 - math.max(1000, most)) end
     redis.call('PEXPIRE', chats, keep_ms)
   end
+  return named
 end

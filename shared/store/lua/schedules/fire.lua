@@ -87,6 +87,7 @@ local counter = parse_count(counters[1]) or (not counters[1] and counters[2] and
 -- From here on the message exists; the following writes are one step with it.
 local n = append(name, inbox, counter, 'v', version, 'm', record, 'p', person)
 redis.call('HSET', session, 'n', n)
+add_fact(name, 'at', integer(now), 'running', 1)
 -- XX: a chat that its person removed from the list does not come back by itself.
 guarded('ZADD', chats, 'XX', now, chat_id)
 redis.call('PEXPIRE', session, keep_session_ms)

@@ -8,6 +8,7 @@ local EPHEMERAL, session = unpack(KEYS)
 local name, delay_ms = unpack(ARGV)
 if delay_ms ~= '' then
   redis.call('ZADD', EPHEMERAL, integer(now_ms() + tonumber(delay_ms)), name)
+  add_fact(name, 'deleted', 1)
   return 1
 end
 local due = redis.call('ZSCORE', EPHEMERAL, name)
@@ -15,4 +16,5 @@ local due = redis.call('ZSCORE', EPHEMERAL, name)
 if not due then return redis.call('EXISTS', session) end
 -- A worker may be deleting at this moment what is due.
 if tonumber(due) <= now_ms() then return 0 end
+add_fact(name, 'row', 1)
 return redis.call('ZREM', EPHEMERAL, name)

@@ -40,4 +40,5 @@ end
 -- By its name for every caller: an older list of Redis users would refuse the whole call.
 guarded('DEL', key('transcript', name))
 guarded('DEL', key('pages', name))
+add_fact(name, 'deleted', 1)
 return gone

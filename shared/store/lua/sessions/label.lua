@@ -15,4 +15,5 @@ if pin == '1' then
 elseif pin == '0' then
   redis.call('HDEL', session, 'pin')
 end
+add_fact(key_id(session), 'row', 1)
 return 1

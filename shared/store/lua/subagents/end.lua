@@ -43,6 +43,7 @@ local counter = parse_count(redis.call('HGET', session, 'n'))
 -- Mark 'joins': reports that wait together become one turn. The fair key is the spawning turn's.
 local n = append(name, inbox, counter, 'v', version, 'm', report, 'b', 'joins', 'p', fields[6] or '')
 redis.call('HSET', session, 'n', n)
+add_fact(name, 'running', 1)
 redis.call('PEXPIRE', session, keep_session_ms)
 enqueue(turns, turns_wake, session, 'turn:' .. name, n, fields[6], redis.call('XLEN', inbox) > 1, now, now)
 return 'reported'

@@ -110,7 +110,7 @@ local function commit(member, lease, owner, turn)
   -- Lines are numbered from the session's counter, which is written once below.
   local seq = parse_count(fields[4]) or 0
   for _, line in ipairs(lines) do
-    seq = add_line(session, log, live, line, log_ms, seq, ttl_fresh)
+    seq = add_line(session, log, live, line, log_ms, seq, ttl_fresh, false)
   end
   -- The messages that joined this turn end with it.
   local joined = parse_joined(joined_field, n)
@@ -181,6 +181,8 @@ local function commit(member, lease, owner, turn)
   end
   -- Followers learn that the turn is over.
   redis.call('PUBLISH', live, event)
+  -- One fact for all of it, also where the turn ended without a line.
+  add_fact(name, 'seq', integer(seq), 'at', text_of_now, 'running', others_wait and 1 or 0, 'asks', 0)
   return {'committed', length, dropped}
 end
 fences, ends = cmsgpack.unpack(fences), cmsgpack.unpack(ends)

@@ -201,7 +201,7 @@ if busy == 'reject' and waiting > 0 and not adds_to_album and person_waits() the
   -- The message itself still shows in the chat.
   local seq = 0
   if line ~= '' then
-    seq = add_line(session, outbox, live, line, keep_log_ms)
+    seq = add_line(session, outbox, live, line, keep_log_ms, nil, nil, false)
   end
   local notice = cmsgpack.unpack(rejection)
   notice.content = string.gsub(notice.content, '{ahead}', tostring(ahead))
@@ -250,18 +250,27 @@ if interrupts then add_field('c', '1') end
 local n = append(name, inbox, parse_count(fields[1]) or (not fields[1] and fields[7] and 0) or nil, unpack(entry))
 local seq = 0
 if line ~= '' then
-  seq = add_line(session, outbox, live, line, keep_log_ms)
+  seq = add_line(session, outbox, live, line, keep_log_ms, nil, nil, false)
 end
 -- Only channels that keep a list of chats per person have this key.
 if chats ~= NO_KEY then
-  list_chat(session, chats, chat_id, title, keep_session_ms, now, most_chats)
+  local named = list_chat(session, chats, chat_id, title, keep_session_ms, now, most_chats)
+  local own, row = integer(seq), (named or not fields[1]) and 1 or 0
+  add_fact(name, 'seq', own, 'seen', own, 'at', integer(now), 'running', 1, 'row', row)
+else
+  add_fact(name, 'running', 1)
 end
+local changes = {'n', n, 'updated', integer(now)}
 -- '=': a sender from outside leaves the memory scope as it is.
 if scope ~= '' and scope ~= '=' then
-  redis.call('HSET', session, 'n', n, 'updated', integer(now), 'scope', scope)
-else
-  redis.call('HSET', session, 'n', n, 'updated', integer(now))
+  changes[5], changes[6] = 'scope', scope
 end
+-- With a line of their own a person has seen what is above it.
+if chats ~= NO_KEY and seq > 0 then
+  changes[#changes + 1] = 'acked'
+  changes[#changes + 1] = integer(seq)
+end
+redis.call('HSET', session, unpack(changes))
 -- The first message of all, or of what is left after a loss. A restored session has its old age.
 if not fields[1] then redis.call('HSETNX', session, 'created', integer(now)) end
 -- Back to the chat's own memory.

@@ -60,7 +60,7 @@ if not asked then
   redis.call('HSET', session, 'asked', table.concat({'open', id, integer(expires), step, n, '-', tool}, ' '))
   -- The model answered, and whatever killed earlier attempts was not this message alone.
   redis.call('HDEL', session, 'crashes', 'spared', 'away', 'alone')
-  add_line(session, outbox, live, cmsgpack.pack(line), keep_log_ms)
+  add_line(session, outbox, live, cmsgpack.pack(line), keep_log_ms, nil, nil, {'asks', 1})
   redis.call('PEXPIRE', session, keep_session_ms)
 end
 -- The lease ends here: a waiting turn holds no slot. It is due again when the time is over.

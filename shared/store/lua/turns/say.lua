@@ -23,10 +23,12 @@ check_chat('list', to_history)
 -- The text that is said counts against the cap, too; otherwise one turn could fill a log.
 if not write_step(session, ledger, step, record, cap_bytes, #line) then return 'full' end
 -- The line goes to the log of the chat now, before the turn ends.
-add_line(to_session, to_outbox, to_live, line, keep_log_ms)
+local now = now_ms()
+local moved = chats ~= NO_KEY and {'at', integer(now)} or {}
+add_line(to_session, to_outbox, to_live, line, keep_log_ms, nil, nil, moved)
 -- The other chat moves up in its person's list.
 if chats ~= NO_KEY then
-  list_chat(to_session, chats, chat_id, '', keep_session_ms, now_ms())
+  list_chat(to_session, chats, chat_id, '', keep_session_ms, now)
   redis.call('PEXPIRE', to_session, keep_session_ms)
 end
 -- Text of strangers that the turn read may have come with it.

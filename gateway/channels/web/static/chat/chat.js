@@ -14,6 +14,16 @@ export class Chat {
   deleted = false;
   /** Time of the last line, in ms of the gateway's clock; 0 while no message has reached it. */
   at = 0;
+  /** The newest line that there is, here or not, and the newest one that the person has seen on any device. */
+  newest = 0;
+  seen = 0;
+  /** A turn waits for the person's yes. */
+  asks = false;
+  /** This page has asked for its deletion. */
+  leaving = false;
+  /** When this page learnt that a turn runs, and the newest line of which a hidden page has told the person. */
+  busySince = 0;
+  toldUpTo = Infinity;
   /** The gateway's word on whether a turn runs; it counts while this page does not follow the chat. */
   listedRunning = false;
   /** The newest page of the log is loaded; `more`: older pages exist. */
@@ -110,6 +120,25 @@ export class Chat {
     return reply.done ? [] : [...this.#own.values()].filter((entry) => entry.turn === reply.turn);
   }
 
+  get unread() {
+    return this.newest > this.seen;
+  }
+
+  /** The person has seen the lines up to `seq`, here or on another device. */
+  see(seq) {
+    this.seen = Math.max(this.seen, seq);
+  }
+
+  /** A fact of the feed, or a row of the list: what is known of the chat without its lines. */
+  learn({ at = 0, seq = 0, seen = 0, running, asks }) {
+    this.at = Math.max(this.at, at);
+    this.newest = Math.max(this.newest, seq);
+    this.see(seen);
+    if (running && !this.listedRunning) this.busySince = Date.now();
+    this.listedRunning = running ?? this.listedRunning;
+    this.asks = asks ?? this.asks;
+  }
+
   /** An own message, shown at once. */
   say(id, text, at, media = []) {
     const entry = ownEntry(id, text, at, media);
@@ -180,6 +209,7 @@ export class Chat {
     entry.withdrawn = this.#withdrawn.has(id);
     const when = at || Date.now();
     Object.assign(entry, { seq, text, media, at: when, turn: turn ?? entry.turn, state: "received", reason: "" });
+    this.see(seq);
     this.#place(entry);
   }
 
@@ -311,6 +341,7 @@ export class Chat {
       }
       this.#changed(entry);
     }
+    this.see(seq);
     this.#place({ seq, at, hidden: true });
   }
 
@@ -321,6 +352,7 @@ export class Chat {
     if (state !== "open") {
       this.#settled.set(call, state);
       this.#settle(this.#questions.get(call), state);
+      this.see(seq);
       return this.#place({ seq, at, hidden: true });
     }
     const entry = approvalEntry(frame);
@@ -399,7 +431,7 @@ export class Chat {
       map.clear();
     }
     for (const entry of pending) this.#own.set(entry.id, entry);
-    Object.assign(this, { loaded: false, more: false, top: 0 });
+    Object.assign(this, { loaded: false, more: false, top: 0, newest: 0 });
     this.#highest = this.#overUpTo = 0;
     this.#changed(null);
   }
@@ -426,6 +458,7 @@ export class Chat {
   #place(entry) {
     this.#lines.set(entry.seq, entry);
     this.#highest = Math.max(this.#highest, entry.seq);
+    this.newest = Math.max(this.newest, entry.seq);
     // Questions do not count, as in the gateway's list: a row keeps its place and time when the page is loaded again.
     if (!entry.approval && !(entry.hidden && !entry.text)) this.at = Math.max(this.at, entry.at);
     this.#climb();

@@ -7,7 +7,7 @@ const FIRST_DELAY_MS = 1_000;
 const LAST_DELAY_MS = 5_000;
 /** A socket whose network has vanished looks open; an answer that does not come gives it away. */
 const ANSWER_WITHIN_MS = 10_000;
-const ANSWERED = new Set(["hello", "message", "resume", "chats", "history"]);
+const ANSWERED = new Set(["hello", "message", "resume", "chats", "feed", "history"]);
 
 export class Connection {
   #token;

@@ -3,7 +3,7 @@
 import { Chat } from "./chat.js";
 import { chatId, messageId } from "../ui/ids.js";
 import * as outbox from "./outbox.js";
-import { Seen } from "./seen.js";
+import { Feed } from "./feed.js";
 import { read, write } from "../ui/storage.js";
 
 /** How many chats are listened to at once; the open one is always among them. */
@@ -14,9 +14,8 @@ const DOUBT_MS = 2_000;
 const SILENCE_MS = 20_000;
 /** Errors that go by: what was asked may be asked again. */
 const PASSING = new Set(["unavailable", "overloaded"]);
-/** The whole list of a person's chats; after an answer only the first rows of it are news. */
-const LIST_LIMIT = 1_000;
-const NEWS_LIMIT = 30;
+/** An answer that took longer is told of also where it was not asked for. */
+const LONG_MS = 20_000;
 
 export class Conversations {
   #connection = null;
@@ -25,8 +24,15 @@ export class Conversations {
   #followed = new Set();
   #historyAsked = new Set();
   #acknowledged = new Map();
-  #seen = new Seen();
-  #freshList = null;
+  #feed = new Feed({
+    ask: (after) => this.#connection.send({ type: "feed", ...(after ? { after } : {}) }),
+    list: (limit) => this.#askList(limit),
+    chat: (id) => this.#chats.get(id),
+    learned: (chat, fact) => this.#learned(chat, fact),
+    listed: (rows, whole) => this.#listed(rows, whole),
+  });
+  /** Messages that were sent from this page: their answers are awaited here. */
+  #sentHere = new Set();
   #blank = null;
   #principal = read("principal");
 
@@ -34,9 +40,10 @@ export class Conversations {
   current = null;
 
   /**
-   * `events`: changed(chat, entry), spoken(chat, reply), welcomed(), stranger(), lost(), refused(message),
+   * `events`: changed(chat, entry), spoken(chat, reply, telling), welcomed(), stranger(), lost(), refused(message),
    * deleted(chat, seconds), found(frame), trouble(message); welcomed gets the frame. Chat and entry are null when the list of chats
-   * changed; seconds is 0 for a chat that was deleted elsewhere.
+   * changed; seconds is 0 for a chat that was deleted elsewhere. `telling`: the person wants to know of the reply even while
+   * they look at something else.
    */
   constructor(events) {
     this.#events = events;
@@ -80,7 +87,12 @@ export class Conversations {
   }
 
   unread(chat) {
-    return this.#seen.isBehind(chat) && !this.#watching(chat);
+    return chat.unread && !this.#watching(chat);
+  }
+
+  /** Something in the chat waits for the person: a line that they have not seen, or a question. */
+  calls(chat) {
+    return this.unread(chat) || (chat.asks && !this.#watching(chat));
   }
 
   rename(chat, title) {
@@ -93,7 +105,7 @@ export class Conversations {
 
   /** Deletes a chat with everything; `deleted` tells for how long that can be taken back. */
   remove(chat) {
-    this.#keep(chat, { type: "delete" });
+    chat.leaving = this.#keep(chat, { type: "delete" });
   }
 
   /** Asks for chats with a text; `found` gets the frame. */
@@ -110,12 +122,12 @@ export class Conversations {
     if (!chat.deleted || chat === this.current) return;
     this.#chats.delete(chat.id);
     this.#followed.delete(chat);
-    this.#seen.forget(chat.id);
   }
 
   #keep(chat, frame) {
-    if (this.#connection.send({ ...frame, chat: chat.id })) return;
-    this.#events.trouble("You are not connected just now. Please try again in a moment.");
+    const sent = this.#connection.send({ ...frame, chat: chat.id });
+    if (!sent) this.#events.trouble("You are not connected just now. Please try again in a moment.");
+    return sent;
   }
 
   isBlank(chat) {
@@ -132,6 +144,7 @@ export class Conversations {
   }
 
   show(chat) {
+    this.#acknowledge();
     this.current = chat;
     this.#follow(chat);
     this.#see(chat);
@@ -141,6 +154,7 @@ export class Conversations {
     this.current.deleted = false;
     const entry = this.current.say(messageId(), text, Date.now(), media);
     outbox.keep({ ...entry, chat: this.current.id });
+    this.#sentHere.add(entry.id);
     this.#transmit(this.current, entry);
   }
 
@@ -202,7 +216,7 @@ export class Conversations {
     this.#followed.clear();
     for (const chat of [this.current, ...busy].slice(0, FOLLOWED).reverse()) this.#follow(chat);
     for (const chat of chats) for (const entry of chat.unaccepted) this.#transmit(chat, entry);
-    this.#askList(LIST_LIMIT);
+    this.#feed.begin(frame.features ?? []);
     this.#events.welcomed(frame);
   }
 
@@ -230,6 +244,7 @@ export class Conversations {
 
   #take(frame) {
     if (frame.type === "error") return this.#trouble(frame);
+    if (frame.type === "feed") return this.#feed.take(frame);
     if (frame.type === "chats") return this.#listed(frame.chats, frame.whole);
     if (frame.type === "found") return this.#events.found(frame);
     if (frame.type === "deleted") return this.#deleted(this.chat(frame.chat), frame.undo_s);
@@ -244,19 +259,19 @@ export class Conversations {
         break;
       case "message":
         outbox.settle(frame.id);
-        this.#seen.mark(chat.id, chat.at);
         break;
       case "reply":
         this.#see(chat);
-        if (frame.kind !== "withdrawn" && (frame.text || frame.media?.length)) this.#events.spoken(chat, frame);
-        this.#refreshSoon();
+        this.#spoken(chat, frame);
+        this.#feed.refreshSoon();
         break;
       case "approval":
         this.#see(chat);
-        if (frame.state === "open") this.#events.spoken(chat, { text: `May I run ${frame.tool}? Please answer yes or no.` });
+        this.#spoken(chat, frame);
         break;
       case "history":
         this.#historyAsked.delete(chat);
+        if (first) for (const line of frame.lines.filter(({ seq }) => seq > chat.toldUpTo)) this.#spoken(chat, line);
         this.#see(chat);
         if (first) this.#ask(chat);
         break;
@@ -289,21 +304,47 @@ export class Conversations {
         if (chat.listed && !chat.deleted && !there.has(chat.id) && !chat.unaccepted.length) this.#deleted(chat, 0);
       }
     }
-    for (const { chat: id, title, at = 0, running = false, pinned = false, preset = "" } of rows) {
+    for (const { chat: id, title, pinned = false, preset = "", ...row } of rows) {
       const chat = this.chat(id);
       Object.assign(chat, { pinned, preset, listed: true, deleted: false });
       chat.title = title || chat.title;
-      chat.at = Math.max(chat.at, at);
-      chat.listedRunning = running;
-      this.#seen.notice(chat);
-      if (running && !this.#followed.has(chat) && this.#followed.size < FOLLOWED) this.#follow(chat);
+      chat.learn({ running: false, asks: false, ...row });
+      if (!this.#feed.offered && chat.listedRunning && !this.#followed.has(chat) && this.#followed.size < FOLLOWED) this.#follow(chat);
     }
-    this.#seen.begun();
     this.#see(this.current);
     this.#events.changed(null, null);
   }
 
+  /** A fact of the feed about a chat that is known here. */
+  #learned(chat, { deleted, ...fact }) {
+    // What this page deletes itself is answered by a frame of its own, with the time to take it back.
+    if (deleted) return chat.leaving || chat.deleted || this.#deleted(chat, 0);
+    if (fact.at) chat.deleted = false;
+    const had = chat.newest;
+    chat.learn(fact);
+    this.#see(this.current);
+    // Somebody looks elsewhere: the line itself says whether they are told, and with which words.
+    if (chat.unread && chat.newest > had && document.visibilityState !== "visible" && !this.#followed.has(chat)) {
+      chat.toldUpTo = had;
+      this.#follow(chat);
+    }
+    this.#events.changed(null, null);
+  }
+
+  #spoken(chat, line) {
+    if (line.type === "approval") {
+      if (line.state === "open") this.#events.spoken(chat, { text: `May I run ${line.tool}? Please answer yes or no.` }, true);
+      return;
+    }
+    if (line.type !== "reply" || line.kind === "withdrawn" || !(line.text || line.media?.length)) return;
+    const { in_reply_to: ids = [], about = "" } = line;
+    const awaited = !ids.length || ids.some((id) => this.#sentHere.has(id));
+    const long = chat.busySince > 0 && Date.now() - chat.busySince > LONG_MS;
+    this.#events.spoken(chat, line, awaited || Boolean(about) || long);
+  }
+
   #deleted(chat, seconds) {
+    chat.leaving = false;
     chat.deleted = true;
     this.#events.changed(null, null);
     this.#events.deleted(chat, seconds);
@@ -319,19 +360,22 @@ export class Conversations {
 
   /** The person has the chat before their eyes: it is read, and the gateway may trim what was shown. */
   #see(chat) {
-    if (this.#watching(chat)) this.#seen.mark(chat.id, chat.at);
+    if (this.#watching(chat)) chat.see(chat.top);
+  }
+
+  /** Tells the gateway, and by it the person's other devices, how far the chat on the screen was read. */
+  #acknowledge() {
+    if (!this.current || !this.#watching(this.current)) return;
+    const { id, top } = this.current;
+    if (top <= (this.#acknowledged.get(id) ?? 0)) return;
+    if (this.#connection.send({ type: "ack", chat: id, seq: top })) this.#acknowledged.set(id, top);
   }
 
   #refresh() {
     if (document.hidden) return;
     this.#see(this.current);
-    this.#askList(LIST_LIMIT);
+    this.#feed.refresh();
     this.#events.changed(null, null);
-  }
-
-  #refreshSoon() {
-    clearTimeout(this.#freshList);
-    this.#freshList = setTimeout(() => this.#askList(NEWS_LIMIT), 500);
   }
 
   #tick() {
@@ -340,10 +384,6 @@ export class Conversations {
       const patience = chat.doubtful ? DOUBT_MS : chat.turn !== null ? SILENCE_MS : Infinity;
       if (Date.now() - chat.lastFrameAt > patience) this.#ask(chat);
     }
-    const { id, top } = this.current;
-    if (this.#watching(this.current) && top > (this.#acknowledged.get(id) ?? 0)) {
-      this.#acknowledged.set(id, top);
-      this.#connection.send({ type: "ack", chat: id, seq: top });
-    }
+    this.#acknowledge();
   }
 }

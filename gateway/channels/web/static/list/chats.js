@@ -65,12 +65,14 @@ export class ChatList {
     const row = this.#rows.get(chat) ?? this.#make(chat);
     const unread = this.#conversations.unread(chat);
     const running = this.#conversations.running(chat);
+    const asks = chat.asks && chat !== this.#conversations.current;
     const title = chat.title || "New chat";
     setText(row.title, title);
     setText(row.time, chat.at ? shortTime(chat.at) : "");
-    setText(row.note, running ? "answering" : unread ? "unread" : "");
+    setText(row.note, asks ? "needs your yes" : running ? "answering" : unread ? "unread" : "");
     if (row.menu.ariaLabel !== `Actions for ${title}`) row.menu.ariaLabel = `Actions for ${title}`;
-    row.item.classList.toggle("running", running);
+    row.item.classList.toggle("asks", asks);
+    row.item.classList.toggle("running", running && !asks);
     row.item.classList.toggle("unread", unread);
     if (chat === this.#conversations.current) row.link.setAttribute("aria-current", "page");
     else row.link.removeAttribute("aria-current");

@@ -1,4 +1,4 @@
-/** Tells of an answer while the person looks at something else, if they wish. */
+/** Tells of answers, reminders and questions while the person looks at something else, if they wish. */
 
 import { setText } from "../ui/dom.js";
 import { read, write } from "../ui/storage.js";
@@ -19,9 +19,10 @@ export class Notifier {
   }
 
   /** `reveal` puts the chat on the screen when the person follows the notification. */
-  tell(title, text, reveal) {
+  tell({ id, title }, text, reveal) {
     if (!this.#on || document.visibilityState === "visible") return;
-    const shown = new Notification(title, { body: text.slice(0, CHARACTERS), icon: "/static/favicon.svg", tag: title });
+    const options = { body: text.slice(0, CHARACTERS), icon: "/static/favicon.svg", tag: id };
+    const shown = new Notification(title || "Shoal", options);
     shown.onclick = () => {
       window.focus();
       shown.close();
