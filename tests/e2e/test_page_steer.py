@@ -66,7 +66,7 @@ async def test_an_answer_that_was_stopped_is_continued(
     async with page_at(port) as page:
         await ask(page, "a long story")
         streaming = page.locator('.card.reply[data-state="streaming"] .body')
-        await expect(streaming).to_contain_text("word", timeout=PATIENCE_MS)
+        await expect(streaming).to_contain_text("word word", timeout=PATIENCE_MS)
         await page.keyboard.press("Escape")
         await page.get_by_role("button", name="Continue").click(timeout=PATIENCE_MS)
         replies = page.locator('.card.reply[data-state="done"]')
