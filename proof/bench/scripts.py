@@ -29,10 +29,13 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load, script_names, sha
 from shared.store.delivery.deliveries import DROPPED_AT_ONCE, OUTBOX_CAP, DeliveryQueue
+from shared.store.delivery.feed import Feed
+from shared.store.responses.responses import Responses
 from shared.store.schedules.schedules import NextTick, Schedules
 from shared.store.sessions.backup import SessionBackup
 from shared.store.sessions.erase import erase
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
+from shared.store.sessions.requests import ApiRequest
 from shared.store.sessions.session import ARCHIVE_CAP_BYTES, Sessions
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.albums import Albums
@@ -49,6 +52,7 @@ ROUNDS: Final = 3
 CHAT: Final = "owner/big"
 SESSION: Final = f"web:{CHAT}"
 TEXT: Final = "x" * TEXT_LIMIT_BYTES
+FACTS: Final = 200
 STEP: Final = 100_000
 """Bytes of one step of a turn, and of one entry of a conversation: about what a long result has."""
 
@@ -296,9 +300,30 @@ async def _subagents(stage: Stage) -> None:
     await children.cancel(parent.claim.session)
 
 
+async def _responses(stage: Stage) -> None:
+    """Responses of a principal at their limit of one, each with the longest message as its input."""
+    await stage.say()
+    responses = Responses(stage.client, most=1)
+    for _ in range(3):
+        asked = ApiRequest(key="", session=SESSION, ticket=nonce(), at_ms=1, after=0, new=True)
+        await responses.keep("owner", asked, 1, shown=b"{}", input=TEXT.encode())
+    if kept := await responses.lookup("owner", asked.ticket):
+        await responses.drop("owner", kept)
+
+
+async def _feed(stage: Stage) -> None:
+    """A page that missed as many facts as a feed keeps."""
+    feed = Feed(stage.client)
+    known = await feed.follow("web:owner", "")
+    for number in range(FACTS):
+        await stage.say(f"owner/{number}", "hello")
+    await feed.follow("web:owner", known.cursor)
+
+
 CASES: Final = (
-    _one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents,
-)  # fmt: skip
+    *(_one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents),
+    *(_responses, _feed),
+)
 
 
 async def _run(url: str, case: Callable[[Stage], Awaitable[None]], plan: Plan) -> dict[str, float]:
