@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+Value = TypeVar("Value")
 
 AGAIN_S: Final = 0.2
 
@@ -19,6 +21,20 @@ async def cancel_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=AGAIN_S)
+
+
+async def completed(task: asyncio.Future[Value]) -> Value:
+    """Wait until a task is done, also when this call is cancelled meanwhile, however often: then it raises that
+    cancellation at the end. For what must not be left half done, and takes a bounded time."""
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as exc:
+            cancelled = exc
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
 
 
 async def until_first(*tasks: asyncio.Task[Any], timeout_s: float | None = None) -> set[asyncio.Task[Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.confinement.parser_server import LENGTH
+from shared.tasks import completed
 
 IDLE_S: Final = 60.0
 START_S: Final = 20.0
@@ -76,8 +77,7 @@ class ParserProcess:
         process = self._process
         self._stop()
         if process is not None:
-            _kill(process)
-            await process.wait()
+            await _end(process)
 
     async def _connect(self) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamWriter]:
         """Return a connection to a fork of its own. The process may still be starting."""
@@ -119,16 +119,12 @@ class ParserProcess:
             )
         )
         try:
-            process = await asyncio.shield(creating)
-        except asyncio.CancelledError:
-            control.close()
             # asyncio would leave behind a process whose start is cancelled, and its transport.
-            process = await creating
-            _kill(process)
-            await process.wait()
-            raise
+            process = await completed(creating)
         except BaseException:
             control.close()
+            if not creating.cancelled() and creating.exception() is None:
+                await _end(creating.result())
             raise
         finally:
             theirs.close()
@@ -142,6 +138,11 @@ class ParserProcess:
         if self._control is not None:
             self._control.close()
         self._process = self._control = self._idle = None
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    _kill(process)
+    await completed(asyncio.ensure_future(process.wait()))
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

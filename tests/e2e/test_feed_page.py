@@ -149,8 +149,9 @@ async def test_a_hidden_page_notifies_of_what_comes_by_itself_or_took_long(redis
         await expect(row(desk, "otters")).to_be_visible(timeout=PATIENCE_MS)
         await desk.evaluate(HIDE)
         await ask(phone, "quick")
+        await expect(row(desk, "quick")).to_have_class("running", timeout=PATIENCE_MS)
         await answering.run_once()
-        await expect(row(desk, "quick")).to_have_class("unread", timeout=PATIENCE_MS)
+        await expect(phone.locator(".card.reply")).to_have_count(1, timeout=PATIENCE_MS)  # and so it is read
         await remind(client, "a", "stretch")
         await answering.run_once()
         await notified(desk, 1)

@@ -129,7 +129,7 @@ async def test_nothing_of_ours_is_reached(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_cancelled_start_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the process, which was made at that moment, nor its transport."""
+    """Neither the process, which was made at that moment, nor its transport; also when it is cancelled again."""
     create, made, finish = asyncio.create_subprocess_exec, asyncio.Event(), asyncio.Event()
 
     async def created(*words: Any, **how: Any) -> asyncio.subprocess.Process:
@@ -142,8 +142,9 @@ async def test_a_cancelled_start_leaves_nothing_open(monkeypatch: pytest.MonkeyP
     async with parsing() as parser:
         task = asyncio.create_task(parser.parse(ONE))
         await made.wait()
-        task.cancel()
-        await asyncio.sleep(0)
+        for _ in range(3):
+            task.cancel()
+            await asyncio.sleep(0)
         finish.set()
         with pytest.raises(asyncio.CancelledError):
             await task

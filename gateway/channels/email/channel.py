@@ -153,8 +153,10 @@ class EmailChannel:
         finally:
             last()
             box.end()
-            await cancel_all([opening, ending])
-            await self._parser.close()
+            try:
+                await cancel_all([opening, ending])
+            finally:  # also when this is cancelled a second time
+                await self._parser.close()
 
     async def _watch(self, box: Mailbox, inlet: Inlet, until: asyncio.Event) -> None:
         point, missed = await self._start_point(box)

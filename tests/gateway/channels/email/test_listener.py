@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
@@ -37,6 +37,10 @@ class InProcess(ParserProcess):
         super().__init__("none:at_all", cpu_s=0, wall_s=0, memory_bytes=0, result_bytes=0)
         self.away = False
         self.parsed = 0
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
 
     async def parse(self, data: bytes) -> bytes:
         self.parsed += 1
@@ -456,3 +460,19 @@ async def test_calls_of_a_thread_come_one_after_the_other_and_end_with_the_last(
     thread.end(last)
     await asyncio.wait_for(stop.wait(), SOON_S)
     assert order == ["slow", "fail"]
+
+
+async def test_a_listener_that_is_cancelled_while_it_ends_still_ends_its_parser(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As whoever ends it does who waits no longer: else the process of the parser stays."""
+
+    async def interrupted(tasks: Iterable[asyncio.Task[Any]]) -> None:
+        await cancel_all(tasks)
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr("gateway.channels.email.channel.cancel_all", interrupted)
+    async with listener.listening() as task:
+        task.cancel()
+        await asyncio.wait({task})
+    assert listener.parser.closed
