@@ -97,6 +97,8 @@ def _doing(state: SessionState, workers: int, trouble: str) -> str:
         return "nothing to do"
     if state.running:
         doing = "working on your message"
+        if state.attempt > 1:
+            doing += ", asking the model again" if state.model_unavailable_since else ", continuing on another worker"
     elif state.open_question is not None:
         after = f", after reading {read}" if (read := join_sources(state.open_question.sources)) else ""
         doing = f"waiting for your yes to `{state.open_question.tool}`{after}: `/yes` or `/no`"
@@ -108,8 +110,6 @@ def _doing(state: SessionState, workers: int, trouble: str) -> str:
         doing = "your message waits; no worker is running to answer it"
     else:
         doing = "your message waits for a free worker"
-    if state.attempt > 1:
-        doing += f" (attempt {state.attempt})"
     return f"{doing}; {counted(waiting, 'more waits', 'more wait')}" if waiting else doing
 
 

@@ -370,10 +370,19 @@ async def test_status_tells_what_a_person_wants_to_know(client: RedisClient, ing
     await ask(client, ingress, "/model fast")
     text = await ask(client, ingress, "/status")
     for part in (
-        "working on your message (attempt 2); 1 more waits", "`openai/small`, chosen as `fast`", "0 entries",
+        "working on your message, asking the model again; 1 more waits", "`openai/small`, chosen as `fast`", "0 entries",
         "9 bytes; 0 entries of history", "12,345 tokens, about $0.0678", "1 worker",
     ):  # fmt: skip
         assert part in text
+
+
+async def test_status_says_that_another_worker_goes_on(client: RedisClient, ingress: Ingress) -> None:
+    await say(Inbox(client))
+    queue = LeaseQueue(client, "turns", owner=nonce(), lease_s=30)
+    [claim] = await queue.acquire(1)
+    await queue.release(claim, count="crashes")
+    await take(client)
+    assert "working on your message, continuing on another worker" in await ask(client, ingress, "/status")
 
 
 # /model
