@@ -114,6 +114,17 @@ async def test_a_principal_keeps_the_newest_responses(client: RedisClient) -> No
     assert await client.command("EXISTS", keys.responses("api:owner/a")) == 0
 
 
+async def test_of_responses_of_one_millisecond_the_last_is_the_newest(client: RedisClient) -> None:
+    """Their names, which are random, say nothing about it."""
+    responses = Responses(client, most=1)
+    for ticket in ("d" * 32, "b" * 32, "c" * 32, "a" * 32):
+        begun = await Requests(client).begin("owner", key=None, session=None, asked="h", stored=True)
+        asked = msgspec.structs.replace(begun, ticket=ticket, at_ms=1_700_000_000_000 * 2)
+        accepted = await Inbox(client).ingest(message_of(asked, "owner"))
+        assert await responses.keep("owner", asked, accepted.turn, shown=b"{}", input=b"[]")
+        assert await responses.lookup("owner", ticket) is not None
+
+
 @pytest.mark.parametrize("how", [forget, erase])
 async def test_responses_are_erased_with_their_session(client: RedisClient, how: object) -> None:
     """Whatever erases it; those of another session stay."""

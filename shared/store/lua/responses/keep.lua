@@ -22,7 +22,9 @@ redis.call('HSET', response, 'ticket', id, 'session', name, 'by', by, 'n', n, 'a
 redis.call('PEXPIRE', response, keep_ms)
 -- Records expire by themselves, their names in the lists with the next response.
 for _, list in ipairs({responses, kept}) do
-  redis.call('ZADD', list, at, id)
+  -- The newest is last, also of two in one millisecond.
+  local last = tonumber(redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2] or 0)
+  redis.call('ZADD', list, 'NX', string.format('%.3f', math.max(tonumber(at), last + 0.001)), id)
   redis.call('ZREMRANGEBYSCORE', list, '-inf', '(' .. integer(now - keep_ms))
   redis.call('PEXPIRE', list, keep_ms)
 end
