@@ -168,6 +168,7 @@ async def run(folder: Path, url: str, *, name: str, waves: int, seconds: float, 
     async with contextlib.AsyncExitStack() as stack:
         port = await stack.enter_async_context(stream_server(teller.handle, limit=8 * 1024 * 1024))
         env = {
+            "SHOAL_WORKER__LEASE_S": "3",
             "SHOAL_REDIS__URL": url,
             "SHOAL_MODEL__NAME": name,
             "SHOAL_MODEL__API_BASE": f"http://127.0.0.1:{port}/v1",

@@ -63,6 +63,7 @@ class Fleet:
         self.port = free_port()
         self.root = folder / "workspaces"
         env = {
+            "SHOAL_WORKER__LEASE_S": "3",
             "SHOAL_REDIS__URL": url,
             "SHOAL_DATA__DIR": str(folder),
             "SHOAL_WORKSPACE__ROOT": str(self.root),

@@ -83,6 +83,7 @@ class Fleet:
 
     def __init__(self, folder: Path, url: str, model: ScriptedOpenAI) -> None:
         env = {
+            "SHOAL_WORKER__LEASE_S": "3",
             "SHOAL_REDIS__URL": url,
             "SHOAL_DATA__DIR": str(folder),
             "SHOAL_MODEL__NAME": "openai/scripted",

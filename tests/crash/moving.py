@@ -70,6 +70,7 @@ async def conversation(url: str, password: str, model: ScriptedOpenAI, folder: P
         "SHOAL_MODEL__API_BASE": model.base_url,
         "SHOAL_MODEL__API_KEY": "none",
         "SHOAL_MODEL__CLIENT": "direct",
+        "SHOAL_WORKER__LEASE_S": "3",
         "SHOAL_INBOX__SENDER_PER_MINUTE": "0",
         "SHOAL_WEB__PORT": str(port),
         "SHOAL_WEB__TOKENS__OWNER": TOKENS["owner"],

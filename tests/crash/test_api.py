@@ -11,6 +11,7 @@ from openai import AsyncOpenAI
 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from tests.crash.test_worker_death import HELD, WORDS
 from tests.gateway.channels.api.asking import HELLO, asker, named, post, text_of, user
 from tests.gateway.harness import TOKENS, free_port
 from tests.helpers.fleet import history, holder, replies, warm
@@ -20,20 +21,19 @@ from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
 
-WORDS = " ".join(f"word{i}" for i in range(60))
 KEY = {"Idempotency-Key": "k"}
 
 
 async def working(spawn: Spawn, many: int = 1, **settings: str) -> None:
     """So many workers, ready to answer."""
-    await warm(*[spawn("worker", MODEL__CLIENT="direct", WORKER__LEASE_S="15", **settings) for _ in range(many)])
+    await warm(*[spawn("worker", MODEL__CLIENT="direct", **settings) for _ in range(many)])
 
 
 async def gateway(spawn: Spawn, **settings: str) -> tuple[Process, str]:
     """A gateway and its address."""
     port = free_port()
     made = spawn("gateway", WEB__PORT=str(port), WEB__TOKENS__OWNER=TOKENS["owner"], **settings)
-    await eventually(lambda: "web listening" in made.log, within_s=30)
+    await eventually(lambda: "web listening" in made.log, within_s=60)
     return made, f"127.0.0.1:{port}"
 
 
@@ -54,13 +54,14 @@ async def test_a_worker_killed_in_a_stream_is_not_noticed(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """kill -9 while it streams: another one begins again, and the client reads every word once."""
-    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    model.script(HELD)
     await working(spawn, 2)
     _, address = await gateway(spawn)
     async with asker(address) as ask:
         stream = Stream(ask, user="a")
-        await eventually(lambda: "word5" in stream.text, within_s=30)
+        await eventually(lambda: "word5" in stream.text, within_s=60)
         (await holder(client, named("a"))).kill()
+        model.release()
         await asyncio.wait_for(stream.task, 60)
     assert stream.text == WORDS
     assert await replies(client, named("a")) == [WORDS]
@@ -71,7 +72,7 @@ async def test_a_worker_killed_in_a_streamed_response_is_not_noticed(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """Its events bring every word once, and so does the response that is read afterwards."""
-    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    model.script(HELD)
     await working(spawn, 2)
     _, address = await gateway(spawn)
     deltas: list[str] = []
@@ -80,9 +81,10 @@ async def test_a_worker_killed_in_a_streamed_response_is_not_noticed(
             async for event in stream:
                 if event.type == "response.output_text.delta":
                     deltas.append(event.delta)
-                    if len(deltas) == 5:
+                    if len(deltas) == 2:
                         [name] = [key async for key in sessions(client)]
                         (await holder(client, name)).kill()
+                        model.release()
             final = await stream.get_final_response()
         read = await ask.responses.retrieve(final.id)
         again = await ask.responses.create(model="shoal", input="and?", previous_response_id=final.id)
@@ -95,13 +97,14 @@ async def test_what_a_client_asked_for_survives_a_killed_worker(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """It travels with the message: the second worker stops at the same place, and asks with the same limit."""
-    model.script(Answer(text=f"{WORDS} END of it", delta_s=0.03, times=0))
+    model.script(Answer(text=f"{WORDS} END of it", delta_s=0.03, held_after=45, times=0))
     await working(spawn, 2)
     _, address = await gateway(spawn)
     async with asker(address) as ask:
         stream = Stream(ask, user="a", stop=["END"], max_tokens=500, temperature=0.25)
-        await eventually(lambda: "word5" in stream.text, within_s=30)
+        await eventually(lambda: "word5" in stream.text, within_s=60)
         (await holder(client, named("a"))).kill()
+        model.release()
         await asyncio.wait_for(stream.task, 60)
     assert stream.text.strip() == WORDS
     assert [(one.body["max_tokens"], one.body["temperature"]) for one in model.requests()] == [(500, 0.25)] * 2
@@ -111,15 +114,16 @@ async def test_a_worker_killed_in_a_whole_answer_is_not_noticed(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """Of a request alone: its conversation came with it, so the second worker has it, too."""
-    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    model.script(HELD)
     await working(spawn, 2)
     _, address = await gateway(spawn)
     async with asker(address) as ask:
         messages = [{"role": "system", "content": "be brief"}, user("one"), {"role": "assistant", "content": "1"}]
         asked = asyncio.create_task(ask.chat.completions.create(model="shoal", messages=[*messages, user("two")]))
-        await eventually(lambda: model.stats()["open"], within_s=30)
+        await eventually(lambda: model.stats()["open"], within_s=60)
         [name] = [key async for key in sessions(client)]
         (await holder(client, name)).kill()
+        model.release()
         assert (await asked).choices[0].message.content == WORDS
     for request in model.requests():
         _, *talk, last = request.body["messages"]
@@ -127,7 +131,7 @@ async def test_a_worker_killed_in_a_whole_answer_is_not_noticed(
             ("user", "be brief"), ("user", "one"), ("assistant", "1"),
         ]  # fmt: skip
         assert last["content"].startswith("two\n\n[Runtime Context]")
-    await eventually(lambda: none_left_of_sessions(client), within_s=10)
+    await eventually(lambda: none_left_of_sessions(client), within_s=60)
 
 
 async def sessions(client: RedisClient) -> Any:
@@ -148,14 +152,15 @@ async def test_a_killed_gateway_costs_a_client_with_a_key_nothing(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """kill -9 while a stream runs: the other gateway tells the same turn from its beginning."""
-    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    model.script(HELD)
     await working(spawn)
     first, address = await gateway(spawn)
     _, other = await gateway(spawn)
     async with asker(address) as ask, asker(other) as again:
         stream = Stream(ask, extra_headers=KEY)
-        await eventually(lambda: "word5" in stream.text, within_s=30)
+        await eventually(lambda: "word5" in stream.text, within_s=60)
         first.kill_group()
+        model.release()
         with pytest.raises(Exception, match=r".*"):
             await stream.task
         result = await text_of(await again.chat.completions.create(**HELLO, stream=True, extra_headers=KEY))
@@ -163,7 +168,7 @@ async def test_a_killed_gateway_costs_a_client_with_a_key_nothing(
         stored = await again.chat.completions.create(**HELLO, extra_headers=KEY)
         assert stored.choices[0].message.content == WORDS
     assert len(model.requests()) == 1
-    await eventually(lambda: none_left_of_sessions(client), within_s=10)
+    await eventually(lambda: none_left_of_sessions(client), within_s=60)
 
 
 async def test_a_client_that_leaves_ends_its_turn_in_the_worker(
@@ -175,11 +180,11 @@ async def test_a_client_that_leaves_ends_its_turn_in_the_worker(
     _, address = await gateway(spawn)
     async with asker(address) as ask:
         stream = Stream(ask)
-        await eventually(lambda: model.stats()["open"] and stream.text, within_s=30)
+        await eventually(lambda: model.stats()["open"] and stream.text, within_s=60)
         stream.task.cancel()
         await asyncio.wait([stream.task])
-    await eventually(lambda: model.stats()["open"] == 0, within_s=10)
-    await eventually(lambda: none_left_of_sessions(client), within_s=10)
+    await eventually(lambda: model.stats()["open"] == 0, within_s=60)
+    await eventually(lambda: none_left_of_sessions(client), within_s=60)
 
 
 async def test_a_session_remembers_and_a_preset_answers_one_message(

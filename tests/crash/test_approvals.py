@@ -170,7 +170,7 @@ async def test_a_gateway_killed_with_an_answer_in_its_hands_loses_and_doubles_no
     async with client_of(f"127.0.0.1:{port}", token=TOKEN) as page:
         await page.send("approve", chat="a", call=question.id, yes=True, digest=question.digest)
         await page.closed()
-    await eventually(lambda: not first.alive, within_s=20, what="the end of the gateway")
+    await eventually(lambda: not first.alive, within_s=60, what="the end of the gateway")
     port = free_port()
     spawn("gateway", WEB__PORT=str(port), WEB__TOKEN=TOKEN)
     await eventually(lambda: answers(f"127.0.0.1:{port}"), within_s=30, what="the gateway")

@@ -18,8 +18,8 @@ from tests.helpers.redis_cluster import NODE_TIMEOUT_S, PASSWORD, RedisCluster, 
 from tests.helpers.wait import eventually
 
 STAND_STILL_S = NODE_TIMEOUT_S + 2
-MARGIN_S = 6.0
-"""For a machine with other work; what is promised is above."""
+MARGIN_S = 20.0
+"""For a machine that stalls; what is promised is above, and `proof.chaos` measures it."""
 
 
 @pytest.fixture
@@ -76,13 +76,13 @@ async def test_a_lost_replica_holds_writes_up_only_while_no_majority_sees_the_pr
         await asyncio.to_thread(cluster.kill, await asyncio.to_thread(cluster.replica))
         with pytest.raises(RedisAway, match="1 of 2 servers have the last writes"):
             await client.confirmed("SET", f"{keys.PREFIX}x", "2")
-        await eventually(lambda: counts(client), within_s=20, every_s=0.2)
+        await eventually(lambda: counts(client), within_s=60, every_s=0.2)
         for port in await asyncio.to_thread(cluster.others):
             cluster.stop(port)
-        await eventually(lambda: refused(client), within_s=20, every_s=0.2)
+        await eventually(lambda: refused(client), within_s=60, every_s=0.2)
         for port in cluster.stopped:
             cluster.resume(port)
-        await eventually(lambda: counts(client), within_s=20, every_s=0.2)
+        await eventually(lambda: counts(client), within_s=60, every_s=0.2)
     finally:
         await client.close()
 

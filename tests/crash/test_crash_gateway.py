@@ -37,7 +37,7 @@ async def test_a_gateway_killed_while_it_takes_a_message_leaves_one_turn_and_one
     async def start() -> Process:
         settings = {"WEB__PORT": str(port), "WEB__TOKENS__OWNER": TOKENS["owner"]}
         started = spawn("gateway", env={VARIABLE: str(armed)}, **settings)
-        await eventually(lambda: answers(address), within_s=20, what="the gateway")
+        await eventually(lambda: answers(address), within_s=60, what="the gateway")
         return started
 
     worker = spawn("worker", MODEL__CLIENT="direct")

@@ -51,7 +51,7 @@ async def test_what_joined_a_turn_is_answered_once_whenever_its_worker_dies(
         await inbox.ingest(message(text, chat=chat, id=text), log_line=UserLine(id=text, text=text), principal="owner")
 
     await say("first")
-    await eventually(lambda: model.requests(), within_s=20, what="the first call")
+    await eventually(lambda: model.requests(), within_s=60, what="the first call")
     armed.write_text(point)
     await say("second")
     await say("third")

@@ -41,7 +41,7 @@ async def test_a_worker_killed_around_what_it_says_says_it_once(
     await warm(worker)
     model.script(Answer(text="yes?"))
     await say(Inbox(client), "open", chat=f"owner/{there}")
-    await eventually(partial(_answered, client, f"web:owner/{there}", 1), within_s=20)
+    await eventually(partial(_answered, client, f"web:owner/{there}", 1), within_s=60)
     result = [
         Call("message", json.dumps({"text": "to you"}), "m1"),
         Call("message", json.dumps({"text": "to the other", "chat": there}), "m2"),
@@ -49,7 +49,7 @@ async def test_a_worker_killed_around_what_it_says_says_it_once(
     model.script(Answer(role="tool", text="All told.", times=0), Answer(role="user", calls=result, times=0))
     armed.write_text(f"{point} 1")
     await say(Inbox(client), "tell both", chat=f"owner/{here}", id=f"{point}-x1")
-    await eventually(partial(_answered, client, f"web:owner/{here}", 1), within_s=20)
+    await eventually(partial(_answered, client, f"web:owner/{here}", 1), within_s=60)
     await eventually(lambda: not armed.exists(), what="the death of the worker")
     those_here, those_there = [await _lines(client, f"web:owner/{chat}") for chat in (here, there)]
     assert [(line.content, line.sent_by_tool, line.in_reply_to) for line in those_here] == [

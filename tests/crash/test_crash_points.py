@@ -91,7 +91,7 @@ async def test_a_worker_killed_at_a_point_of_a_turn_loses_and_doubles_nothing(
         inbox = Inbox(client)
         for number in MESSAGES:
             await say(inbox, f"message {number}", chat=chat, id=f"{point}-{hit}-{number}")
-        await eventually(partial(_quiet, client, session), within_s=20, what=f"the answers with a crash in {hit}")
+        await eventually(partial(_quiet, client, session), within_s=60, what=f"the answers with a crash in {hit}")
         await eventually(lambda: not armed.exists(), what="the death of the worker")
         assert await replies(client, session) == [f"answer {number}" for number in MESSAGES]
         marks = (folder / "marks").read_text().split() if (folder / "marks").exists() else []

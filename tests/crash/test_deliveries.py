@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from shared.crash_points import VARIABLE
+from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from tests.contracts.channels.echo import Echo
 from tests.fakes.pond import LIMIT, TOKEN, FakePond, Offers
@@ -51,12 +52,11 @@ class Fleet:
             env={VARIABLE: str(self._armed), "PYTHONPATH": os.pathsep.join(self._path)},
             REDIS__URL=self._redis_url,
             METRICS__PORT=str(self.metrics_port),
-            WORKER__LEASE_S="2",
             CHANNELS__POND__API=self._pond.address,
             CHANNELS__POND__TOKEN=TOKEN,
             CHANNELS__POND__ALLOW_FROM="ada",
             CHANNELS__POND__OFFERS=self._pond.offers,
-            CHANNELS__POND__TIMEOUT_S="2",
+            CHANNELS__POND__TIMEOUT_S="30",
         )
 
     def unknown(self) -> int:
@@ -121,6 +121,7 @@ async def killed(spawn: Spawn, path: tuple[str, ...], folder: Path, point: str, 
             for word in WORDS:
                 reported(pond, chat, word)
             await died(gateway)
+            await lapsed(client)
             gateway = fleet.start()
             await delivered(client, pond, chat, wanted[-1])
             counted = await asyncio.to_thread(fleet.unknown)
@@ -135,6 +136,15 @@ async def killed(spawn: Spawn, path: tuple[str, ...], folder: Path, point: str, 
 
 async def died(gateway: Process) -> None:
     await eventually(lambda: not gateway.alive, within_s=WITHIN_S, what="the crash")
+
+
+async def lapsed(client: RedisClient) -> None:
+    """Let the leases of the dead gateway be over: those of a minute are left to no stall of the machine, and waited
+    for by no test."""
+    for session in await client.command("HKEYS", keys.outleases("pond")):
+        await client.command("ZADD", keys.outqueue("pond"), "XX", 0, session)
+    if await client.command("EXISTS", keys.lock("pond")):
+        await client.command("HSET", keys.lock("pond"), "until", 0)
 
 
 async def delivered(client: RedisClient, pond: FakePond, chat: str, last: str) -> None:

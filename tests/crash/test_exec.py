@@ -39,9 +39,8 @@ pytestmark = pytest.mark.timeout(180)
 
 SESSION = "web:owner/a"
 SLOW_S = 40.0
-WITHIN_S = 1.0
-SLACK_S = 2.0
-"""For a loaded machine, between the end and our look at it."""
+DOUBT_LEASE_S = 30.0
+"""Of it a command that is in doubt has less than three quarters. The rest is for a machine that stalls."""
 
 
 class Place:
@@ -120,8 +119,9 @@ def results(entries: list[object]) -> list[str]:
     return [entry.content for entry in entries if isinstance(entry, ToolEntry)]
 
 
-async def test_stop_ends_a_command_within_a_second(client: RedisClient, place: Place, model: ScriptedOpenAI) -> None:
-    """All of its processes, also what it put aside; what was said before is kept, and the next message is answered."""
+async def test_stop_ends_a_command(client: RedisClient, place: Place, model: ScriptedOpenAI) -> None:
+    """All of its processes, also what it put aside; what was said before is kept, and the next message is answered.
+    They would have slept for days; that their end takes a second at most is for `proof.chaos.stops` to measure."""
     model.script(
         Answer(match="next", text="answered", times=0),
         Answer(match="first", text="let me see", calls=[place.command(f"sleep {place.mark}")], times=0),
@@ -131,9 +131,7 @@ async def test_stop_ends_a_command_within_a_second(client: RedisClient, place: P
     await say(inbox, "first", id="x1")
     await place.began()
     await inbox.stop(SESSION, 1)
-    sent_at = time.monotonic()
     await eventually(lambda: not place.left(), SLOW_S, what="the end of all of it")
-    assert time.monotonic() - sent_at < WITHIN_S + SLACK_S
     await say(inbox, "next", id="x2")
     await eventually(lambda: _sent(client, 2), SLOW_S, what="both answers")
     lines = [one.line for one in await Outbox(client).read_after(SESSION, after=0)]
@@ -204,13 +202,13 @@ async def test_a_lease_in_doubt_ends_the_command(
         Answer(match="first", role="tool", text="cut", times=0),
         Answer(match="first", calls=[place.command(f"sleep {place.mark}")], times=0),
     )
-    await place.worker(WORKER__LEASE_S="4")
+    await place.worker(WORKER__LEASE_S=str(DOUBT_LEASE_S))
     await say(Inbox(client), "first")
     await place.began()
     os.kill(frozen, signal.SIGSTOP)
     began = time.monotonic()
     await eventually(lambda: not place.left(), SLOW_S, what="the end of all of it")
-    assert time.monotonic() - began < 4 + SLACK_S
+    assert time.monotonic() - began < DOUBT_LEASE_S
     os.kill(frozen, signal.SIGCONT)
     await eventually(lambda: replies(client, SESSION), SLOW_S, what="the answer")
     [result] = results(list(await history(client, SESSION)))

@@ -32,7 +32,7 @@ async def test_a_worker_is_replaced_and_drains_while_the_disk_of_its_log_is_full
     guardian = spawn("worker", env=BUFFERED, MODEL__CLIENT="direct", LOG__FORMAT=format)
     await workers(client, 1)
     await say(Inbox(client), "slow")
-    await eventually(lambda: model.stats()["requests"], within_s=15, what="a call of the model")
+    await eventually(lambda: model.stats()["requests"], within_s=60, what="a call of the model")
     (await holder(client, SESSION)).kill()
     await eventually(lambda: replies(client, SESSION), within_s=30, what="an answer of the next worker")
     assert guardian.alive
@@ -46,6 +46,6 @@ async def test_a_gateway_ends_well_while_the_disk_of_its_log_is_full(
     """Its exit code is that of its work."""
     (tmp_path / "gateway-0.log").symlink_to("/dev/full")
     gateway = spawn("gateway", env=BUFFERED, WEB__PORT="0", WEB__TOKEN="secret-of-the-owner")
-    await eventually(lambda: list_processes(client), within_s=20)
+    await eventually(lambda: list_processes(client), within_s=60)
     gateway.terminate()
     assert await asyncio.to_thread(gateway.wait, 60) == 0

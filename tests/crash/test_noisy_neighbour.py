@@ -66,17 +66,19 @@ async def test_the_other_chats_do_not_notice_what_one_session_does(
     quiet_s = await rounds(client, "quiet", ROUNDS)
     await say(Inbox(client), "attack")
     await eventually(lambda: client.command("EXISTS", keys.ledger(SESSION)), SLOW_S, what="the first attack")
-    noisy_s: list[float] = []
+    noisy_s, within_one_call = list[float](), 0
     while not await replies(client, SESSION):  # as long as any of the attacks goes on
+        before = await client.command("XLEN", keys.ledger(SESSION))
         noisy_s += await rounds(client, f"noisy {len(noisy_s)}", 1)
+        within_one_call += before == await client.command("XLEN", keys.ledger(SESSION))
     quiet, noisy = median(quiet_s), median(noisy_s)
     print(
         f"\n{place.tier}: median of {CHATS} chats {quiet * 1000:.0f} ms quiet ({len(quiet_s)} turns), "
         f"{noisy * 1000:.0f} ms beside the attacks ({len(noisy_s)} turns)"
     )
     assert await replies(client, SESSION) == ["survived"]
-    # Who had to wait for a call of the attack would be answered about once a call. The slowest round shows the machine.
-    assert len(noisy_s) >= 2 * CHATS * len(attack())
+    # Who had to wait for a call of the attack would not be answered before it ends.
+    assert within_one_call >= 3
     assert noisy <= RATIO * quiet + SLACK_S
     result = {
         e.call_id.rpartition("-")[2]: e.content for e in await history(client, SESSION) if isinstance(e, ToolEntry)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
@@ -30,7 +28,6 @@ async def test_a_message_that_kills_workers_is_convicted_alone(
     worker = spawn("worker", env={"PYTHONPATH": str(TOOLS)}, MODEL__CLIENT="direct")
     await warm(worker)
     inbox = Inbox(client)
-    began = time.monotonic()
     for number in range(BYSTANDERS):
         await say(inbox, "slow", chat=f"owner/b{number}", id=f"b{number}")
     await say(inbox, "poison", chat="owner/p", id="p1")
@@ -42,7 +39,6 @@ async def test_a_message_that_kills_workers_is_convicted_alone(
         return counts == [2] + [1] * BYSTANDERS
 
     await eventually(lambda: client.command("XLEN", keys.DEAD), within_s=VERDICT_S, what="the verdict")
-    verdict_s = time.monotonic() - began
     model.release()
     await eventually(all_answered, within_s=30, what="all answers")
     apology, answer = await replies(client, "web:owner/p")
@@ -54,7 +50,6 @@ async def test_a_message_that_kills_workers_is_convicted_alone(
     [letter] = await client.command("XRANGE", keys.DEAD, "-", "+")
     assert b"poison" in letter[1][5]
     assert worker.log.count("quarantined") >= 1
-    assert verdict_s < VERDICT_S
 
 
 async def test_a_message_that_eats_all_memory_meets_the_limit_of_its_quarantine(
@@ -83,8 +78,8 @@ async def test_a_message_that_blocks_its_event_loop_is_killed_in_quarantine(
     await say(Inbox(client), "poison", chat="owner/p", id="p1")
     await client.command("HSET", keys.session("web:owner/p"), "tries", 1, "crashes", 2)
     worker = spawn("worker", env={"PYTHONPATH": str(TOOLS), "SILENT_TICKS": "12"}, MODEL__CLIENT="direct")
-    await eventually(lambda: "quarantined" in worker.log, within_s=20)
+    await eventually(lambda: "quarantined" in worker.log, within_s=60)
     await say(Inbox(client), "hello", chat="owner/b", id="b1")
-    await eventually(lambda: replies(client, "web:owner/b"), within_s=10)
-    await eventually(lambda: replies(client, "web:owner/p"), within_s=40)
+    await eventually(lambda: replies(client, "web:owner/b"))
+    await eventually(lambda: replies(client, "web:owner/p"), within_s=60)
     assert "put it aside" in (await replies(client, "web:owner/p"))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import psutil
@@ -34,14 +35,14 @@ def children(worker: Process) -> list[psutil.Process]:
 
 async def asked(model: ScriptedOpenAI, many: int) -> None:
     """Wait until so many turns wait for their model."""
-    await eventually(lambda: len(model.requests()) >= many, within_s=30)
+    await eventually(lambda: len(model.requests()) >= many, within_s=60)
 
 
-async def answered(client: RedisClient, sessions: list[str], *, within_s: float = 30) -> None:
+async def answered(client: RedisClient, sessions: list[str]) -> None:
     async def all_have_one() -> bool:
         return [len(await replies(client, session)) for session in sessions] == [1] * len(sessions)
 
-    await eventually(all_have_one, within_s=within_s, what="all answers")
+    await eventually(all_have_one, within_s=60, what="all answers")
 
 
 async def test_a_child_that_is_killed_from_outside_convicts_nobody(
@@ -49,12 +50,13 @@ async def test_a_child_that_is_killed_from_outside_convicts_nobody(
 ) -> None:
     """As the kernel kills when the memory that worker and child share is used up. The turn was alone in it; it runs
     again and is answered."""
-    model.script(Answer(text="slow but fine", total_s=2, times=0))
+    model.script(Answer(text="slow but fine", held=True, times=0))
     [session] = await suspects(client, 1)
     worker = spawn("worker", MODEL__CLIENT="direct")
     await asked(model, 1)
     [child] = children(worker)
     child.kill()
+    model.release()
     await answered(client, [session])
     assert await replies(client, session) == ["slow but fine"]
     assert await client.command("XLEN", keys.DEAD) == 0
@@ -62,11 +64,12 @@ async def test_a_child_that_is_killed_from_outside_convicts_nobody(
 
 async def test_new_suspects_share_one_child(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> None:
     """Two crashes that hit everybody are no reason for a process for each."""
-    model.script(Answer(text="slow but fine", total_s=2, times=0))
+    model.script(Answer(text="slow but fine", held=True, times=0))
     sessions = await suspects(client, 20)
     worker = spawn("worker", MODEL__CLIENT="direct")
     await asked(model, 20)
     assert len(children(worker)) == 1
+    model.release()
     await answered(client, sessions)
     assert worker.log.count('"quarantined"') == 1
 
@@ -86,25 +89,29 @@ async def test_a_child_that_cannot_start_counts_nothing_and_its_turns_run_in_the
 async def test_a_stop_ends_an_isolated_turn_and_no_other(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
-    """What people have seen of it stays."""
-    model.script(Answer(text="one two three", total_s=6, times=0))
+    """In the middle of its model's answer, while the other one waits for its own."""
+    model.script(Answer(text="one two three", held=True, times=0))
     stopped, other = await suspects(client, 2)
     spawn("worker", MODEL__CLIENT="direct")
     await asked(model, 2)
     assert await Inbox(client).stop(stopped)
-    await answered(client, [stopped], within_s=4)
+    await answered(client, [stopped])
     assert await replies(client, stopped) != ["one two three"]
+    assert await replies(client, other) == []
+    model.release()
     await answered(client, [other])
     assert await replies(client, other) == ["one two three"]
 
 
 async def test_a_drain_reaches_isolated_turns(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI) -> None:
     """The worker ends when they are answered, and starts nothing new."""
-    model.script(Answer(text="slow but fine", total_s=3, times=0))
+    model.script(Answer(text="slow but fine", held=True, times=0))
     sessions = await suspects(client, 2)
     worker = spawn("worker", MODEL__CLIENT="direct")
     await asked(model, 2)
     worker.terminate()
-    assert worker.wait(20) == 0
-    await answered(client, sessions, within_s=1)
+    await eventually(lambda: "drain" in worker.log, what="a drain")
+    model.release()
+    assert await asyncio.to_thread(worker.wait, 60) == 0
+    assert [len(await replies(client, session)) for session in sessions] == [1, 1]
     assert await client.command("HLEN", keys.leases("turns")) == 0

@@ -44,7 +44,7 @@ async def test_what_a_turn_counts_in_a_child_is_on_the_page_of_its_worker(
     """Its end, its calls of models and tools, its tokens, how long its person waited: once."""
     model.script(Answer(match="poison", role="user", calls=[Call("calculate", '{"expression": "6*7"}')]))
     port = await put_isolated(client, spawn)
-    await eventually(lambda: page(port)["shoal_turn_seconds_count"] == 1, within_s=20)
+    await eventually(lambda: page(port)["shoal_turn_seconds_count"] == 1, within_s=60)
     found = page(port)
     turns = {name: value for name, value in found.items() if name.startswith("shoal_turns_total") and value}
     assert turns == {'shoal_turns_total{outcome="done"}': 1}
@@ -63,7 +63,7 @@ async def test_a_turn_that_kills_its_child_is_counted_by_its_worker(
     """As a dead letter, and as a quarantine that proved something."""
     model.script(Answer(match="poison", calls=[Call("die", '{"word": "exit"}')], times=0))
     port = await put_isolated(client, spawn)
-    await eventually(lambda: 'shoal_turns_total{outcome="dead"}' in page(port), within_s=20)
+    await eventually(lambda: 'shoal_turns_total{outcome="dead"}' in page(port), within_s=60)
     found = page(port)
     assert found['shoal_turns_total{outcome="dead"}'] == found['shoal_dead_letters_total{reason="poison"}'] == 1
     quarantines = {name: value for name, value in found.items() if name.startswith("shoal_quarantines_total")}

@@ -24,8 +24,8 @@ from tests.helpers.wait import eventually
 SERVICE = "shoal"
 DOWN_AFTER_S = 2.0
 STAND_STILL_S = DOWN_AFTER_S + 2.5
-MARGIN_S = 6.0
-"""For a machine with other work; what is promised is above."""
+MARGIN_S = 20.0
+"""For a machine that stalls; what is promised is above, and `proof.chaos` measures it."""
 
 PASSWORD = "of-the-servers"
 

@@ -1,9 +1,8 @@
-"""/stop in every state of a turn, with a real worker: it ends within a second of the word, keeps what was said, and
-never eats the next message."""
+"""/stop in every state of a turn, with a real worker: it ends long before what it is doing would, keeps what was said,
+and never eats the next message. That it takes a second at most is for `proof.chaos.stops` to measure."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,8 @@ from tests.helpers.wait import eventually
 
 TOOLS = Path(__file__).parents[1] / "helpers" / "crash_tools"
 SESSION = "web:owner/a"
-WITHIN_S = 1.0
-SLACK_S = 2.0
-"""For a loaded machine, between the commit and our look at it."""
+WITHIN_S = 25.0
+"""The tool would sleep twice as long, and the others would never end."""
 
 
 async def lines(client: RedisClient) -> list[OutboundMessage]:
@@ -53,27 +51,25 @@ async def test_stop_reaches_a_turn_wherever_it_is(
     await warm(worker)
     if state != "queued":
         await say(inbox, "first", id="x1")
-        await eventually(lambda: model.requests(), within_s=20, what="the model call")
+        await eventually(lambda: model.requests(), within_s=60, what="the model call")
         if state == "tool":
-            await eventually((tmp_path / "asleep").exists, within_s=20, what="the tool")
+            await eventually((tmp_path / "asleep").exists, within_s=60, what="the tool")
         if state == "stream":
             async with watching(client, SESSION) as seen:
-                await eventually(lambda: any("two" in delta.text for delta in seen.deltas()), within_s=20)
+                await eventually(lambda: any("two" in delta.text for delta in seen.deltas()), within_s=60)
         await say(inbox, "next", id="x2")
         assert await inbox.stop(SESSION, 1) == 1
-        sent_at = time.monotonic()
         assert await inbox.stop(SESSION, 1) in (1, None), "twice"
 
         async def stopped() -> bool:
             return bool(await lines(client))
 
-        await eventually(stopped, within_s=20)
-        assert time.monotonic() - sent_at < WITHIN_S + SLACK_S
+        await eventually(stopped, within_s=WITHIN_S)
 
     async def both() -> bool:
         return len(await lines(client)) == 2
 
-    await eventually(both, within_s=20, what="the next message's answer")
+    await eventually(both, within_s=60, what="the next message's answer")
     assert await inbox.stop(SESSION, 1) is None, "after its end it hits nobody"
     first, second = await lines(client)
     assert (first.kind, first.in_reply_to) == ("stopped", ("x1",))

@@ -61,20 +61,20 @@ async def test_waiting_for_several_they_run_at_once_and_nothing_is_reported(
 ) -> None:
     """The results are the tools' results, in the order of the calls."""
     model.script(
-        Answer(match="^dig one", first_s=1.0, text="gold", times=0),
-        Answer(match="^dig two", first_s=0.2, text="silver", times=0),
+        Answer(match="^dig one", held=True, text="gold", times=0),
+        Answer(match="^dig two", held=True, text="silver", times=0),
         Answer(match="^please", role="tool", text="gold and silver", times=0),
         Answer(match="^please", calls=asked("dig one", "dig two", wait=True), times=0),
     )
     await warm(spawn("worker", MODEL__CLIENT="direct"))
     await say(Inbox(client), "please")
-    await eventually(lambda: quiet(client), within_s=40)
+    await eventually(lambda: model.stats()["open"] == 2, what="both subagents at once")
+    model.release()
+    await eventually(lambda: quiet(client), within_s=60)
     assert await replies(client, SESSION) == ["gold and silver"]
     results = [entry.content for entry in await history(client, SESSION) if isinstance(entry, ToolEntry)]
     assert [text.rpartition("\n")[2] for text in results] == ["gold", "silver"]
     assert await reported(client) == []
-    began = [request.at for request in model.requests() if "dig" in str(request.body["messages"][1]["content"])]
-    assert max(began) - min(began) < 1.0, "the second did not wait for the first"
 
 
 async def test_a_worker_killed_while_its_turn_waits_is_replaced_by_one_that_waits_for_the_same(
@@ -89,16 +89,16 @@ async def test_a_worker_killed_while_its_turn_waits_is_replaced_by_one_that_wait
     turns, work = spawn("worker", "turns", MODEL__CLIENT="direct"), spawn("worker", "jobs", MODEL__CLIENT="direct")
     await warm(turns, work)
     await say(Inbox(client), "please")
-    await eventually(lambda: _running(client), within_s=20)
+    await eventually(lambda: _running(client), within_s=60)
     killed = await holder(client, SESSION)
     killed.kill()
 
     async def replaced() -> bool:
         return bool((await holder(client, SESSION)).pid != killed.pid)
 
-    await eventually(replaced, within_s=40, what="another worker with the turn")
+    await eventually(replaced, within_s=60, what="another worker with the turn")
     model.release()
-    await eventually(lambda: quiet(client), within_s=40)
+    await eventually(lambda: quiet(client), within_s=60)
     assert await replies(client, SESSION) == ["it is gold"]
     assert await reported(client) == []
     assert len(await Subagents(client).of_session(SESSION)) == 1
@@ -109,17 +109,17 @@ async def test_a_stop_reaches_a_turn_that_waits_and_its_subagent_elsewhere(
 ) -> None:
     """Both end at once, on whichever worker they run, and nothing is reported."""
     model.script(
-        Answer(match="^dig", first_s=60.0, text="gold", times=0),
+        Answer(match="^dig", fault="hang", times=0),
         Answer(match="^please", calls=asked("dig", wait=True), times=0),
     )
     turns, work = spawn("worker", "turns", MODEL__CLIENT="direct"), spawn("worker", "jobs", MODEL__CLIENT="direct")
     await warm(turns, work)
     await say(Inbox(client), "please")
-    await eventually(lambda: _running(client), within_s=20)
+    await eventually(lambda: _running(client), within_s=60)
     await Inbox(client).stop(SESSION)
-    await eventually(lambda: quiet(client), within_s=10)
-    await eventually(lambda: '"outcome": "cancelled"' in work.log, within_s=10)
-    assert await eventually(lambda: _idle(client), within_s=20)
+    await eventually(lambda: quiet(client))
+    await eventually(lambda: '"outcome": "cancelled"' in work.log)
+    assert await eventually(lambda: _idle(client))
     assert await reported(client) == []
 
 

@@ -19,6 +19,7 @@ from shared.store.delivery.outbox import Outbox
 from shared.store.turns.inbox import Inbox
 from shared.tracing import fresh
 from shared.tracing.tracer import parse
+from tests.crash.test_worker_death import HELD, stands
 from tests.gateway.harness import Client, Frame, answers, free_port
 from tests.gateway.harness import client as connected
 from tests.helpers.build import message
@@ -33,7 +34,6 @@ SESSION = "web:owner/a"
 TOKEN = "token-canary-of-the-page"
 CANARY = "canary-of-a-message"
 HEADER = "canary-of-the-collector"
-WORDS = " ".join(f"word{i}" for i in range(60))
 LONG_S = 60.0
 
 pytestmark = pytest.mark.timeout(300)
@@ -163,15 +163,16 @@ async def test_the_successor_of_a_killed_worker_goes_on_in_the_same_trace(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, there: Collector, config: str
 ) -> None:
     """The span of the attempt that died is lost with its worker; the second says that it took over, and how."""
-    model.script(Answer(text=WORDS, delta_s=0.05, times=0))
+    model.script(HELD)
     env = {"SHOAL_CONFIG": config}
-    fleet = [spawn("worker", MODEL__CLIENT="direct", WORKER__LEASE_S="15", env=env) for _ in "ab"]
+    fleet = [spawn("worker", MODEL__CLIENT="direct", env=env) for _ in "ab"]
     await warm(*fleet)
     came = fresh(sampled=True)
     async with watching(client, SESSION) as seen:
         await Inbox(client).ingest(replace(message("tell me"), traceparent=came.traceparent))
-        await eventually(lambda: len(seen.deltas()) > 5, within_s=LONG_S)
+        await stands(seen)
         (await holder(client, SESSION)).kill()
+        model.release()
         await eventually(lambda: replies(client, SESSION), within_s=LONG_S)
     await eventually(lambda: there.named("turn"), within_s=LONG_S)
     turn, chat = there.one("turn"), there.one("chat scripted")

@@ -100,7 +100,7 @@ async def test_a_copy_made_under_load_loses_what_came_after_it_began_and_nothing
     old, new = serve("old"), serve("new")
     old.start()
     before = RedisClient(old.url)
-    fleet = [spawn("worker", REDIS__URL=old.url, MODEL__CLIENT="direct") for _ in range(2)]
+    fleet = [spawn("worker", REDIS__URL=old.url, MODEL__CLIENT="direct", WORKER__LEASE_S="3") for _ in range(2)]
     await warm(*fleet)
     crowd = Crowd(before, names, lambda chat, n: f"{chat} {n}")
     crowd.start()

@@ -37,7 +37,7 @@ from shared.store.delivery.fanout import publish
 from shared.store.turns.inbox import TURNS, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import Turns
-from tests.helpers.wait import eventually
+from tests.helpers.wait import PATIENCE_S, eventually
 
 TOKENS = {"owner": "sesame-open-the-door", "ann": "anns-secret"}
 ROOT = Path(__file__).parents[2]
@@ -148,14 +148,14 @@ class Client:
 
     async def next(self, type: str, **fields: Any) -> Frame:
         """The next frame of this type with these values; what comes before it is kept in `seen`."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 frame: Frame = json.loads(await self.socket.recv())
                 self.seen.append(frame)
                 if frame["type"] == type and all(frame.get(name) == value for name, value in fields.items()):
                     return frame
 
-    async def shown(self, chat: str, seq: int, *, within_s: float = 10) -> None:
+    async def shown(self, chat: str, seq: int, *, within_s: float = PATIENCE_S) -> None:
         """Read until line `seq` of a chat has come."""
         async with asyncio.timeout(within_s):
             while seq not in self.seqs(chat):
@@ -163,7 +163,7 @@ class Client:
 
     async def answer(self, id: str) -> Frame:
         """What a message is answered: `accepted` or `error`."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 frame: Frame = json.loads(await self.socket.recv())
                 self.seen.append(frame)
@@ -172,7 +172,7 @@ class Client:
 
     async def closed(self) -> int:
         """Read to the end; the code the gateway closed with (1006 = it was cut)."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             try:
                 while True:
                     self.seen.append(json.loads(await self.socket.recv()))
@@ -187,7 +187,7 @@ class Client:
 
     async def pong(self) -> None:
         """Wait for the answer to a ping."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await (await self.socket.ping())
 
     def lines(self, chat: str) -> list[Frame]:
@@ -221,7 +221,7 @@ class Worker:
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
-        self._queue = LeaseQueue(client, TURNS, owner=secrets.token_hex(16), lease_s=10)
+        self._queue = LeaseQueue(client, TURNS, owner=secrets.token_hex(16), lease_s=60)
         self._turns = Turns(client)
         self.turns: list[tuple[str, str]] = []
 
@@ -308,7 +308,7 @@ class Process:
             return 0
 
     async def ready(self) -> None:
-        await eventually(lambda: self.popen.poll() is not None or self.readiness() == 200, within_s=20, what="ready")
+        await eventually(lambda: self.popen.poll() is not None or self.readiness() == 200, within_s=60, what="ready")
         assert self.popen.poll() is None, self.log.read_text()
 
     async def exit_code(self, within_s: float) -> int:

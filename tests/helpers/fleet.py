@@ -89,7 +89,7 @@ async def history(client: RedisClient, session: str) -> list[TranscriptEntry]:
     return [decode_transcript(entry) for entry in await client.command("LRANGE", keys.history(session), 0, -1)]
 
 
-async def workers(client: RedisClient, many: int, *, within_s: float = 20) -> list[Presence]:
+async def workers(client: RedisClient, many: int, *, within_s: float = 60) -> list[Presence]:
     """Wait until so many workers are there."""
 
     async def there() -> list[Presence]:
@@ -118,4 +118,4 @@ async def holder(client: RedisClient, session: str) -> psutil.Process:
                     return psutil.Process(presence.pid)
         return None
 
-    return await eventually(held, within_s=15)
+    return await eventually(held)

@@ -24,10 +24,11 @@ class Answer(msgspec.Struct, kw_only=True):
     `role="tool"` answers tool results only. Where `match` has groups, `\\1` in a call's arguments is the first.
 
     `text` is streamed word by word, or in `pieces` as given; `echo: ...` when both are None. `delta_s` passes before
-    each piece, `first_s` before the first, or the whole lasts `total_s`. `held` says nothing until `release`.
-    `cut_after` pieces the connection is cut; `hang` says nothing, not even headers; `stall_after` pieces nothing more
-    is said; `garbage` sends bytes that are no JSON. `cached_tokens` of the prompt came from a cache. `status` other
-    than 200 answers an error with `error` and a Retry-After when `retry_after` is set.
+    each piece, `first_s` before the first, or the whole lasts `total_s`. `held` says nothing until `release`,
+    `held_after` pieces nothing more is said until then. `cut_after` pieces the connection is cut; `hang` says nothing,
+    not even headers; `stall_after` pieces nothing more is said; `garbage` sends bytes that are no JSON.
+    `cached_tokens` of the prompt came from a cache. `status` other than 200 answers an error with `error` and a
+    Retry-After when `retry_after` is set.
     """
 
     match: str = ""
@@ -43,6 +44,7 @@ class Answer(msgspec.Struct, kw_only=True):
     delta_s: float = 0
     total_s: float = 0
     held: bool = False
+    held_after: int = -1
     status: int = 200
     retry_after: str = ""
     error: dict[str, Any] = {}

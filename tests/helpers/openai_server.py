@@ -174,8 +174,9 @@ class Server:
         answer = self._pick(text, messages[-1].get("role", ""))
         if answer.fault == "hang":
             await asyncio.Event().wait()  # until the client gives up
+        released = self._released  # a `reset` makes a new one, and this answer belongs to what was before
         if answer.held:
-            await self._released.wait()
+            await released.wait()
         if answer.status != 200:
             error = {"message": f"scripted error {answer.status}", "type": "scripted", "code": None} | answer.error
             extra = {"Retry-After": answer.retry_after} if answer.retry_after else {}
@@ -206,6 +207,8 @@ class Server:
         sent = 0
         for chunk in chunks_of(answer, pieces, usage, body):
             if chunk.get("choices") and chunk["choices"][0]["delta"].get("content"):
+                if sent == answer.held_after:
+                    await released.wait()
                 if sent == answer.stall_after:
                     await asyncio.Event().wait()  # until the client gives up
                 if sent == answer.cut_after:

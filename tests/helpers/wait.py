@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, overload
 
 import pytest
 
-PATIENCE_S: Final = 15.0  # for what takes a moment, on a machine with ten times the work that it can do
+PATIENCE_S: Final = 30.0  # for what takes a moment, on a machine with ten times the work that it can do
 
 T = TypeVar("T")
 
