@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from playwright.async_api import expect
 
 from shared.store.client.redis_client import RedisClient
 from tests.helpers import left_open
 from tests.helpers.chromium import keeping_chromium
 from tests.helpers.fleet_fixtures import KeptFleet, kept_fleet, model, model_server, spawn
+from tests.helpers.wait import PATIENCE_S
 
 __all__ = ["kept_fleet", "model", "model_server", "spawn"]
+
+# What a page comes to show, it shows at its own time: Playwright's five seconds are short for a machine that stalls.
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

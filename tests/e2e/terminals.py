@@ -60,11 +60,11 @@ class Fleet:
         """Start it, the first time or again; `others` may come as well."""
         tokens = {f"WEB__TOKENS__{name.upper()}": token_of(name) for name in (self.person, *others)}
         process = self._spawn("gateway", WEB__PORT=str(self.port), **tokens)
-        await eventually(lambda: answers(f"127.0.0.1:{self.port}"), within_s=20, what="the gateway")
+        await eventually(lambda: answers(f"127.0.0.1:{self.port}"), within_s=60, what="the gateway")
         return process
 
     def worker(self) -> Process:
-        return self._spawn("worker", WORKER__LEASE_S="15")
+        return self._spawn("worker")
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """`shoal ...` with its ends in pipes."""
@@ -88,7 +88,7 @@ class Reported(NamedTuple):
 
 
 async def reported_by(process: asyncio.subprocess.Process, message: str = "") -> Reported:
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(90):
         out, err = await process.communicate(message.encode())
     return Reported(process.returncode, out.decode(), err.decode())
 
@@ -126,13 +126,13 @@ class Terminal:
             return bool(match)
 
         try:
-            await eventually(found, within_s=20, what=pattern)
+            await eventually(found, within_s=60, what=pattern)
         except AssertionError as exc:
             raise AssertionError(f"{exc}; the terminal: {self.text!r}") from None
 
     async def code(self) -> int:
         """Its exit code."""
-        await eventually(lambda: self._process.poll() is not None, within_s=10, what="the end of the command")
+        await eventually(lambda: self._process.poll() is not None, within_s=60, what="the end of the command")
         self.read()
         return self._process.wait()
 

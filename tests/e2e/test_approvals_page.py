@@ -92,7 +92,7 @@ async def test_a_long_card_is_whole_and_its_end_is_reached_by_scrolling(
         assert not await seen_in(last, pre)
         await pre.focus()
         await page.keyboard.press("End")
-        await eventually(lambda: seen_in(last, pre), within_s=5)
+        await eventually(lambda: seen_in(last, pre))
         await card(page).get_by_role("button", name="Yes").click()
         await expect(page.locator(".reply[data-state=done]").last).to_contain_text("that is all", timeout=PATIENCE_MS)
     assert (tmp_path / "marks").read_text() == f"{LONG}\n"

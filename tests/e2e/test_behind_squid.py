@@ -129,7 +129,7 @@ async def test_nothing_of_a_whole_installation_goes_past_squid(redis_url: str, t
                     "hooks": {"port": hooks},
                     "metrics": {"port": 0},
                     "log": {"format": "json"},
-                    "worker": {"lease_s": 5},
+                    "worker": {"lease_s": 60},
                     "tools": {"exec": False, "web_allow": [f"{PAGES}:{web.port}"]},
                     "mcp.peer": {"url": peer.url, "safety": "read_only"},
                     "tracing": {"endpoint": traces.address},

@@ -84,7 +84,7 @@ async def test_an_apology_is_found_shown_and_played_again_by_its_reference(
     assert shown.code == 0
     assert shown.out.endswith("\n\nhelp me\n")
     assert await fleet.shoal("dead", "replay", reference) == Reported(0, "Put back 1 message.\n", "")
-    await eventually(lambda: answered(kept_client, fleet.session, "echo: help me"), within_s=10)
+    await eventually(lambda: answered(kept_client, fleet.session, "echo: help me"))
     assert (await fleet.shoal("dead", "show", reference)).code == 1
     assert await fleet.shoal("dead", "list") == Reported(0, "No dead letters.\n", "")
 
@@ -98,7 +98,7 @@ async def test_a_person_talks_stops_and_leaves(fleet: Fleet, kept_client: RedisC
     model.script(
         Answer(match="sum", role="user", calls=[Call("calculate", '{"expression": "20 + 22"}')]),
         Answer(match="sum", role="tool", text="It is **42**.\x1b]0;title\x07"),
-        Answer(match="story", text=WORDS, delta_s=0.1),
+        Answer(match="story", text=WORDS, stall_after=20),
     )
     assert (await fleet.shoal("chat", "-m", "earlier")).code == 0
     with terminal(fleet, "chat") as screen:
@@ -146,9 +146,9 @@ async def test_a_chat_that_is_opened_in_the_middle_of_an_answer_shows_it_first(
     fleet: Fleet, kept_client: RedisClient, model: ScriptedOpenAI
 ) -> None:
     """Asked elsewhere, seen here; Ctrl-C stops it as if it were ours."""
-    model.script(Answer(text=WORDS, delta_s=0.1))
+    model.script(Answer(text=" ".join([WORDS] * 10), delta_s=0.1))
     await say(Inbox(kept_client), "asked elsewhere", chat=f"{fleet.person}/terminal")
-    await eventually(lambda: model.stats()["open"] == 1, within_s=15)
+    await eventually(lambda: model.stats()["open"] == 1, within_s=60)
     with terminal(fleet, "chat") as screen:
         await screen.shows(r"> asked elsewhere.*word3")
         screen.type("\x03")
@@ -159,7 +159,7 @@ async def test_a_chat_that_is_opened_in_the_middle_of_an_answer_shows_it_first(
 
 async def test_one_message_streams_on_a_terminal_and_can_be_stopped(fleet: Fleet, model: ScriptedOpenAI) -> None:
     """Ctrl-C: what was written stands, and the exit code says that it was cut."""
-    model.script(Answer(text=WORDS, delta_s=0.1))
+    model.script(Answer(text=WORDS, stall_after=20))
     with terminal(fleet, "chat", "-m", "a story") as screen:
         await screen.shows("word3")
         screen.type("\x03")

@@ -38,7 +38,7 @@ async def test_a_worker_that_is_killed_in_the_middle_goes_unnoticed(
     await workers(client, 2)
     asking = await fleet.start("chat", "-m", "tell me")
     doomed = await holder(client, fleet.session)
-    await eventually(lambda: model.stats()["open"] == 1, within_s=10)
+    await eventually(lambda: model.stats()["open"] == 1)
     doomed.kill()
     assert await reported_by(asking) == Reported(0, f"{WORDS}\n", "")
     assert await replies(client, fleet.session) == [WORDS]
@@ -48,15 +48,16 @@ async def test_a_gateway_that_is_killed_in_the_middle_loses_and_doubles_nothing(
     client: RedisClient, spawn: Spawn, redis_url: str, tmp_path: Path, model: ScriptedOpenAI
 ) -> None:
     """SIGKILL while it streams, another one in its place: one turn, one answer."""
-    model.script(Answer(text=WORDS, delta_s=0.15))
+    model.script(Answer(text=WORDS, held_after=20))
     fleet = Fleet(spawn, redis_url, tmp_path)
     fleet.worker()
     doomed = await fleet.gateway()
     await workers(client, 1)
     asking = await fleet.start("chat", "-m", "tell me")
-    await eventually(lambda: model.stats()["open"] == 1, within_s=20)
+    await eventually(lambda: model.stats()["open"] == 1)
     doomed.kill_group()
     await fleet.gateway()
+    model.release()
     result = await reported_by(asking)
     assert (result.code, result.out) == (0, f"{WORDS}\n")
     assert result.err == "(the connection is lost; trying again)\n(connected again)\n"
@@ -125,10 +126,14 @@ async def test_status_and_doctor_see_the_fleet_as_it_is(fleet: Fleet, client: Re
     assert [name for name, check in checks.items() if check["outcome"] == "failed"] == ["appendfsync"]
     assert checks["probe"]["found"].startswith("a worker ran a test job in ")
     assert checks["model"]["found"] == "openai/scripted"
-    result = await fleet.shoal("status", "--json")
-    found = json.loads(result.out)
-    assert [problem["code"] for problem in found["problems"]] == ["fsync"]
-    assert [one["kind"] for one in found["processes"]] == ["gateway", "worker"]
+
+    async def healthy() -> bool:
+        found = json.loads((await fleet.shoal("status", "--json")).out)
+        assert [one["kind"] for one in found["processes"]] == ["gateway", "worker"]
+        return [problem["code"] for problem in found["problems"]] == ["fsync"]
+
+    # A process that the machine held up for a second or two says so for as long.
+    await eventually(healthy, within_s=60)
     table = (await fleet.shoal("status")).out
     [gateway] = [row for row in table.splitlines() if f"127.0.0.1:{fleet.port}" in row]
     assert re.search(r" ready +web ", gateway)
@@ -138,4 +143,4 @@ async def test_status_and_doctor_see_the_fleet_as_it_is(fleet: Fleet, client: Re
         return bool(re.search(r" ready +0 of 100 .* openai/scripted ", worker))
 
     # What a worker says of itself is up to a second old: the test job may still be part of it.
-    await eventually(rests, within_s=30)
+    await eventually(rests, within_s=60)

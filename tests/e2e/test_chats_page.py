@@ -19,9 +19,15 @@ from tests.gateway.harness import gateway, session_of
 from tests.helpers.axe import violations
 from tests.helpers.build import message
 
-pytestmark = pytest.mark.usefixtures("browser")
+pytestmark = pytest.mark.usefixtures("browser", "time_to_undo")
 
 DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def time_to_undo(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute to take a deletion back: ten seconds are short for a page on a machine that stalls."""
+    monkeypatch.setattr("gateway.channels.web.socket.chat_keeper.UNDO_MS", 60_000)
 
 
 @asynccontextmanager
@@ -109,7 +115,9 @@ async def test_a_chat_is_renamed_with_the_keyboard_alone(redis_url: str, client:
         await expect(row(device, "Sea otters")).to_be_visible(timeout=PATIENCE_MS)
 
 
-async def test_a_deletion_is_undone_within_ten_seconds(redis_url: str, client: RedisClient) -> None:
+async def test_a_deletion_is_undone_while_its_note_stands(
+    redis_url: str, client: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It leaves list and screen at once, on other devices with their next look."""
     await written(client, "a", "otters")
     await written(client, "b", "seals")
@@ -122,12 +130,13 @@ async def test_a_deletion_is_undone_within_ten_seconds(redis_url: str, client: R
         await expect(page).to_have_url(re.compile(r"/$"))
         await page.get_by_role("button", name="Undo").click()
         await expect(row(page, "otters")).to_be_visible()
+        monkeypatch.setattr("gateway.channels.web.socket.chat_keeper.UNDO_MS", 1_000)
         await choose(page, "otters", "Delete")
         await expect(row(page, "otters")).to_have_count(0)
         await expect(row(device, "seals")).to_be_visible(timeout=PATIENCE_MS)
         await device.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
         await expect(row(device, "otters")).to_have_count(0)
-        await expect(page.locator(".toast")).to_have_count(0, timeout=12_000)
+        await expect(page.locator(".toast")).to_have_count(0)
     assert await client.command("ZCARD", keys.EPHEMERAL) == 1
 
 

@@ -12,7 +12,7 @@ from playwright.async_api import Page, expect
 from gateway.channels.web.http.auth import Principals
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import Inbox
-from tests.e2e.test_chats_page import choose, row, written
+from tests.e2e.test_chats_page import choose, row, time_to_undo, written
 from tests.e2e.test_page import PATIENCE_MS, TOKEN, ask, page_at
 from tests.e2e.test_page_keys import AWAY
 from tests.gateway.harness import Worker, gateway, worker
@@ -21,7 +21,8 @@ from tests.helpers.build import message
 from tests.helpers.questions import ask_for_approval
 from tests.helpers.wait import eventually
 
-pytestmark = pytest.mark.usefixtures("browser")
+__all__ = ["time_to_undo"]
+pytestmark = pytest.mark.usefixtures("browser", "time_to_undo")
 
 HIDE = """() => {
   Object.defineProperty(document, 'visibilityState', { value: 'hidden', configurable: true });

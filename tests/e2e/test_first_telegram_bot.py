@@ -64,21 +64,21 @@ async def test_a_newcomer_gets_an_answer_in_telegram(tmp_path: Path) -> None:
         log, env = tmp_path / "up.log", {**environment, "SHOAL_WEB__PORT": str(port)}
         shoal = Process("console", "up", env=env, log=log, root=tmp_path)
         try:
-            await eventually(lambda: READY.findall(shoal.log), within_s=30)
+            await eventually(lambda: READY.findall(shoal.log), within_s=60)
             phone = Phone(telegram)
             phone.write("hello")
-            code = await eventually(lambda: phone.find(r"[A-Z0-9]{4}-[A-Z0-9]{4}"), within_s=20)
+            code = await eventually(lambda: phone.find(r"[A-Z0-9]{4}-[A-Z0-9]{4}"), within_s=60)
             assert isinstance(code, re.Match)
             pair = Process(
                 "console", "pair", "approve", code[0], env=environment, log=tmp_path / "pair.log", root=tmp_path
             )
             assert await asyncio.to_thread(pair.wait, 20) == 0, pair.log
-            await eventually(lambda: len(phone.texts()) == 2, within_s=20)  # the bot confirms it
+            await eventually(lambda: len(phone.texts()) == 2, within_s=60)  # the bot confirms it
             # What a gateway knows of a sender may be a second old. No person is as fast as this test.
             await eventually(
-                lambda: phone.ask("Remind me in one second to stretch", "I will remind you"), 20, every_s=1.5
+                lambda: phone.ask("Remind me in one second to stretch", "I will remind you"), 60, every_s=1.5
             )
-            await eventually(lambda: phone.find("Here is your reminder: stretch"), within_s=20)
+            await eventually(lambda: phone.find("Here is your reminder: stretch"), within_s=60)
             os.kill(shoal.pid, signal.SIGINT)
             assert await asyncio.to_thread(shoal.wait, 30) == 0
         finally:

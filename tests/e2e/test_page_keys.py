@@ -11,6 +11,7 @@ from tests.gateway.harness import free_port
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
+from tests.helpers.wait import eventually
 
 pytestmark = pytest.mark.usefixtures("browser")
 
@@ -27,7 +28,7 @@ async def test_escape_stops_an_answer_and_arrow_up_brings_the_message_back(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """In an empty line alone: what is being written is not touched."""
-    model.script(Answer(text="word " * 400, delta_s=0.05))
+    model.script(Answer(text="word " * 400, stall_after=5))
     port = free_port()
     start_gateway(spawn, port)
     spawn("worker")
@@ -51,7 +52,7 @@ async def test_a_message_that_waits_is_withdrawn_to_be_changed(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """It gets no answer then; one whose turn has begun stays."""
-    model.script(Answer(text="word " * 400, delta_s=0.05))
+    model.script(Answer(text="word " * 400, stall_after=5))
     port = free_port()
     start_gateway(spawn, port)
     spawn("worker")
@@ -106,6 +107,7 @@ async def test_notifications_come_while_the_page_is_hidden(
         await page.evaluate(HIDE)
         await ask(page, "three")
         await expect(replies).to_have_count(3, timeout=PATIENCE_MS)
+        await eventually(lambda: page.evaluate("told.length"), what="a notification")
         assert await page.evaluate("told") == [["one", "Answer 2."]]
         await page.reload()
         await expect(button).to_have_attribute("aria-pressed", "true")

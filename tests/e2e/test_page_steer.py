@@ -59,7 +59,7 @@ async def test_an_answer_that_was_stopped_is_continued(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:
     """With a message of its own, which the model answers after what it had written."""
-    model.script(Answer(text="word " * 400, delta_s=0.05), Answer(text="And that was it."))
+    model.script(Answer(text="word " * 400, stall_after=5), Answer(text="And that was it."))
     port = free_port()
     start_gateway(spawn, port)
     spawn("worker")

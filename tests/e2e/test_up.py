@@ -29,7 +29,7 @@ def up(folder: Path, port: int, log: str) -> Process:
 
 async def ready(shoal: Process) -> tuple[str, str]:
     """The address and the token of the line that it prints."""
-    found = await eventually(lambda: READY.findall(shoal.log), within_s=30)
+    found = await eventually(lambda: READY.findall(shoal.log), within_s=60)
     [(address, token)] = found
     return address, token
 
@@ -61,7 +61,7 @@ async def test_a_newcomer_asks_kills_and_comes_back(tmp_path: Path) -> None:
             assert (await person.next("reply", chat="first"))["kind"] == "stopped"
         assert "demo" in shoal.log
         left = await end(shoal)
-        await eventually(lambda: not any(process.is_running() for process in left), within_s=5)
+        await eventually(lambda: not any(process.is_running() for process in left), within_s=30)
 
         shoal = up(tmp_path, port, "second.log")
         address, token = await ready(shoal)

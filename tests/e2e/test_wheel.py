@@ -108,7 +108,7 @@ def test_it_answers_from_an_empty_folder(installed: Installed) -> None:
     (installed.folder / "gateway.py").write_text("raise SystemExit('the folder of somebody else')\n")
     found = eventually_sync(
         lambda: re.search(r"^Shoal is ready: (http://\S+/)#token=(\S+)$", installed.log.read_text(), re.MULTILINE),
-        within_s=30,
+        within_s=60,
         what="the address",
     )
     assert found is not None
@@ -119,10 +119,10 @@ def test_it_answers_from_an_empty_folder(installed: Installed) -> None:
     assert installed.run("open", "--no-browser") == f"{found[1]}#token={found[2]}"
     assert installed.run("token") == found[2]
     installed.run("open")
-    opened = eventually_sync((installed.log.parent / "opened").read_text, within_s=5).strip()
+    opened = eventually_sync((installed.log.parent / "opened").read_text).strip()
     assert opened == (installed.folder / ".shoal/open.html").as_uri(), "a token on a command line can be read by others"
     assert f"url={found[1]}#token={found[2]}" in (installed.folder / ".shoal/open.html").read_text()
     assert installed.run("doctor", "--probe").count("failed") == 0
     left = installed.end()
-    eventually_sync(lambda: not any(process.is_running() for process in left), within_s=5)
+    eventually_sync(lambda: not any(process.is_running() for process in left))
     assert {path.name for path in installed.folder.iterdir()} == {".shoal", "gateway.py"}
