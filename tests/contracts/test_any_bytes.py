@@ -172,7 +172,7 @@ async def published(url: str, sent: list[bytes]) -> None:
                 while not await client.command("PUBLISH", channel, data):
                     assert not any(task.done() for task in running)
                     await asyncio.sleep(0)
-        await eventually(lambda: len(seen) >= len(sent), within_s=10)
+        await eventually(lambda: len(seen) >= len(sent), within_s=60)
         assert not any(task.done() for task in running)
     finally:
         await cancel_all(running)
@@ -194,7 +194,7 @@ async def test_a_queue_that_cannot_be_read_ends_no_worker(client: RedisClient, m
     monkeypatch.setattr(queue, "acquire_next", acquire)
     loop = LeaseLoop(queue, slots=1, run=lambda _: asyncio.sleep(0))
     running = asyncio.create_task(loop.run())
-    await eventually(lambda: len(asked) > 3, within_s=10)
+    await eventually(lambda: len(asked) > 3, within_s=60)
     assert not running.done()
     loop.drain()
     await running

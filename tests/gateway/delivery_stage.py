@@ -111,7 +111,7 @@ class DeliveryStage:
 
 @contextlib.asynccontextmanager
 async def run_delivery(
-    redis_url: str, media: Path, *, chats: int = 50, call_s: float = 5.0, lease_s: float = 3.0, **abilities: Any
+    redis_url: str, media: Path, *, chats: int = 50, call_s: float = 30.0, lease_s: float = 60.0, **abilities: Any
 ) -> AsyncIterator[DeliveryStage]:
     """An egress that runs, and is drained at the end."""
     client, worker = MortalClient(redis_url, timeout_s=1.0), Echo(redis_url)

@@ -81,7 +81,7 @@ class Runs:
 async def run(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runs]:
     monkeypatch.setitem(registry.PLATFORMS, "fake", f"{__name__}:make")
     monkeypatch.chdir(tmp_path)
-    made = Runs(redis_url, load({"SHOAL_CHANNELS__FAKE__ON": "true", "SHOAL_WORKER__LEASE_S": "3"}))
+    made = Runs(redis_url, load({"SHOAL_CHANNELS__FAKE__ON": "true", "SHOAL_WORKER__LEASE_S": "60"}))
     yield made
     for one in made.all:
         await one.close()

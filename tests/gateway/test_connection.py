@@ -96,7 +96,7 @@ class Opened:
         await self.over.wait()
 
     async def ready(self) -> Opened:
-        await eventually(lambda: bool(self.scope), within_s=10)
+        await eventually(lambda: bool(self.scope), within_s=60)
         return self
 
     def sent(self) -> list[Frame]:

@@ -6,6 +6,7 @@ import asyncio
 import html
 import time
 from collections.abc import AsyncIterator, Iterator
+from statistics import median
 
 import pytest
 
@@ -105,7 +106,8 @@ def kept(valkey: EmbeddedValkey) -> Iterator[tuple[Process, str]]:
 
 @pytest.mark.parametrize("name", COSTLY)
 async def test_four_costly_replies_of_one_person_delay_nobody_else(kept: tuple[Process, str], name: str) -> None:
-    """Bob's reply of 3.6 kB comes as it does without ann's four of 48 kB."""
+    """Bob's reply of 3.6 kB comes as it does without ann's four of 48 kB: this is about speed alone. The middle one of
+    five counts, beside the same replies a moment before, for a machine that stalls delays one or two of them."""
     gateway, redis_url = kept
     await gateway.ready()
     kind = list(COSTLY).index(name)
@@ -115,17 +117,19 @@ async def test_four_costly_replies_of_one_person_delay_nobody_else(kept: tuple[P
         client(gateway.address, TOKENS["ann"]) as ann,
         worker(redis_url) as w,
     ):
-        quiet = max([await reply_s(bob, w, f"quiet{kind}", f"{n} {kind} {REPLY}") for n in range(3)])
+        quiet = max([await reply_s(bob, w, f"quiet{kind}", f"{n} {kind} {REPLY}") for n in range(5)])
         for n, chat in enumerate(chats):
             await ann.say(chat, f"{n}\n" + costly(name, SIZE))
         await w.run_once()
-        delays = [await reply_s(bob, w, f"b{kind}", f"{n}. {kind} {REPLY}") - quiet for n in range(3)]
-        assert sorted(delays)[1] <= DELAY_S  # of the first alone the machine may be to blame
+        noisy = median([await reply_s(bob, w, f"b{kind}", f"{n}. {kind} {REPLY}") for n in range(5)])
+        assert noisy - quiet <= max(DELAY_S, quiet)
         for chat in chats:
             await ann.shown(chat, 2, within_s=60)
-        began = time.monotonic()
+        took_s: list[float] = []
         for chat in chats:
+            began = time.monotonic()
             await ann.send("history", chat=chat, before=None)
             await ann.next("history", chat=chat)
-        assert time.monotonic() - began < 4 * DELAY_S  # a few milliseconds each, on a machine that has time
+            took_s.append(time.monotonic() - began)
+        assert sorted(took_s)[1] < DELAY_S  # a few milliseconds each, on a machine that has time
     assert {session for session, _ in w.turns} >= {session_of(f"b{kind}"), session_of(chats[3], "ann")}

@@ -162,7 +162,7 @@ async def test_a_lease_in_doubt_lets_nothing_out(redis_url: str, tmp_path: Path,
             ended.set()
             raise
 
-    async with run_delivery(redis_url, tmp_path, call_s=60.0) as d:
+    async with run_delivery(redis_url, tmp_path, call_s=60.0, lease_s=3.0) as d:
         d.platform.fault("send", hang)
         await d.say("one")
         async with asyncio.timeout(30):
@@ -214,10 +214,9 @@ async def test_an_end_gives_every_chat_back_at_once(
         d.platform.fault("send", asyncio.Event().wait)
         await d.say("one")
         await d.until(lambda: "send" in d.platform.calls, "the call")
-        began = time.monotonic()
         d.draining.set()
-        await asyncio.wait({d.running})
-        assert time.monotonic() - began < 10  # not the minute that the call may take
+        done, _ = await asyncio.wait({d.running}, timeout=30)
+        assert done  # not after the minute that the call may take
         queued, held, state = await d.client.pipeline(
             [
                 ("ZCARD", keys.outqueue("fake")),

@@ -57,7 +57,7 @@ async def site(**settings: float) -> AsyncIterator[Site]:
     async with aiohttp.ClientSession() as http:
         made = Site(hooks, draining, http)
         try:
-            await eventually(lambda: hooks.address, within_s=20)
+            await eventually(lambda: hooks.address, within_s=60)
             yield made
         finally:
             draining.set()
@@ -171,7 +171,7 @@ async def test_more_calls_than_are_answered_at_once_come_again() -> None:
     async with site(calls=2) as s:
         s.hooks.set_handler("pond", wait)
         first = [asyncio.create_task(s.call()) for _ in range(2)]
-        await eventually(lambda: s.hooks.under_way == 2, within_s=20)
+        await eventually(lambda: s.hooks.under_way == 2, within_s=60)
         assert (await s.call())[0] == 503
         go.set()
         assert [status for status, _ in await asyncio.gather(*first)] == [200, 200]
@@ -260,7 +260,7 @@ async def test_a_gateway_that_ends_answers_the_calls_under_way() -> None:
     async with site() as s:
         s.hooks.set_handler("pond", wait)
         under_way = asyncio.create_task(s.call())
-        await eventually(lambda: s.hooks.under_way, within_s=20)
+        await eventually(lambda: s.hooks.under_way, within_s=60)
         s.draining.set()
         go.set()
         assert (await under_way)[0] == 200

@@ -220,7 +220,7 @@ async def waiting_message(client: RedisClient, session: str = "") -> InboundMess
             return None
         return decode_inbound(rows[0][1][3])
 
-    found: InboundMessage = await eventually(there, within_s=10, what="a message")
+    found: InboundMessage = await eventually(there, within_s=60, what="a message")
     return found
 
 

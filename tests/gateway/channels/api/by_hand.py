@@ -38,7 +38,7 @@ class TurnByHand:
         self._seq[attempt] = seq + 1
         event = DeltaEvent(self.number, attempt, seq, text, full or seq == 0)
         # A gateway that shows a chat for the first time may still be connecting.
-        await eventually(lambda: publish(self._client, self.claim.session, event), within_s=10, what="a listener")
+        await eventually(lambda: publish(self._client, self.claim.session, event), within_s=60, what="a listener")
 
     async def joins(self, *messages: int) -> None:
         """Messages joined the turn."""

@@ -223,9 +223,7 @@ async def test_who_ends_with_something_untaken_leaves_it_to_the_next(
         await say(server, ALONE, "slow")
         await say(server, OTHER, "behind")
         await inlet.hears("before", "behind", chat=OTHER)
-        began = time.monotonic()
-        await bot.end()
-        assert time.monotonic() - began < 10
+        await asyncio.wait_for(bot.end(), SOON_S)  # what is under way there would never end
     inlet.closed[ALONE].set()
     tries = inlet.tries
     async with listening(server, inlet, cursor):

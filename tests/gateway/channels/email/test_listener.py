@@ -407,9 +407,7 @@ async def test_a_listener_that_shall_end_ends_at_once(fake: FakeMail, listener: 
         await eventually(lambda: fake.imap.fetched, within_s=SOON_S, what="the mail")
     until.set()
     listener.go.set()
-    began = time.monotonic()
-    await asyncio.wait_for(task, SOON_S)
-    assert time.monotonic() - began < 5  # a few milliseconds, on a machine that has time
+    await asyncio.wait_for(task, SOON_S)  # the shortest of the times above is four times as long
     await eventually(lambda: doing == "connecting" or not fake.imap.open, within_s=SOON_S, what="its end")
 
 

@@ -169,8 +169,8 @@ def test_any_results_are_an_answer(headers: list[str]) -> None:
 
 def test_long_headers_take_no_time() -> None:
     """What strangers write is read in a blink."""
-    began = time.monotonic()
+    began = time.process_time()
     for header in ("(" * 9_999, '"' * 9_999, "a@" * 4_999, "a.a" * 3_000, f"{US};" + "dkim=pass;" * 900, "<" * 9_999):
         address_of([header])
         is_proven([header], US, ANNA)
-    assert time.monotonic() - began < 5
+    assert time.process_time() - began < 5

@@ -263,10 +263,10 @@ def test_a_header_is_the_same_without_its_body() -> None:
 @pytest.mark.parametrize("line", ["<div>", "> ", "> \n", "On 1 wrote:\n", "From: x\n"])
 def test_large_texts_take_little_time(line: str, kind: str) -> None:
     """Of those that are made to take long, too."""
-    began = time.monotonic()
+    began = time.process_time()
     mail = read_mail(raw(line * (800_000 // len(line)), Content_Type=kind, In_Reply_To="<a@b>"))
     parse_mail("email", mail, "d", US, now_ms=NOW_MS)
-    assert time.monotonic() - began < 30
+    assert time.process_time() - began < 30
 
 
 _lines = st.sampled_from(

@@ -60,7 +60,7 @@ class Listener:
         until = asyncio.Event()
         task = asyncio.create_task(channel.listen(self, until))
         try:
-            await eventually(lambda: self._fake.polls or task.done(), within_s=20, what="the listener")
+            await eventually(lambda: self._fake.polls or task.done(), within_s=60, what="the listener")
             yield task
             until.set()
             await asyncio.wait({task}, timeout=20)
@@ -91,7 +91,7 @@ async def test_what_a_batch_leaves_out_is_asked_for(fake: FakeMatrix) -> None:
     listener = Listener(fake)
     async with listener.listening():
         await fake.tell(ROOM, sent(fake, "before"))
-        await eventually(lambda: listener.texts == ["before"], within_s=20, what="the first one")
+        await eventually(lambda: listener.texts == ["before"], within_s=60, what="the first one")
     fake.batch = 5
     for number in range(250):
         await fake.tell(ROOM, sent(fake, str(number)))
@@ -111,7 +111,7 @@ async def test_a_batch_that_could_not_be_accepted_is_sent_again(fake: FakeMatrix
     assert listener.saved == before
     listener.away = False
     async with listener.listening():
-        await eventually(lambda: listener.texts == ["hello"], within_s=20, what="the message")
+        await eventually(lambda: listener.texts == ["hello"], within_s=60, what="the message")
 
 
 async def test_what_was_saved_of_somebody_else_or_is_lost_is_begun_anew(fake: FakeMatrix) -> None:
@@ -125,10 +125,10 @@ async def test_what_was_saved_of_somebody_else_or_is_lost_is_begun_anew(fake: Fa
         listener = Listener(fake)
         listener.saved = saved
         async with listener.listening():
-            await eventually(lambda: b'"s' in listener.saved, within_s=20, what="the new point")  # noqa: B023
+            await eventually(lambda: b'"s' in listener.saved, within_s=60, what="the new point")  # noqa: B023
             new = sent(fake, "new")
             await fake.tell(ROOM, new)
-            await eventually(lambda: "new" in listener.texts, within_s=20, what="what is new")  # noqa: B023
+            await eventually(lambda: "new" in listener.texts, within_s=60, what="what is new")  # noqa: B023
 
 
 async def test_a_redacted_message_is_known_by_its_thread(fake: FakeMatrix) -> None:
@@ -139,7 +139,7 @@ async def test_a_redacted_message_is_known_by_its_thread(fake: FakeMatrix) -> No
         await fake.tell(ROOM, one)
         gone = {**sent(fake, ""), "type": "m.room.redaction", "content": {"redacts": one["event_id"]}}
         await fake.tell(ROOM, gone)
-        await eventually(lambda: listener.gone, within_s=20, what="the redaction")
+        await eventually(lambda: listener.gone, within_s=60, what="the redaction")
     assert (listener.gone[0].id, listener.gone[0].thread) == (one["event_id"], "$root")
 
 
@@ -152,7 +152,7 @@ async def test_an_encrypted_room_is_notified_once_and_only_where_the_sender_is_a
             await fake.tell(ROOM, {**secret, "sender": sender, "event_id": fake.new_id()})
             await fake.tell(ROOM, sent(fake, sender))
             count = len(listener.texts)
-            await eventually(lambda: len(listener.texts) > count, within_s=20, what="what is behind")  # noqa: B023
+            await eventually(lambda: len(listener.texts) > count, within_s=60, what="what is behind")  # noqa: B023
             assert len(fake.posts.get(ROOM, [])) == (0 if sender != ANNA else 1)
 
 
@@ -168,5 +168,5 @@ async def test_invitations_are_followed_of_whom_the_settings_say(
     listener = Listener(fake)
     async with listener.listening(join=join):
         await fake.tell(ROOM, sent(fake, "hello"))
-        await eventually(lambda: listener.texts, within_s=20, what="what is behind")
+        await eventually(lambda: listener.texts, within_s=60, what="what is behind")
     assert fake.joined == (["!new:pond.example"] if enters else [])

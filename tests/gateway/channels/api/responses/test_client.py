@@ -78,7 +78,7 @@ async def test_a_stored_response_is_read_continued_and_deleted_at_another_gatewa
                 with pytest.raises(official.NotFoundError) as refused:
                     await other.responses.retrieve(id)
                 assert refused.value.code == "response_not_found"
-        await eventually(lambda: none_left(client), within_s=10)
+        await eventually(lambda: none_left(client), within_s=60)
 
 
 async def test_the_conversation_of_the_first_request_stays(redis_url: str, client: RedisClient) -> None:
@@ -205,7 +205,7 @@ async def test_a_response_that_is_not_stored_leaves_nothing(redis_url: str, clie
         assert (answer.output_text, answer.store) == ("you said: hello", False)
         with pytest.raises(official.NotFoundError):
             await one.responses.retrieve(answer.id)
-        await eventually(lambda: none_left(client), within_s=10)
+        await eventually(lambda: none_left(client), within_s=60)
 
 
 async def test_a_text_is_stored_once(redis_url: str, client: RedisClient) -> None:

@@ -37,7 +37,7 @@ async def only_response(client: RedisClient) -> str:
         names = await client.command("KEYS", keys.response("*"))
         return names[0].decode().removeprefix(keys.response("")) if names else ""
 
-    return f"resp_{await eventually(found, within_s=10, what='a response')}"
+    return f"resp_{await eventually(found, within_s=60, what='a response')}"
 
 
 async def test_a_response_goes_on_without_its_client(redis_url: str, client: RedisClient) -> None:
@@ -84,7 +84,7 @@ async def test_a_running_response_is_cancelled(redis_url: str, client: RedisClie
         async with asking(a.address, body, path=PATH) as asked, turn_by_hand(client) as turn:
             id = await only_response(client)
             cancelling = asyncio.create_task(one.responses.cancel(id))
-            await eventually(lambda: stop_requested(client, turn.claim.session), within_s=10)
+            await eventually(lambda: stop_requested(client, turn.claim.session), within_s=60)
             await turn.end("so far", kind="stopped")
             cancelled = await cancelling
             assert (cancelled.status, cancelled.output_text) == ("cancelled", "so far")
@@ -138,7 +138,7 @@ async def test_a_deleted_response_that_runs_ends(redis_url: str, client: RedisCl
             await waiting_message(client)
             await one.responses.delete(await only_response(client))
             assert (await asked).status == 409
-        await eventually(lambda: none_left(client), within_s=10)
+        await eventually(lambda: none_left(client), within_s=60)
 
 
 async def test_forgetting_a_conversation_forgets_its_responses(redis_url: str, client: RedisClient) -> None:
