@@ -83,7 +83,7 @@ class Up:
             matches = [match for line in self.lines if (match := re.search(pattern, line))]
             return matches[count - 1] if len(matches) >= count else None
 
-        match = eventually_sync(found, within_s=20, what=lambda: f"line {count} with {pattern!r} among {self.lines}")
+        match = eventually_sync(found, within_s=60, what=lambda: f"line {count} with {pattern!r} among {self.lines}")
         assert match is not None
         return match
 
@@ -232,7 +232,7 @@ def test_a_valkey_that_dies_comes_back_with_its_address_and_its_data(start: Star
         except OSError:
             return False
 
-    eventually_sync(back, within_s=10)
+    eventually_sync(back, within_s=60)
     assert file.read_text().strip() == url
     assert up.end() == 0
     assert gone(before, up.valkey_pid())
@@ -251,8 +251,8 @@ def test_a_valkey_that_cannot_start_now_is_tried_until_it_can(start: Start) -> N
     os.kill(before, signal.SIGKILL)
     up.line(r"^valkey +\| .*valkey\.conf\.new", count=2)
     obstacle.rmdir()
-    eventually_sync(lambda: up.valkey_pid() != before, within_s=20)
-    eventually_sync(lambda: _answer(url, "GET", "a") == "1", within_s=20)
+    eventually_sync(lambda: up.valkey_pid() != before, within_s=60)
+    eventually_sync(lambda: _answer(url, "GET", "a") == "1", within_s=60)
     assert up.end() == 0
 
 
@@ -277,7 +277,7 @@ def test_nothing_is_left_when_the_supervisor_itself_is_killed(start: Start) -> N
     up.line("Shoal is ready")
     pids = up.pid("gateway"), up.pid("worker"), up.valkey_pid()
     up.end(signal.SIGKILL)
-    eventually_sync(lambda: gone(*pids), within_s=15, what=f"the end of {pids}")
+    eventually_sync(lambda: gone(*pids), within_s=60, what=f"the end of {pids}")
 
 
 def test_a_second_ctrl_c_does_not_wait_for_the_drain(start: Start) -> None:

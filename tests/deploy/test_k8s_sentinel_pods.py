@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -123,10 +122,8 @@ def test_what_was_written_outlives_each_of_them_and_all_together(servers: Server
     second = servers.wait()
     assert second != first
 
-    began = time.monotonic()
     running = servers.running[second]
     assert running.execute(["sh", "/etc/valkey/hand-over"], 30) == 0
-    assert time.monotonic() - began < 10
     third = servers.wait()
     assert third != second
     assert servers.ask(third, "GET", "kept") == "1"

@@ -81,7 +81,7 @@ class Shell:
         )
         self._done = 0
         # Its end is that of all it started, also when this process is killed: then its input ends.
-        self.run("trap 'kill -KILL 0' EXIT", within_s=10)
+        self.run("trap 'kill -KILL 0' EXIT", within_s=60)
 
     def run(self, text: str, within_s: float) -> str:
         """Type it, and wait until it is done; what it says. Raises AssertionError when a command of it fails."""

@@ -129,7 +129,7 @@ def script(model: ScriptedOpenAI) -> None:
         Answer(match="^send somebody", role="tool", text="sent", first_s=0.5, times=0),
         Answer(match="^time", role="user", calls=[Call("current_time")], times=0),
         Answer(match="^time", role="tool", text="late", first_s=0.5, times=0),
-        Answer(match="^slow", text="slow " * 40, delta_s=0.1, times=3),
+        Answer(match="^slow", text="slow " * 40, delta_s=0.25, times=3),
         Answer(match="^refused", status=401, error={"message": "no"}),
         Answer(match="^busy", status=429, retry_after="2"),
         Answer(match="^odd", fault="garbage"),

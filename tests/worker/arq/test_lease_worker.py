@@ -40,7 +40,7 @@ Context = dict[str, Any]
 
 @asynccontextmanager
 async def working(
-    url: str, *functions: Any, slots: int = 10, lease_s: float = 5, **options: Any
+    url: str, *functions: Any, slots: int = 10, lease_s: float = 60, **options: Any
 ) -> AsyncIterator[LeaseWorker]:
     """A LeaseWorker with these functions, serving the jobs queue; drained at the end."""
     client = RedisClient(url)
@@ -66,7 +66,7 @@ async def working(
         yield worker
     finally:
         worker.handle_sig(signal.SIGTERM)
-        await asyncio.wait([running], timeout=10)
+        await asyncio.wait([running], timeout=60)
         await worker.close()
         await client.close()
 
@@ -80,7 +80,7 @@ async def enqueue(worker: LeaseWorker, name: str, *args: Any, **options: Any) ->
 
 
 async def result(worker: LeaseWorker, job: Job) -> Any:
-    return await job.result(timeout=10, poll_delay=0.01)
+    return await job.result(timeout=60, poll_delay=0.01)
 
 
 async def ended(job: Job) -> JobResult:
@@ -115,9 +115,9 @@ async def test_more_jobs_run_at_once_than_stock_arq_could_see(redis_url: str) ->
 
     async with working(redis_url, hold, slots=250) as worker:
         await asyncio.gather(*(enqueue(worker, "hold") for _ in range(250)))
-        await eventually(lambda: running == 250, within_s=10)
+        await eventually(lambda: running == 250)
         gate.set()
-        await eventually(lambda: worker.jobs_complete == 250, within_s=10)
+        await eventually(lambda: worker.jobs_complete == 250)
 
 
 async def test_a_retry_comes_back_after_its_time_and_not_after_the_lease(redis_url: str) -> None:
@@ -132,7 +132,7 @@ async def test_a_retry_comes_back_after_its_time_and_not_after_the_lease(redis_u
 
     async with working(redis_url, flaky, lease_s=60) as worker:
         job = await enqueue(worker, "flaky")
-        assert await asyncio.wait_for(result(worker, job), 5) == "done"
+        assert await asyncio.wait_for(result(worker, job), 30) == "done"
     assert tries == [1, 2, 3]
 
 
@@ -262,7 +262,7 @@ async def test_a_cron_tick_runs_once_on_two_workers(redis_url: str) -> None:
         return [cron(tick, second=set(range(60)), microsecond=0)]
 
     async with working(redis_url, cron_jobs=every_second()), working(redis_url, cron_jobs=every_second()):
-        await eventually(lambda: len(ticks) >= 3, within_s=10)
+        await eventually(lambda: len(ticks) >= 3)
     assert len(set(ticks)) == len(ticks)
 
 
@@ -331,7 +331,7 @@ async def test_arqs_own_command_runs_turns_under_a_guardian_and_drains(redis_url
     client = RedisClient(redis_url)
     try:
         await say(Inbox(client), "What is 6*7?")
-        [answer] = await eventually(lambda: replies(client, "web:owner/a"), within_s=20)
+        [answer] = await eventually(lambda: replies(client, "web:owner/a"), within_s=60)
         assert "42" in answer
         [guardian] = worker.children()
         assert "worker.process.guardian" in guardian.cmdline()
@@ -354,9 +354,9 @@ async def test_the_guardian_of_arqs_command_frees_the_leases_of_a_killed_worker(
     client = RedisClient(redis_url)
     try:
         await say(Inbox(client), "tell me a long story")
-        await eventually(lambda: client.command("HLEN", keys.leases("turns")), within_s=20)
+        await eventually(lambda: client.command("HLEN", keys.leases("turns")), within_s=60)
         worker.popen.kill()
-        await eventually(lambda: _free(client), within_s=1, every_s=0.005)
+        await eventually(lambda: _free(client))
     finally:
         worker.kill_group()
         await client.close()

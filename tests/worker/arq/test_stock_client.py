@@ -99,7 +99,7 @@ async def test_another_program_queues_a_job_and_reads_its_result(redis_url: str,
     async with working(redis_url, probe):
         job = await stock.enqueue_job("probe", "hello", _job_id="mine")
         assert job is not None
-        assert await job.result(timeout=10, poll_delay=0.01) == "hello"
+        assert await job.result(timeout=60, poll_delay=0.01) == "hello"
         assert await stock.enqueue_job("probe", "again", _job_id="mine") is None
         assert await job.status() == JobStatus.complete
         [found] = await stock.all_job_results()
@@ -167,7 +167,7 @@ async def test_turns_are_calls_of_a_function_with_arqs_context_and_the_lease(
     worker = LeaseWorker([arq.func(run_turn, name="run_turn")], ctx=context, handle_signals=False)
     await say(Inbox(client), "hello")
     running = asyncio.create_task(worker.async_run())
-    await eventually(lambda: worker.jobs_complete, within_s=10)
+    await eventually(lambda: worker.jobs_complete, within_s=60)
     worker.handle_sig(signal.SIGTERM)
     await running
     await worker.close()

@@ -68,7 +68,7 @@ async def ended(client: RedisClient, loop: LeaseLoop) -> SubagentInfo:
         await loop.claim_once()
         return loop.running == 0 and not await client.command("ZCARD", keys.SUBAGENTS)
 
-    await eventually(over, within_s=10)
+    await eventually(over, within_s=60)
     child = await Subagents(client).read_info(ID)
     assert child is not None
     return child

@@ -348,7 +348,7 @@ async def test_two_bursts_over_two_workers_are_answered_in_the_order_of_accepted
     accepted = await asyncio.gather(*(say(inbox, f"m{i}") for i in range(50)))
     loops = [make_loop(client, watch) for _ in range(2)]
     tasks = [asyncio.create_task(loop.run()) for loop in loops]
-    await eventually(lambda: len(order) == 50, within_s=20)
+    await eventually(lambda: len(order) == 50, within_s=60)
     wanted = [f"m{i}" for _, i in sorted((answer.turn, i) for i, answer in enumerate(accepted))]
     assert order == wanted
     for loop in loops:

@@ -25,7 +25,7 @@ from worker.guards.workspace import WRITE_LIMIT_BYTES, Workspace, Workspaces
 
 CANARY = "canary"
 SESSION = "web:ada/main"
-HANG_S = 5.0
+HANG_S = 60.0
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ async def test_a_dead_volume_harms_only_those_who_ask_it(monkeypatch: pytest.Mon
     """The call is over in its time, the event loop turns meanwhile, and a stuck thread keeps no file from changing."""
     monkeypatch.setattr("worker.guards.threads.GRACE_S", 0.1)
     release = threading.Event()
-    threads = FileThreads(1, limit_s=0.05)
+    threads = FileThreads(1, limit_s=0.3)
     beats = 0
 
     async def beat() -> None:
@@ -342,7 +342,7 @@ async def test_a_dead_volume_harms_only_those_who_ask_it(monkeypatch: pytest.Mon
         stop.check()
         changed.set()
 
-    with pytest.raises(ToolFailed, match=re.escape("did not answer within 0.05 s")):
+    with pytest.raises(ToolFailed, match=re.escape("did not answer within 0.3 s")):
         await threads.run(stuck)
     assert beats > 5
     release.set()

@@ -126,7 +126,7 @@ async def test_an_idle_worker_sends_at_most_six_commands_a_second(client: RedisC
     await eventually(lambda: _blocked(client, 2))
     start = await _client_commands(client)
     first = await _server_ms(client)
-    await eventually(lambda: _passed(client, first, 3000), within_s=10, every_s=0.5)
+    await eventually(lambda: _passed(client, first, 3000), within_s=60, every_s=0.5)
     spent_s = (await _server_ms(client) - first) / 1000
     looks = 2 + 7  # our own questions above
     per_second = (await _client_commands(client) - start - looks) / spent_s
@@ -161,7 +161,7 @@ async def test_a_renewed_lease_outlives_its_length(client: RedisClient, fleet: F
     await eventually(lambda: holder.running == 1)
     other = fleet.start(committer(client, done), lease_s=lease_s)
     begun = await _server_ms(client)
-    await eventually(lambda: _passed(client, begun, 800), within_s=5)
+    await eventually(lambda: _passed(client, begun, 800))
     assert (holder.running, other.running) == (1, 0)
     gate.set()
     await eventually(lambda: done)
@@ -185,7 +185,7 @@ async def test_a_worker_that_lost_its_lease_notices_it_and_writes_nothing(client
     await eventually(lambda: paused.running == 1)
     done = list[str]()
     fleet.start(committer(client, done), lease_s=0.5)
-    await eventually(lambda: done, within_s=5)
+    await eventually(lambda: done)
     await paused.renew_once()
     await eventually(lambda: ended)
     await eventually(lambda: paused.running == 0)
@@ -206,14 +206,14 @@ async def test_past_three_quarters_of_the_lease_nothing_new_is_started(client: R
     await loop.claim_once()
     await eventually(lambda: leases)
     clock.at += 74
-    await asyncio.wait_for(leases[0].allow(), 5)
+    await asyncio.wait_for(leases[0].allow(), 30)
     clock.at += 2
     assert leases[0].suspended
     waiting = asyncio.create_task(leases[0].allow())
     await asyncio.sleep(0)
     assert not waiting.done()
     await loop.renew_once()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 30)
     end.set()
 
 
@@ -258,7 +258,7 @@ async def test_a_drain_hands_the_work_over_within_a_moment(client: RedisClient, 
     await eventually(lambda: done)
     fields = await client.command("HMGET", keys.session("web:owner/a"), "errors", "crashes")
     assert fields == [None, None]
-    await asyncio.wait_for(fleet.tasks[0], 2)
+    await asyncio.wait_for(fleet.tasks[0], 30)
 
 
 async def test_what_is_still_claimed_during_a_drain_is_released_at_once(client: RedisClient, fleet: Fleet) -> None:
@@ -388,7 +388,7 @@ async def test_the_loop_outlives_a_restart_of_redis(valkey: EmbeddedValkey, clie
     await asyncio.to_thread(valkey.restart)
     gate.set()
     await Inbox(client).ingest(message(chat="owner/after"), retry_for_s=10)
-    await eventually(lambda: sorted(done) == ["web:owner/after", "web:owner/before"], within_s=15)
+    await eventually(lambda: sorted(done) == ["web:owner/after", "web:owner/before"], within_s=60)
 
 
 @pytest.mark.parametrize("slots", [0, -1])

@@ -84,9 +84,9 @@ async def test_a_job_behind_many_subagents_finds_a_slot(client: RedisClient, wor
     await spawned(client, 10, "owner/b")
     await queue_job(client, "memory")
     loop = workers.start(20)
-    await eventually(lambda: loop.running == 16 and "memory" in workers.gates, within_s=20)
+    await eventually(lambda: loop.running == 16 and "memory" in workers.gates, within_s=60)
     await queue_job(client, "later")
-    await eventually(lambda: "later" in workers.gates, within_s=20)
+    await eventually(lambda: "later" in workers.gates, within_s=60)
     assert sum(member.startswith("sub:") for member in workers.gates) == 15
 
 
@@ -96,11 +96,11 @@ async def test_a_worker_without_room_does_not_take_the_wake_up_of_a_subagent(
     """It would find nothing for itself, and whoever has room would sleep on."""
     await spawned(client, 1, "owner/a")
     full = workers.start(2)
-    await eventually(lambda: full.running == 1, within_s=20)
+    await eventually(lambda: full.running == 1, within_s=60)
     other = workers.start(2)
     await client.command("DEL", keys.wake("jobs"), keys.wake(keys.SUBAGENT_WAKE))
     await spawned(client, 1, "owner/b")
-    await eventually(lambda: other.running == 1, within_s=20)
+    await eventually(lambda: other.running == 1, within_s=60)
     assert full.running == 1
 
 
@@ -108,8 +108,8 @@ async def test_a_worker_looks_again_when_a_subagent_of_its_own_ends(client: Redi
     """It did not listen for subagents while it had no room for one."""
     await spawned(client, 2)
     loop = workers.start(2)
-    await eventually(lambda: list(workers.gates) == ["sub:a0000000"], within_s=20)
+    await eventually(lambda: list(workers.gates) == ["sub:a0000000"], within_s=60)
     await client.command("DEL", keys.wake("jobs"), keys.wake(keys.SUBAGENT_WAKE))
     workers.gates["sub:a0000000"].set()
-    await eventually(lambda: "sub:a0000001" in workers.gates, within_s=20)
+    await eventually(lambda: "sub:a0000001" in workers.gates, within_s=60)
     assert loop.running == 1

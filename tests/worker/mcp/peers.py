@@ -133,3 +133,9 @@ def _listens(port: int) -> Callable[[], bool]:
         return False
 
     return ask
+
+
+async def adds(worker: Worker) -> bool:
+    """Call a tool that answers at once; return whether it did."""
+    outcome = await worker.call("mcp_peer_add", a=1, b=2)
+    return bool(outcome.ok)

@@ -51,9 +51,9 @@ async def test_no_pattern_makes_it_slow() -> None:
     """Security row 28: a name is matched in at most name times pattern steps, a path in name times parts."""
     files = TextFiles({f"{n}/" + "/".join(["a" * 200] * 4): "" for n in range(500)})
     for pattern in ("*a" * 99 + "b", "**/*a/" * 33 + "b", "?*" * 99 + "b", "(a+)+$"):
-        started = time.perf_counter()
+        started = time.process_time()
         assert (await found(pattern[:200], files)).startswith("No file")
-        assert time.perf_counter() - started < 2
+        assert time.process_time() - started < 2
     assert await found("*a*a*a", TextFiles({"aXaYa": ""})) == "aXaYa"
 
 

@@ -176,7 +176,7 @@ async def test_a_worker_answers_with_the_tool_and_the_hook_of_a_package(
     worker = spawn("worker", MODEL__CLIENT="direct")
     await workers(client, 1)
     await say(Inbox(client), "How many r are in strawberry?")
-    await eventually(lambda: replies(client, SESSION), within_s=20)
+    await eventually(lambda: replies(client, SESSION), within_s=60)
     assert await replies(client, SESSION) == ["Three.\n\nYours, Shoal"]
     assert '"count_letters (shoal-letters 1.0)"' in worker.log
     assert '"signed (shoal-letters 1.0)"' in worker.log
@@ -189,7 +189,7 @@ async def test_a_worker_with_a_broken_package_ends_with_one_line(
     Site(tmp_path / "site", monkeypatch).install("tool-broken", "raise RuntimeError('no')", tools="mine=Tool")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     worker = spawn("worker", MODEL__CLIENT="direct")
-    await eventually(lambda: not worker.alive, within_s=20, what="the end of the worker")
+    await eventually(lambda: not worker.alive, within_s=60, what="the end of the worker")
     assert worker.wait() == 2
     assert "the tool 'mine' of the package 'tool-broken 1.0' cannot be made: RuntimeError: no" in worker.log
     assert "Traceback" not in worker.log

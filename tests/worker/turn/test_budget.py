@@ -152,6 +152,6 @@ async def test_while_redis_is_away_a_late_count_is_given_up() -> None:
     nobody = RedisClient(NOWHERE)
     late = BackgroundSpending(Spending(nobody))
     budget(nobody, late=late).count_later(TokenUsage(1, 0))
-    async with asyncio.timeout(RECORD_TIMEOUT_S + 1):
+    async with asyncio.timeout(RECORD_TIMEOUT_S + 30):
         await late.close()
     await nobody.close()

@@ -164,7 +164,7 @@ class World:
                 waiting += int(await self.client.command("ZCOUNT", queue, "-inf", await self.now()))
             return waiting == 0
 
-        await eventually(rests, within_s=10)
+        await eventually(rests, within_s=60)
 
     async def now(self) -> int:
         seconds, micros = await self.client.command("TIME")

@@ -84,7 +84,7 @@ class Fleet:
             await self.loop.claim_once()
             return self.loop.running == 0 and int(await self.client.command("ZCARD", keys.queue("turns"))) == 0
 
-        await eventually(idle, within_s=20)
+        await eventually(idle, within_s=60)
 
 
 def speak(text: str = "Here it is.", **arguments: Any) -> Any:

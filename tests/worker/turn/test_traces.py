@@ -94,7 +94,7 @@ async def answered(client: RedisClient, loop: LeaseLoop) -> None:
         await loop.claim_once()
         return loop.running == 0 and not await client.command("ZCARD", keys.queue(loop.queue.name))
 
-    await eventually(over, within_s=20)
+    await eventually(over, within_s=60)
 
 
 async def say(
@@ -250,7 +250,7 @@ async def test_a_turn_that_could_not_be_written_says_why(client: RedisClient) ->
     with recording() as kept:
         loop = turns_of(client, raising(RedisAway("canary")))
         await loop.claim_once()
-        await eventually(lambda: kept.spans, within_s=20)
+        await eventually(lambda: kept.spans, within_s=60)
     assert kept.one("turn").error == "RedisAway"
 
 
