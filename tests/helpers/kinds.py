@@ -169,7 +169,7 @@ SLOW: Final = (
     "tests/worker/lease/test_lease_loop.py::test_the_loop_outlives_a_restart_of_redis",
     "tests/worker/llm/test_chain.py::test_a_provider_that_is_down_is_left_alone_after_a_few_faults",
     "tests/worker/llm/test_litellm_ways.py",
-    "tests/worker/llm/test_openai_server.py::test_500_streams_of_two_seconds_run_at_once",
+    "tests/worker/llm/test_openai_server.py::test_500_streams_run_at_once",
     "tests/worker/llm/test_throttle.py::test_a_crowd_on_two_workers_meets_a_busy_provider_with_few_requests",
     "tests/worker/tools/test_glob.py::test_no_pattern_makes_it_slow",
 )
