@@ -23,7 +23,7 @@ up: $(VENV)/.stamp-base $(VENV)/bin/shoal
 test: lint
 	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m tests.suite -m "not process and not slow" -n auto --dist worksteal
 
-# All others, on three workers a core; files that share a fleet as one. What a machine lacks is skipped by name (.ci/run installs it).
+# All others, on two workers a core; files that share a fleet as one. What a machine lacks is skipped by name (.ci/run installs it).
 test-all: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m tests.suite -m "process or slow" -n auto --dist loadgroup --durations 30 --durations-file
 

@@ -370,8 +370,8 @@ async def test_status_tells_what_a_person_wants_to_know(client: RedisClient, ing
     await ask(client, ingress, "/model fast")
     text = await ask(client, ingress, "/status")
     for part in (
-        "working on your message, asking the model again; 1 more waits", "`openai/small`, chosen as `fast`", "0 entries",
-        "9 bytes; 0 entries of history", "12,345 tokens, about $0.0678", "1 worker",
+        "working on your message, asking the model again; 1 more waits", "`openai/small`, chosen as `fast`",
+        "0 entries", "9 bytes; 0 entries of history", "12,345 tokens, about $0.0678", "1 worker",
     ):  # fmt: skip
         assert part in text
 
