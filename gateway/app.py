@@ -26,6 +26,7 @@ from shared.process.volume_gauges import VolumeGauges
 from shared.settings import Settings, load, redis_url, secrets_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import InboxLimits
+from shared.tasks import close_all
 from shared.tracing import process as tracing
 
 
@@ -56,8 +57,7 @@ async def main(names: Sequence[str], stop: asyncio.Event) -> None:
         ingress = Ingress(client, commands, InboxLimits.of(settings))
         await _run(settings, client, channels, hooks, ingress, stop)
     finally:
-        await client.close()
-        await tracing.stop()
+        await close_all(client.close, tracing.stop)
 
 
 async def _run(
@@ -112,8 +112,7 @@ async def _run(
     except* SettingsError as found:
         problems = [str(exc) for exc in found.exceptions]
     finally:
-        await announcer.farewell()
-        await health.stop()
+        await close_all(announcer.farewell, health.stop)
     if problems:
         raise SettingsError("\n".join(problems))
 

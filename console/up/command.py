@@ -245,9 +245,9 @@ async def _answers(host: str, port: int) -> None:
     while True:
         try:
             reader, writer = await asyncio.open_connection(host, port)
-            writer.write(f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
-            status = await reader.readline()
-            writer.close()
+            with contextlib.closing(writer):
+                writer.write(f"GET / HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+                status = await reader.readline()
             if status.split()[1:2] == [b"200"]:
                 return
         except OSError:

@@ -22,7 +22,7 @@ from shared.messages.outbound import OutboundMessage
 from shared.store.delivery.deliveries import DeliveryState
 from shared.store.delivery.fanout import ChatNews
 from shared.store.delivery.outbox import NumberedLine
-from shared.tasks import cancel_all, event_within
+from shared.tasks import cancel_all, close_all, event_within
 
 RECHECK_S: Final = 1.0  # a chat's state is read again at least this often: pub/sub may lose news
 SILENT_S: Final = 600.0  # a turn without news for this long is not shown as typing any more
@@ -54,16 +54,16 @@ class ChatDelivery:
 
     async def run(self) -> None:
         """Deliver until the chat is quiet, given back or lost."""
-        await self._context.fanout.follow_chat(self._lease.session, self._on_news)
+        fanout, session = self._context.fanout, self._lease.session
         try:
+            await fanout.follow_chat(session, self._on_news)
             await self._serve()
         except LeaseLost:
             pass
         finally:
             self._lease.ended = True
-            if self._typing is not None:
-                await cancel_all([self._typing])
-            await self._context.fanout.unfollow_chat(self._lease.session)
+            typing = [] if self._typing is None else [self._typing]
+            await close_all(partial(fanout.unfollow_chat, session), partial(cancel_all, typing))
 
     def recheck(self) -> None:
         """Read the chat's state again: news may have been missed, or the process is draining."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from gateway.delivery.chat_delivery import ChatDelivery
@@ -22,7 +23,7 @@ from shared.media.store import MediaStore
 from shared.settings.sections.gateways import DeliverySettings
 from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.fanout import Fanout
-from shared.tasks import cancel_all, event_within
+from shared.tasks import cancel_all, close_all, completed, event_within
 
 FINISH_S: Final = 1.3  # seconds that a call under way may take at the end of the process
 GIVE_BACK_S: Final = 0.5
@@ -90,10 +91,12 @@ class Egress:
             for task in done - {drained}:
                 task.result()  # these end only by a bug
         finally:
-            await cancel_all([acquiring, drained])
             # The chores go on meanwhile: chats that finish must keep their leases.
-            await self._finish()
-            await cancel_all(chores)
+            await close_all(
+                partial(self._stop_acquiring, acquiring),
+                self._finish,
+                partial(cancel_all, [drained, *chores]),
+            )
 
     async def acquire_once(self) -> float:
         """Claim due chats for the free slots; return the seconds until the next look."""
@@ -137,14 +140,28 @@ class Egress:
             self._wake.set()
 
     async def _give_back(self, lease: ChatLease, delay_s: float = 0.0) -> None:
-        with contextlib.suppress(RedisAway, TimeoutError):
-            async with asyncio.timeout(GIVE_BACK_S):
-                await self._deliveries.requeue(lease.chat, delay_s, unclear=lease.in_doubt, counts=bool(delay_s))
+        async def requeue() -> None:
+            with contextlib.suppress(RedisAway, TimeoutError):
+                async with asyncio.timeout(GIVE_BACK_S):
+                    await self._deliveries.requeue(lease.chat, delay_s, unclear=lease.in_doubt, counts=bool(delay_s))
+
+        # A second cancellation would leave the chat to nobody until its lease has lapsed.
+        await completed(asyncio.create_task(requeue()))
+
+    async def _stop_acquiring(self, acquiring: asyncio.Task[None]) -> None:
+        """End it between two claims, if Redis answers soon: the chats of a claim that is cancelled on
+        its way would belong to nobody until their leases have lapsed."""
+        self._ending.set()
+        self._wake.set()
+        try:
+            await asyncio.wait([acquiring], timeout=GIVE_BACK_S)
+        finally:
+            await cancel_all([acquiring])
 
     async def _keep_acquiring(self) -> None:
         backoff = Backoff()
         unavailable = False
-        while True:
+        while not self._ending.is_set():
             self._wake.clear()
             try:
                 wait_s = await self.acquire_once()
@@ -163,7 +180,7 @@ class Egress:
                 log.exception("chats not acquired", channel=self._channel)
                 await backoff.sleep()
                 continue
-            if wait_s > 0:
+            if wait_s > 0 and not self._ending.is_set():
                 await event_within(self._wake, wait_s)
 
     async def _finish(self) -> None:
@@ -172,5 +189,7 @@ class Egress:
         await self.recheck()
         tasks = [task for _, task in self._active.values()]
         if tasks:
-            await asyncio.wait(tasks, timeout=FINISH_S)
-            await cancel_all(tasks)
+            try:
+                await asyncio.wait(tasks, timeout=FINISH_S)
+            finally:
+                await cancel_all(tasks)

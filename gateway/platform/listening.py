@@ -22,7 +22,7 @@ from shared.log import logger
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.listener_lease import ListenerLease, ListenerLock
-from shared.tasks import cancel_all, event_within, until_first
+from shared.tasks import cancel_all, completed, event_within, until_first
 
 AGAIN_FIRST_S: Final = 0.5
 AGAIN_CAP_S: Final = 30.0
@@ -122,11 +122,10 @@ class PlatformListener:
             done = await until_first(listening, keeping)
         finally:
             self._cursor.unbind()
+            # Also when this is cancelled: else no replica listens until the lock has lapsed.
+            await completed(asyncio.create_task(_release(lock, held)))
         if keeping in done:
             log.warning("lock lost", channel=channel, lock=lock.name)
-        with contextlib.suppress(RedisAway, TimeoutError):
-            async with asyncio.timeout(GIVE_UP_S):
-                await lock.release(held)
         for task in done:
             task.result()
 
@@ -184,6 +183,12 @@ def locks_of(
         case "webhook":
             names = []
     return [ListenerLock(client, name, lease_s=lease_s, clock=clock) for name in names]
+
+
+async def _release(lock: ListenerLock, held: ListenerLease) -> None:
+    with contextlib.suppress(RedisAway, TimeoutError):
+        async with asyncio.timeout(GIVE_UP_S):
+            await lock.release(held)
 
 
 async def keep_lock(lock: ListenerLock, held: ListenerLease, claimed_at: float, clock: Clock) -> None:

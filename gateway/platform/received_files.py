@@ -12,6 +12,7 @@ from shared.log import logger
 from shared.media.disk import DISK_FULL, DiskFull
 from shared.media.reference import clean_name
 from shared.media.store import MediaStore, Upload
+from shared.tasks import made
 
 AT_ONCE: Final = 4
 WITHIN_S: Final = 30.0  # limit for all files of one message together
@@ -71,19 +72,10 @@ class ReceivedFiles:
             return "it could not be fetched"
         return ""
 
-    async def _open_upload(self, session: str) -> Upload:
-        """Open a file to write into. If this call is cancelled, the file is removed."""
-        opening = asyncio.ensure_future(asyncio.to_thread(self._store.upload, session))
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            opening.add_done_callback(_discard_upload)
-            raise
-
     async def _keep(self, session: str, parts: AsyncIterator[bytes], name: str) -> str:
         """Write a file piece by piece, in threads, and return its reference."""
         try:
-            with await self._open_upload(session) as upload:
+            with await made(asyncio.to_thread(self._store.upload, session), Upload.discard) as upload:
                 waiting = bytearray()
                 async for part in parts:
                     waiting += part
@@ -95,9 +87,3 @@ class ReceivedFiles:
         finally:
             if isinstance(parts, AsyncGenerator):  # its connection is closed now, however this ends
                 await parts.aclose()
-
-
-def _discard_upload(opening: asyncio.Future[Upload]) -> None:
-    if not opening.cancelled() and opening.exception() is None:
-        with opening.result():
-            pass  # it is closed, and gone

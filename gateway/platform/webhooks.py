@@ -29,6 +29,7 @@ from shared.log import logger
 from shared.messages.inbound import InboundMessage
 from shared.process.listening import Server, address_of, listener
 from shared.settings.sections.gateways import HooksSettings
+from shared.tasks import completed
 
 PREFIX: Final = "/hooks/"
 METHODS: Final = ("GET", "POST")
@@ -87,9 +88,11 @@ class WebhookServer:
             await self._draining.wait()
         finally:
             server.stop()
-            await serving
-            self._socket.close()
-            self._socket = None
+            try:
+                await completed(serving)
+            finally:
+                self._socket.close()
+                self._socket = None
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ from shared.log import logger
 from shared.messages.live import LiveEvent
 from shared.store.delivery.fanout import ChatNews, Listener
 from shared.store.delivery.outbox import LogPosition, NumberedLine
+from shared.tasks import cancel_all
 
 PAGE: Final = 100
 SILENCE_S: Final = 2.0
@@ -133,11 +134,22 @@ class ChatFollower:
 
     async def run(self) -> None:
         """Receive events until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._feed.run(), name="fanout")
-            while True:
-                await asyncio.sleep(TICK_S)
-                await self.tick()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._feed.run(), name="fanout")
+                while True:
+                    await asyncio.sleep(TICK_S)
+                    await self.tick()
+        finally:
+            await cancel_all(self._under_way())
+
+    def _under_way(self) -> Iterator[asyncio.Future[None]]:
+        """Yield the tasks of all chats: subscriptions outlive those who wait for them, being shared."""
+        if self._settling is not None:
+            yield self._settling
+        for chat in self._chats.values():
+            yield chat.subscribed
+            yield from (reader.reading for reader in chat.readers if reader.reading is not None)
 
     def follow(self, session: str, reader: LogReader) -> Awaitable[None]:
         """Hand a chat to a reader. Once the result was awaited, no line is missed."""

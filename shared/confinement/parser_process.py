@@ -4,14 +4,13 @@ result, confined, and with a deadline."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import sys
 from pathlib import Path
 from typing import Final
 
 from shared.confinement.parser_server import LENGTH
-from shared.tasks import completed
+from shared.process.child import end_process, kill_process, start_process
 
 IDLE_S: Final = 60.0
 START_S: Final = 20.0
@@ -63,7 +62,7 @@ class ParserProcess:
                     raise ParserFailed("the result is too large")
                 return await reader.readexactly(length)
         except TimeoutError:
-            _kill(process)
+            kill_process(process)
             raise OSError("the process of the parser does not answer") from None
         except (asyncio.IncompleteReadError, ConnectionError):
             if process.returncode is not None:
@@ -77,7 +76,7 @@ class ParserProcess:
         process = self._process
         self._stop()
         if process is not None:
-            await _end(process)
+            await end_process(process)
 
     async def _connect(self) -> tuple[asyncio.subprocess.Process, asyncio.StreamReader, asyncio.StreamWriter]:
         """Return a connection to a fork of its own. The process may still be starting."""
@@ -107,24 +106,19 @@ class ParserProcess:
     async def _start(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
         control, theirs = socket.socketpair()
         nothing = asyncio.subprocess.DEVNULL
-        creating = asyncio.ensure_future(
-            asyncio.create_subprocess_exec(
-                *(sys.executable, "-E", "-s", "-B", "-m", "shared.confinement.parser_server", *self._arguments),
-                stdin=theirs.fileno(),
-                stdout=nothing,
-                stderr=nothing,
-                cwd=_TOP,
-                env={"LANG": "C.UTF-8"},
-                start_new_session=True,
-            )
+        starting = asyncio.create_subprocess_exec(
+            *(sys.executable, "-E", "-s", "-B", "-m", "shared.confinement.parser_server", *self._arguments),
+            stdin=theirs.fileno(),
+            stdout=nothing,
+            stderr=nothing,
+            cwd=_TOP,
+            env={"LANG": "C.UTF-8"},
+            start_new_session=True,
         )
         try:
-            # asyncio would leave behind a process whose start is cancelled, and its transport.
-            process = await completed(creating)
+            process = await start_process(starting)
         except BaseException:
             control.close()
-            if not creating.cancelled() and creating.exception() is None:
-                await _end(creating.result())
             raise
         finally:
             theirs.close()
@@ -138,14 +132,3 @@ class ParserProcess:
         if self._control is not None:
             self._control.close()
         self._process = self._control = self._idle = None
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    _kill(process)
-    await completed(asyncio.ensure_future(process.wait()))
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if process.returncode is None:
-            process.kill()

@@ -129,6 +129,10 @@ class Upload:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.discard()
+
+    def discard(self) -> None:
+        """Close it, and drop what was written, unless `finish` has kept it."""
         self._part.discard()
 
     def write(self, data: bytes) -> None:

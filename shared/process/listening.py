@@ -17,7 +17,7 @@ from shared.errors import SettingsError
 from shared.metrics import render
 from shared.process.http_connection import ConnectionAcceptor, HttpConnection
 from shared.process.places import ConnectionPlace, ListenerName, listener_places
-from shared.tasks import event_within
+from shared.tasks import completed, event_within
 
 GRACE_S: Final = 1.0  # requests and connections may take so long when a server ends
 TICK_S: Final = 0.1
@@ -161,7 +161,7 @@ class HealthServer:
         """Close the address. Harmless when it was never started."""
         if self._task:
             self._server.stop()
-            await self._task
+            await completed(self._task)
 
     async def _answer(self, scope: dict[str, Any], receive: object, send: Callable[[object], Awaitable[None]]) -> None:
         method, path = scope["method"], scope["path"]

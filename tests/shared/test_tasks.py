@@ -1,4 +1,4 @@
-"""Waits for the first of several things, and for the end of one."""
+"""Waits for the first of several things, for the end of one, and ends that leave nothing open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from shared.tasks import completed, event_within, until_first
+from shared.tasks import cancel_all, close_all, completed, event_within, made, until_first
 
 
 async def forever() -> None:
@@ -61,3 +61,80 @@ async def test_what_is_completed_gives_its_result_or_its_error() -> None:
     failed.set_exception(KeyError("x"))
     with pytest.raises(KeyError):
         await completed(failed)
+
+
+async def cancelled_often(task: asyncio.Task[object]) -> None:
+    """Cancel a task in each of the next turns of the event loop, as those who end it do again and again."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+
+
+async def test_tasks_are_done_also_when_their_cancellation_is_cancelled() -> None:
+    """Else they outlive the one who started them, with all that they hold."""
+    finish = asyncio.Event()
+
+    async def slow_end() -> None:
+        try:
+            await forever()
+        finally:
+            await completed(asyncio.create_task(finish.wait()))
+
+    inner = asyncio.create_task(slow_end())
+    await asyncio.sleep(0)
+    ending = asyncio.create_task(cancel_all([inner]))
+    await cancelled_often(ending)
+    assert not ending.done()
+    finish.set()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert inner.done()
+
+
+async def test_of_several_things_to_close_each_is_closed_however_often_this_is_cancelled() -> None:
+    done: list[str] = []
+
+    async def close(name: str) -> None:
+        try:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        finally:
+            done.append(name)
+
+    async def broken() -> None:
+        raise KeyError("a bug")
+
+    closing = asyncio.create_task(close_all(lambda: close("a"), broken, lambda: close("b"), lambda: close("c")))
+    await cancelled_often(closing)
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert done == ["a", "b", "c"]
+    with pytest.raises(KeyError):
+        await close_all(broken, lambda: close("d"))
+    assert done[-1] == "d"
+
+
+async def test_what_is_made_for_a_cancelled_call_is_undone() -> None:
+    """Also when it is made at that very moment."""
+    undone: list[str] = []
+    assert await made(asyncio.sleep(0, "mine"), undone.append) == "mine"
+    finish = asyncio.Event()
+
+    async def make() -> str:
+        await finish.wait()
+        return "late"
+
+    for at_once in (False, True):
+        finish.clear()
+        making = asyncio.create_task(made(make(), undone.append))
+        await asyncio.sleep(0)
+        if at_once:
+            finish.set()
+            await asyncio.sleep(0)
+        making.cancel()
+        finish.set()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert undone == ["late", "late"]

@@ -10,11 +10,11 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from shared.errors import BadRecord, LeaseLost, TurnReleased
 from shared.ids import folder_name
 from shared.log import logger
 from shared.object_store import ObjectStore, StoreAway
+from shared.tasks import made
 from worker.copies import local_copy
 from worker.copies.manifest import VERSION, Entry, Index, Manifest, changes
 from worker.guards.openat import OWNER_ONLY, Access, remove_tree
@@ -38,7 +39,6 @@ DROP_EVERY_S: Final = 600.0
 UNUSED_S: Final = 86_400.0
 """A copy that was unused for so long is deleted from this machine."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logger("worker")
@@ -251,7 +251,8 @@ class WorkspaceCopies:
         """Fetch the copy of a session, and hold it: nobody removes what is changed in it. Raises
         TurnReleased while the store is away."""
         name = folder_name(session)
-        users = await self._call(self._begin, name)
+        # Its lock would hold the copy for as long as this process lives.
+        users = await self._call(made(asyncio.to_thread(self._begin, name), os.close))
         try:
             yield
         finally:
@@ -262,7 +263,8 @@ class WorkspaceCopies:
         LeaseLost; TurnReleased while the store is away."""
         await lease.allow()
         claim = lease.claim
-        await self._call(self._keep, folder_name(session), claim.member, int(claim.token))
+        keeping = asyncio.to_thread(self._keep, folder_name(session), claim.member, int(claim.token))
+        await self._call(keeping)
 
     def erase(self, folder: str, before_s: float) -> int:
         """Delete the files of a session as `/forget` does. Blocks. Raises OSError."""
@@ -273,9 +275,9 @@ class WorkspaceCopies:
             os.close(self._begin(folder))
         return gone
 
-    async def _call(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _call(self, working: Awaitable[T]) -> T:
         try:
-            return await asyncio.to_thread(work, *args, **kwargs)
+            return await working
         except OSError as exc:
             log.warning("workspace store away", error=str(exc), doing="trying the turn again later")
             raise TurnReleased("store", delay_s=AWAY_S) from exc

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from shared.errors import ToolFailed
+from shared.process.child import end_process, start_process
 from worker.documents import kinds
 from worker.guards.response import WebResponse
 
@@ -86,7 +87,7 @@ async def run_parser(
     to `output_bytes`. Raises TimeoutError and OSError; leaves no process running."""
     limits = (str(cpu_s), str(memory_bytes))
     pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-    child = await asyncio.create_subprocess_exec(
+    starting = asyncio.create_subprocess_exec(
         *(sys.executable, "-E", "-s", "-B", "-m", "worker.documents.child", kind, *limits, url),
         stdin=pipe,
         stdout=pipe,
@@ -95,6 +96,7 @@ async def run_parser(
         env={"LANG": "C.UTF-8"},
         start_new_session=True,
     )
+    child = await start_process(starting)
     assert child.stdout is not None
     try:
         async with asyncio.timeout(wall_s):
@@ -109,10 +111,7 @@ async def run_parser(
                 feeding.cancel()
             return await child.wait(), bytes(output)
     finally:
-        if child.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
+        await end_process(child)
 
 
 async def _feed_input(child: asyncio.subprocess.Process, data: bytes) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from shared.backoff import Backoff
@@ -17,7 +18,7 @@ from shared.lease.keeper import keep_renewing
 from shared.log import bind_work, logger
 from shared.metrics import REDIS_RECONNECTS, STALE_WRITES_REFUSED, TURN_TAKEOVERS
 from shared.store.turns.queue import Claim, LeaseQueue
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, close_all
 from shared.tracing import continued
 from worker.lease.lease import GuardianLink, Lease
 
@@ -89,8 +90,8 @@ class LeaseLoop:
             # Renewing ends only by a bug. A worker that cannot renew must not claim any more.
             await (renewing if renewing.done() else working)
         finally:
-            await cancel_all([renewing, working, *([self._ending] if self._ending else [])])
-            await self.queue.close()
+            tasks = [renewing, working, *([self._ending] if self._ending else [])]
+            await close_all(partial(cancel_all, tasks), self.queue.close)
 
     async def claim_once(self) -> bool:
         """Fill some of the free slots. Return whether there was work."""

@@ -28,7 +28,7 @@ from shared.store.sessions.memory import MemoryLimits, MemoryStore
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import LeaseQueue, SubagentCaps
 from shared.store.turns.turn_writes import Turns
-from shared.tasks import cancel_all, event_within
+from shared.tasks import cancel_all, close_all, event_within
 from shared.tracing import process as tracing
 from worker.agent.hook import AgentHook
 from worker.agent.tools.tool import Tool
@@ -223,15 +223,17 @@ class WorkerDeps:
 
     async def close(self) -> None:
         """Close everything. Safe while Redis is unavailable."""
-        await cancel_all(self._tasks)
-        await self._health.stop()
-        await self._sandbox.close()
-        await self._turn_agent.close()
         # An isolated process never started: the presence of this owner is that of its parent.
-        if self.started:
-            await self._announcer.farewell()
-        await self.client.close()
-        await tracing.stop()
+        farewell = [self._announcer.farewell] if self.started else []
+        await close_all(
+            partial(cancel_all, self._tasks),
+            self._health.stop,
+            self._sandbox.close,
+            self._turn_agent.close,
+            *farewell,
+            self.client.close,
+            tracing.stop,
+        )
 
     async def run_work(self, lease: Lease) -> None:
         """Run a turn or a subagent to its end, or release it."""

@@ -23,11 +23,12 @@ from typing import Final
 import msgspec
 
 from shared.confinement.seccomp import NoSeccomp, build_filter
+from shared.tasks import completed, made
 from worker.guards.addresses import PUBLIC_WEB, WebPolicy
 from worker.guards.openat import open_top
 from worker.sandbox import layout
 from worker.sandbox.bubblewrap_process import BubblewrapProcess
-from worker.sandbox.cgroup import CommandGroups
+from worker.sandbox.cgroup import CommandGroup, CommandGroups
 from worker.sandbox.command import SKILLS, WORKSPACE, CommandLimits, Finished, Limiter, SandboxBroken, SandboxCommand
 from worker.sandbox.layout import hide_files, is_plain_name
 from worker.sandbox.network import PROXY_ENVIRONMENT, CommandNetwork
@@ -106,12 +107,15 @@ class Bubblewrap:
                     top = held.enter_context(open_top(command.folder))
                 except OSError as exc:
                     raise SandboxBroken(f"the workspace cannot be opened: {exc.strerror}") from None
-                names = await asyncio.to_thread(self._prepare_workspace, top, command)
+                preparing = asyncio.ensure_future(asyncio.to_thread(self._prepare_workspace, top, command))
                 try:
+                    # The thread cannot be cancelled, and `top` is open until it has ended.
+                    await completed(preparing)
                     finished = await self._run_in_workspace(command, top, held)
                 finally:
-                    hide_files(top, command.shown)
-                    unlink_skills(top, names)
+                    if not preparing.cancelled() and preparing.exception() is None:
+                        hide_files(top, command.shown)
+                        unlink_skills(top, preparing.result())
         finally:
             self._running.discard(task)
         if finished.code == layout.NO_LIMITS and not finished.output:
@@ -163,7 +167,7 @@ class Bubblewrap:
         group = None
         if self._groups:
             try:
-                group = await asyncio.to_thread(self._groups.create, command.limits)
+                group = await made(asyncio.to_thread(self._groups.create, command.limits), CommandGroup.remove)
             except OSError as exc:
                 raise SandboxBroken(f"a control group cannot be made: {exc.strerror}") from None
             held.push_async_callback(asyncio.to_thread, group.remove)

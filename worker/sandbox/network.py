@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from shared.tasks import cancel_all
 from worker.guards.addresses import WebPolicy
 from worker.guards.fetch import LookUp, system_look_up
 from worker.guards.proxy import CommandProxy
@@ -53,8 +54,7 @@ class CommandNetwork:
             try:
                 yield NetworkStart((*python, str(theirs.fileno()), str(PROXY_PORT)), theirs.fileno())
             finally:
-                serving.cancel()
-                await asyncio.wait({serving})
+                await cancel_all([serving])
 
     async def _serve(self, channel: socket.socket) -> None:
         arrived = asyncio.Event()

@@ -16,6 +16,7 @@ from shared.ids import folder_name
 from shared.log import logger
 from shared.settings import Settings
 from shared.store.fleet.presence import LIMITED_BY, WHY_OFF
+from shared.tasks import completed
 from worker.guards.addresses import WebPolicy
 from worker.guards.openat import OWNER_ONLY, Access
 from worker.sandbox.command import CommandLimits, Ending, Sandbox, SandboxBroken, SandboxCommand
@@ -135,14 +136,15 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
     `network` the tier must be able to give them one."""
     session, other = (folder_name(f"probe:{secrets.token_hex(8)}") for _ in range(2))
     canary = secrets.token_hex(16)
+    creating = asyncio.to_thread(_create_canary, root, access, session, other, canary)
     try:
-        await asyncio.to_thread(_create_canary, root, access, session, other, canary)
-    except OSError as exc:
-        why = "workspace.root cannot be written"
-        if access.group is not None:
-            why += f", or this user is not in workspace.group {access.group}"
-        raise SandboxBroken(f"{why} ({exc.strerror})") from None
-    try:
+        try:
+            await completed(asyncio.ensure_future(creating))
+        except OSError as exc:
+            why = "workspace.root cannot be written"
+            if access.group is not None:
+                why += f", or this user is not in workspace.group {access.group}"
+            raise SandboxBroken(f"{why} ({exc.strerror})") from None
         paths = [f"../{other}", str(root / other)]
         line = "; ".join(f"cat '{path}/canary'; echo x >'{path}/written'" for path in paths)
         line = f"echo ran >ran; {{ {line}; }}; exit 7"
@@ -153,8 +155,13 @@ async def prove_isolation(sandbox: Sandbox, root: Path, access: Access = OWNER_O
             raise SandboxBroken("a command could not write into its workspace")
         await _run_probe(sandbox, root / session, "sleep 60", _KILL_AFTER_S, "wall")
     finally:
-        for name in (session, other):
-            await asyncio.to_thread(shutil.rmtree, root / name, ignore_errors=True)
+        # Both in one call: a thread that was started also ends when this is cancelled again.
+        await asyncio.to_thread(_remove_folders, root / session, root / other)
+
+
+def _remove_folders(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _run_probe(

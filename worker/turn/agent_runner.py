@@ -20,6 +20,7 @@ from shared.settings import BudgetSettings, Settings
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.provider_limits import ProviderLimits, read_routes
 from shared.store.fleet.spending import Spending, Spent
+from shared.tasks import close_all
 from worker.agent.composite_hook import CompositeHook
 from worker.agent.hook import AgentHook
 from worker.agent.loop import run_agent
@@ -108,8 +109,7 @@ class AgentRunner:
 
     async def close(self) -> None:
         """Wait for counts that are being written, and close the models' connections."""
-        await self._background.close()
-        await self.models.close()
+        await close_all(self._background.close, self.models.close)
 
 
 def report_fault(where: str, error: BaseException) -> None:

@@ -100,10 +100,7 @@ class LiveUpdates:
 
     async def __aexit__(self, *_: object) -> None:
         self._open = False
-        if self._pump is not None:
-            await cancel_all([self._pump])
-        if self._teller is not None:
-            await cancel_all([self._teller])
+        await cancel_all([task for task in (self._pump, self._teller) if task is not None])
 
     async def add_text(self, delta: str) -> None:
         if self._reply_sent():

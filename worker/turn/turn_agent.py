@@ -35,6 +35,7 @@ from shared.store.sessions.workspace_marks import WorkspaceMarks
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import Claim
+from shared.tasks import close_all
 from worker.agent.composite_hook import CompositeHook
 from worker.agent.hook import AgentHook
 from worker.agent.ports import TurnProgress
@@ -322,10 +323,9 @@ class TurnAgent:
 
     async def close(self) -> None:
         """Close connections and threads."""
-        await self.mcp.close()
-        await self.runner.close()
         self.workspaces.close()
         self._attachments.close()
+        await close_all(self.mcp.close, self.runner.close)
 
     def _build_tools(self, given: Sequence[Tool]) -> list[Tool]:
         """Return the tools of every turn: built-in ones, then plugins' and those that were given,

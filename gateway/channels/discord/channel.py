@@ -35,7 +35,7 @@ from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.errors import RedisAway
 from shared.log import logger
 from shared.network.outgoing import for_channel
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, close_all
 
 SAVE_EVERY_S: Final = 1.0
 FINISH_S: Final = 0.8
@@ -247,8 +247,7 @@ class DiscordListener:
                 reader.stop()
             for task in (*connections, saving, *stops):
                 task.cancel()
-            await intake.close()
-            await cancel_all([*connections, saving, *stops])
+            await close_all(intake.close, partial(cancel_all, [*connections, saving, *stops]))
 
     async def _keep_saving(self) -> None:
         """Save every second, and at once when a session has begun, or nothing can be replayed."""

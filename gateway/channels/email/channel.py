@@ -38,7 +38,7 @@ from shared.clock import SYSTEM_CLOCK
 from shared.confinement.parser_process import ParserFailed, ParserProcess
 from shared.log import logger
 from shared.metrics import MESSAGES_REFUSED
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, close_all
 
 LATE_S: Final = 3_600.0
 GIVE_UP_S: Final = 3 * 86_400.0
@@ -153,10 +153,7 @@ class EmailChannel:
         finally:
             last()
             box.end()
-            try:
-                await cancel_all([opening, ending])
-            finally:  # also when this is cancelled a second time
-                await self._parser.close()
+            await close_all(partial(cancel_all, [opening, ending]), self._parser.close)
 
     async def _watch(self, box: Mailbox, inlet: Inlet, until: asyncio.Event) -> None:
         point, missed = await self._start_point(box)

@@ -57,12 +57,14 @@ class SmtpSender:
     async def close(self) -> None:
         """Close every connection."""
         kept, self._kept = self._kept, []
-        with contextlib.suppress(TimeoutError, SMTPException, OSError):
-            async with asyncio.timeout(BYE_S):
-                quits = (smtp.quit(timeout=None) for _, smtp in kept)
-                await asyncio.gather(*quits, return_exceptions=True)
-        for _, smtp in kept:
-            smtp.close()
+        try:
+            with contextlib.suppress(TimeoutError, SMTPException, OSError):
+                async with asyncio.timeout(BYE_S):
+                    quits = (smtp.quit(timeout=None) for _, smtp in kept)
+                    await asyncio.gather(*quits, return_exceptions=True)
+        finally:  # also when this is cancelled: nothing else knows of them any more
+            for _, smtp in kept:
+                smtp.close()
 
     async def _addressed_connection(self, to: str, size: int, end_at: float) -> SMTP:
         """Return a connection with accepted sender and recipient. A kept one may be dead."""

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +18,7 @@ from gateway.channels.feishu.calls import FeishuCalls
 from gateway.channels.feishu.frames import FeishuFrame, ping, write_frame
 from gateway.channels.feishu.refusals import FeishuError, map_connect_error
 from gateway.platform.protocol import NotAccepted
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, close_all
 
 HEARTBEAT_S: Final = 20.0  # a connection silent for half of this after a ping is over
 CLOSE_S: Final = 1.0
@@ -66,8 +67,7 @@ class LongConnection:
         await self._send(replace(frame, headers=headers, payload=msgspec.json.encode(body)))
 
     async def close(self) -> None:
-        await cancel_all([self._pinging])
-        await self._socket.close()
+        await close_all(partial(cancel_all, [self._pinging]), self._socket.close)
 
     async def _ping(self) -> None:
         while True:

@@ -67,7 +67,8 @@ class MatrixHttp:
                 await self.call("POST", f"{CLIENT}/logout", json={}, timeout_s=1.0)
         except (MatrixError, NotDelivered, ChannelBroken):
             pass
-        await self._http.close()
+        finally:  # also when the time to close is over before the server has answered
+            await self._http.close()
 
     async def call(
         self,

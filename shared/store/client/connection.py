@@ -17,6 +17,7 @@ import hiredis
 from shared.errors import ReplyError as ReplyError
 from shared.store.client.address import NOT_PRIMARY, REPLICA, Address, Locator
 from shared.store.client.address import WrongServer as WrongServer
+from shared.tasks import cancel_all
 
 Value = str | bytes | int | float
 
@@ -230,10 +231,11 @@ class RedisConnection:
     async def close(self) -> None:
         """Close the connection for good: a later call fails instead of opening one that leaks."""
         self._closed = True
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait([self._opening])
-        self.drop()
+        try:
+            if self._opening is not None:
+                await cancel_all([self._opening])
+        finally:  # also what was opened at the last moment
+            self.drop()
         await asyncio.sleep(0)  # the transport ends in the next turn of the loop
 
     async def _opened(self) -> Wire:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from shared.errors import RedisAway, ReplyError
@@ -12,7 +13,7 @@ from shared.log import logger
 from shared.metrics import REDIS_SHORT_WRITES
 from shared.store import keys
 from shared.store.client.connection import RedisConnection, Value
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, close_all
 
 WAIT_S: Final = 0.5
 """Longest wait for the replicas. Nothing else is sent on the connection meanwhile."""
@@ -66,8 +67,8 @@ class DurableWrites:
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""
-        await cancel_all([task for task in (self._sending, self._watching) if task is not None])
-        await self._connection.close()
+        tasks = [task for task in (self._sending, self._watching) if task is not None]
+        await close_all(partial(cancel_all, tasks), self._connection.close)
 
     async def _send_all(self) -> None:
         batch: list[_Call] = []

@@ -9,11 +9,12 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from shared.store.client.address import Address, Locator
 from shared.store.client.connection import RedisConnection
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, close_all
 
 WATCH_S: Final = 1.0
 """Longest time between two looks. A primary that stands still holds calls up until their time
@@ -69,10 +70,9 @@ class Finder(Locator, ABC):
 
     async def close(self) -> None:
         """Close the connections to those that are asked."""
-        if self._watching is not None:
-            await cancel_all([self._watching])
-        for connection in self._connections.values():
-            await connection.close()
+        watching = [] if self._watching is None else [self._watching]
+        connections = [connection.close for connection in self._connections.values()]
+        await close_all(partial(cancel_all, watching), *connections)
 
     async def _watch(self) -> None:
         while True:

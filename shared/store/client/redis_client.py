@@ -21,6 +21,7 @@ from shared.store.client.connection import Value as Value
 from shared.store.client.durable import WAIT_S, DurableWrites
 from shared.store.client.scripts import AWAY_REPLIES, Script, load, sha
 from shared.store.client.sentinels import Sentinels
+from shared.tasks import close_all
 
 T = TypeVar("T")
 
@@ -182,10 +183,8 @@ class RedisClient:
 
     async def close(self) -> None:
         """Close the connection."""
-        if self._durable is not None:
-            await self._durable.close()
-        await self._connection.close()
-        await self.locator.close()
+        durable = [] if self._durable is None else [self._durable.close]
+        await close_all(*durable, self._connection.close, self.locator.close)
 
     def _leave(self) -> None:
         for wire in [*self._wires][:1]:

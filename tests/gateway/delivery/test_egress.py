@@ -20,6 +20,8 @@ from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import BACKGROUND
 from shared.metrics import DELIVERY_UNKNOWN
 from shared.store import keys
+from shared.store.delivery.deliveries import DeliveryQueue
+from shared.store.delivery.outbox import LeasedChat
 from tests.contracts.channels.echo import Turn
 from tests.gateway.delivery_stage import DeliveryStage, dead_letters, run_delivery
 from tests.gateway.fake_platform import FakePlatform
@@ -358,3 +360,41 @@ async def test_long_texts_are_rendered_beside_the_event_loop(
         await d.receives(f"<all of {more}>")
     assert set(threads) == {"some", "all "}
     assert (threading.get_ident() in threads["some"] | threads["all "]) is not long
+
+
+async def test_an_end_that_is_cancelled_again_and_again_gives_every_chat_back(redis_url: str, tmp_path: Path) -> None:
+    """Each give-back is finished: else the chats would belong to nobody until their leases have lapsed."""
+    async with run_delivery(redis_url, tmp_path, call_s=60.0) as d:
+        d.platform.fault("send", asyncio.Event().wait)
+        await d.say("one")
+        await d.until(lambda: "send" in d.platform.calls, "the call")
+        d.draining.set()
+        for _ in range(50):
+            d.running.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait({d.running})
+        assert await d.client.command("HLEN", keys.outleases("fake")) == 0
+
+
+async def test_chats_that_are_claimed_at_the_end_are_given_back(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claim was on its way when the end began."""
+    async with run_delivery(redis_url, tmp_path, call_s=60.0) as d:
+        acquire, claimed = DeliveryQueue.acquire, asyncio.Event()
+
+        async def slow(queue: DeliveryQueue, many: int) -> tuple[list[LeasedChat], float]:
+            found = await acquire(queue, many)
+            if found[0]:
+                claimed.set()
+                await d.draining.wait()
+                for _ in range(20):
+                    await asyncio.sleep(0)
+            return found
+
+        monkeypatch.setattr(DeliveryQueue, "acquire", slow)
+        await d.say("one")
+        await claimed.wait()
+        d.draining.set()
+        await asyncio.wait({d.running})
+        assert await d.client.command("HLEN", keys.outleases("fake")) == 0

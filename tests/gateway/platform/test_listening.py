@@ -182,3 +182,16 @@ async def test_a_listener_that_does_not_end_is_cut(listeners: Listeners, monkeyp
     await first.listens()
     async with asyncio.timeout(10):
         await first.close()
+
+
+async def test_a_listener_that_is_cancelled_again_and_again_gives_its_lock_up(
+    listeners: Listeners, client: RedisClient
+) -> None:
+    """Else no replica would listen until the lease of a minute has lapsed."""
+    first = listeners.add(FakePlatform())
+    await first.listens()
+    for _ in range(50):
+        first.running.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait({first.running})
+    assert await client.command("HEXISTS", keys.lock("fake"), "until") == 0

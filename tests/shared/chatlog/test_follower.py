@@ -196,3 +196,22 @@ async def test_a_chat_is_left_when_its_last_reader_is_gone_and_its_subscription_
     await following
     await world.follower.tick()
     assert (world.follower.chats, world.news.listeners) == (0, {})
+
+
+async def test_a_subscription_ends_with_its_follower(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shared, so that it outlives each of those who wait for it."""
+    world, asked = World(), asyncio.Event()
+
+    async def never(*_: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(world.news, "follow_chat", never)
+    running = asyncio.create_task(world.follower.run())
+    following = asyncio.create_task(world.follow())
+    await asked.wait()
+    before = asyncio.all_tasks() - {running, following}
+    running.cancel()
+    following.cancel()
+    await asyncio.wait({running, following})
+    assert [task for task in before & asyncio.all_tasks() if task is not asyncio.current_task()] == []

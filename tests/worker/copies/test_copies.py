@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from shared.errors import LeaseLost, SettingsError
 from shared.object_store import ObjectStore, StoreAway
 from tests.helpers.s3_server import BUCKET, CREDENTIALS, FlakyProxy, moto_server
+from tests.helpers.wait import eventually
 from worker.copies.copies import WorkspaceCopies, WorkspaceCopy
 
 NAME = "a" * 40
@@ -183,3 +187,38 @@ def test_unused_copies_leave_the_machine(store: ObjectStore, tmp_path: Path) -> 
     assert not copy.folder.exists()
     os.close(copies._begin(NAME))
     assert files(copy) == {"a": "1"}
+
+
+async def test_a_copy_whose_fetch_was_cancelled_is_in_use_no_more(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread goes on and takes the lock, which would hold the copy for as long as this process lives."""
+    copies, fetched = WorkspaceCopies(store, tmp_path), threading.Event()
+    begin, begun, handles = copies._begin, asyncio.Event(), list[int]()
+    loop = asyncio.get_running_loop()
+
+    def slow(name: str) -> int:
+        loop.call_soon_threadsafe(begun.set)
+        fetched.wait()
+        handles.append(begin(name))
+        return handles[0]
+
+    monkeypatch.setattr(copies, "_begin", slow)
+
+    async def use() -> None:
+        async with copies.in_use("web:a/1"):
+            raise AssertionError("the turn has ended")
+
+    using = asyncio.create_task(use())
+    await begun.wait()
+    using.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await using
+    fetched.set()
+
+    def is_closed() -> bool:
+        with contextlib.suppress(OSError):
+            return bool(handles) and os.fstat(handles[0]).st_nlink < 0
+        return True
+
+    await eventually(is_closed, what="the lock to be given up")

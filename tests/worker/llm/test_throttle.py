@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,32 @@ async def test_a_stopped_try_is_given_to_somebody_else(client: RedisClient) -> N
         await task
     assert not await trial.closed()
     assert await trial.closed(), "and to one only"
+
+
+async def test_a_try_that_is_stopped_again_and_again_is_given_to_somebody_else(
+    client: RedisClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever ends a turn cancels it until it has ended, also while a slow connection carries the report."""
+    trial = Trial(client)
+    report = trial.limits.report
+
+    async def slow(*given: Any, **more: Any) -> Any:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return await report(*given, **more)
+
+    await trial.close_way()
+    await trial.end_pause()
+    monkeypatch.setattr(trial.limits, "report", slow)
+    silent = Silent()
+    task = asyncio.create_task(ThrottledModel(silent, trial.limits, route_key=WAY, rules=RULES).chat(ModelRequest(ASK)))
+    await silent.begun.wait()
+    for _ in range(20):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not await trial.closed()
 
 
 async def test_what_the_listener_raises_goes_up_and_counts_as_an_answer(client: RedisClient) -> None:

@@ -13,6 +13,7 @@ from shared.log import logger
 from shared.metrics import MODEL_THROTTLED
 from shared.settings import ModelSettings
 from shared.store.fleet.provider_limits import CallAllowed, CallHeld, Ending, LimitRules, ProviderLimits
+from shared.tasks import completed
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, OnDelta
 from worker.llm.policies.wrapper import ModelWrapper
 from worker.llm.routes import Route
@@ -124,7 +125,7 @@ class ThrottledModel(ModelWrapper):
         finally:
             # Also of a cancelled call: until the trial is reported, no other worker may make one.
             if unreported or ending not in ("ok", "void"):
-                await self._report(session, entered, ending, fault)
+                await completed(asyncio.ensure_future(self._report(session, entered, ending, fault)))
 
     async def _enter(self, session: str) -> CallAllowed | None:
         """Wait until the call may be made; None while Redis is unreachable. Raises ModelClosed."""

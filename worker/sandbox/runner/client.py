@@ -110,12 +110,14 @@ async def _read_replies(reader: asyncio.StreamReader) -> AsyncIterator[frames.Ru
 async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Close our side, and wait until the runner has killed the command and closed its own: when
     this returns, nothing of the command runs any more."""
-    with contextlib.suppress(OSError, TimeoutError):
-        if not reader.at_eof() and not writer.is_closing():
-            writer.write_eof()
-            async with asyncio.timeout(HANG_UP_S):
-                while await reader.read(_READ_BYTES):
-                    pass
-    writer.close()
+    try:
+        with contextlib.suppress(OSError, TimeoutError):
+            if not reader.at_eof() and not writer.is_closing():
+                writer.write_eof()
+                async with asyncio.timeout(HANG_UP_S):
+                    while await reader.read(_READ_BYTES):
+                        pass
+    finally:
+        writer.close()
     with contextlib.suppress(OSError):
         await writer.wait_closed()

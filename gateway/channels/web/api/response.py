@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
@@ -18,7 +19,7 @@ from gateway.channels.web.api.stream_buffer import StreamBuffer
 from shared.clock import Clock
 from shared.log import logger
 from shared.messages.outbound import StoredAnswer
-from shared.tasks import cancel_all
+from shared.tasks import cancel_all, close_all
 
 log = logger("api")
 
@@ -65,8 +66,7 @@ class CompletionResponse(Response):
             gone = not serving.done()
             # Both tasks end before the completion is closed: serving uses it.
             try:
-                await cancel_all([serving, leaving])
-                await self._completion.close()
+                await close_all(partial(cancel_all, [serving, leaving]), self._completion.close)
             finally:
                 self._ended()
             seconds = round(self._clock.monotonic() - began, 3)

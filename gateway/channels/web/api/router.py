@@ -136,8 +136,10 @@ class ApiRouter:
         try:
             await completion.begin(request.headers.get("traceparent"))
         except BaseException:
-            await completion.close()
-            self._close_request(login.principal)
+            try:
+                await completion.close()
+            finally:
+                self._close_request(login.principal)
             raise
         ended, limits = partial(self._close_request, login.principal), self._limits
         return CompletionResponse(completion, encoder(completion), limits.alive_s, self._services.clock, ended)

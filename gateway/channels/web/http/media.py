@@ -30,8 +30,9 @@ from shared.media.disk import DISK_FULL, DiskFull
 from shared.media.files import MediaNotFound, MediaTooBig
 from shared.media.kinds import KINDS
 from shared.media.reference import MediaRef, clean_name, read_file_name, read_reference
-from shared.media.store import MediaStore
+from shared.media.store import MediaStore, Upload
 from shared.messages.web import MediaFrame
+from shared.tasks import made
 
 CHANNEL: Final = "web"
 NAME_HEADER: Final = "shoal-file-name"
@@ -154,7 +155,7 @@ class MediaRouter:
     async def send(self, session: str, ref: MediaRef) -> Response:
         """Return the file of a session."""
         try:
-            file = await asyncio.to_thread(self._store.open, session, ref)
+            file = await made(asyncio.to_thread(self._store.open, session, ref), lambda file: file.close())
         except MediaNotFound:
             return problem(404, "this file is not there any more")
         except OSError as exc:
@@ -188,7 +189,7 @@ class MediaRouter:
 
     async def _store_body(self, request: Request, session: str, name: str) -> MediaRef:
         """Write the body in pieces, each in a thread."""
-        with await asyncio.to_thread(self._store.upload, session) as upload:
+        with await made(asyncio.to_thread(self._store.upload, session), Upload.discard) as upload:
             waiting = bytearray()
             async for piece in request.stream():
                 waiting += piece

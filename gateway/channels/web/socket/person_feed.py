@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from functools import partial
 from typing import Final, Protocol
 
@@ -14,6 +15,7 @@ from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.feed import KEEP_MS, Fact, Feed, Missed, parse_news
+from shared.tasks import cancel_all
 
 TICK_S: Final = 1.0
 READS_AT_ONCE: Final = 4
@@ -66,11 +68,20 @@ class FeedFollower:
 
     async def run(self) -> None:
         """Receive facts until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._fanout.run(), name="feed")
-            while True:
-                await asyncio.sleep(TICK_S)
-                self.tick()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._fanout.run(), name="feed")
+                while True:
+                    await asyncio.sleep(TICK_S)
+                    self.tick()
+        finally:
+            await cancel_all(self._under_way())
+
+    def _under_way(self) -> Iterator[asyncio.Future[None]]:
+        """Yield the tasks of all feeds: subscriptions outlive those who wait for them, being shared."""
+        for followed in self._feeds.values():
+            yield followed.subscribed
+            yield from (reader.reading for reader in followed.readers if reader.reading is not None)
 
     def follow(self, person: str, reader: FeedReader) -> None:
         """Hand the feed of a person to a reader, from its cursor on."""

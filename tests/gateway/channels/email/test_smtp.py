@@ -163,3 +163,16 @@ async def test_encrypted_from_the_start(tmp_path: Path) -> None:
         await smtp.close()
         with pytest.raises(ChannelBroken, match="ca_file"):
             await client(fake, smtp_tls="tls").check()
+
+
+async def test_an_end_that_is_cancelled_closes_the_connections_all_the_same(fake: FakeMail) -> None:
+    """Nothing else knows of them any more."""
+    smtp = client(fake)
+    await smtp.check()
+    [(_, kept)] = smtp._kept
+    closing = asyncio.create_task(smtp.close())
+    await asyncio.sleep(0)  # it says goodbye
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert not kept.is_connected

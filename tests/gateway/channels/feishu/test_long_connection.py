@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from aiohttp import ClientWebSocketResponse
 
 from gateway.channels.feishu.channel import FeishuChannel
+from gateway.channels.feishu.connection import LongConnection
 from gateway.channels.feishu.settings import read_feishu
 from gateway.platform.protocol import NotAccepted
 from shared.tasks import cancel_all
@@ -99,3 +101,23 @@ async def test_a_press_is_answered_over_the_connection(fake: FakeFeishu, channel
     finally:
         await cancel_all([listening])
     assert fake.sockets.answers["p1"] == (200, {"toast": {"type": "success", "content": "✓ Tea"}})
+
+
+async def test_a_connection_whose_end_is_cancelled_is_closed() -> None:
+    class PlayedWebSocket:
+        closed = False
+
+        async def send_bytes(self, _: bytes) -> None:
+            pass
+
+        async def close(self) -> None:
+            self.closed = True
+
+    socket = PlayedWebSocket()
+    connection = LongConnection(cast(ClientWebSocketResponse, socket), 1, 60.0)
+    closing = asyncio.create_task(connection.close())
+    await asyncio.sleep(0)  # it ends the pings
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert socket.closed

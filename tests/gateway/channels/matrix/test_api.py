@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -190,3 +191,24 @@ async def test_files_are_uploaded_and_fetched(fake: FakeMatrix, api: MatrixApi) 
         [part async for part in api.fetch(RemoteFile(handle="mxc://pond.example/gone"))]
     with pytest.raises(PostRefused):
         [part async for part in api.fetch(RemoteFile(handle="https://pond.example/x"))]
+
+
+async def test_a_logout_that_is_cut_short_leaves_no_connection_open(
+    fake: FakeMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The homeserver takes longer to answer than there is time to close."""
+    api = connected(fake.address, token="", user="shoal", password=PASSWORD)
+    await api.open()
+    session, asked = api._http._http.session, asyncio.Event()
+
+    async def never(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(api._http, "call", never)
+    closing = asyncio.create_task(api.close())
+    await asked.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert session.closed
