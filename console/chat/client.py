@@ -105,6 +105,11 @@ class ChatClient:
             self._deliver([ListChatsFrame(limit=LISTED_CHATS)])
             return self._socket is not None
 
+    def acknowledge(self, seq: int) -> None:
+        """Report that the person has seen every line up to `seq`."""
+        with self._lock:
+            self._deliver(self._state.acknowledge(seq))
+
     def stop(self, turn: int | None = None) -> None:
         """Stop `turn`, or else the turns that answer messages from here."""
         with self._lock:
