@@ -531,6 +531,14 @@ def test_a_command_is_described_in_help_without_being_imported(name: str) -> Non
     assert _COMMANDS[name].help in shoal("--help").output
 
 
+def test_the_list_of_commands_has_the_words_that_people_look_for() -> None:
+    """Those of each command's own help."""
+    listed = shoal("--help").output
+    for words in ("Manage schedules", "Manage dead letters", "Manage background jobs", "Approve or revoke access"):
+        assert words in listed
+    assert "Look after" not in listed
+
+
 def test_help_comes_at_once() -> None:
     """Nothing heavy is imported on the way. Counted in seconds of a core, with room for a slow one."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
