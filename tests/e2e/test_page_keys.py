@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import expect
 
@@ -98,6 +100,8 @@ async def test_notifications_come_while_the_page_is_hidden(
         replies, button = page.locator('.card.reply[data-state="done"]'), page.locator("#notify")
         await ask(page, "one")
         await expect(replies).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(button).to_have_text("Notify me of news")
+        await expect(button).to_have_attribute("title", re.compile("^Reminders, questions, and answers"))
         await button.click()
         await expect(button).to_have_attribute("aria-pressed", "true")
         assert await violations(page) == []
