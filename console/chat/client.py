@@ -219,8 +219,8 @@ def _no_gateway_text(url: str, error: Exception) -> str:
         return f"there is no Shoal gateway at {url} ({why}); check --url"
     if isinstance(error, TimeoutError):
         silent = f"the gateway at {url} does not answer within {CONNECT_S:g} s"
-        return f"{silent}; check --url, or start `make up`"
-    return f"no gateway at {url}: start `make up`, or say where it is with --url"
+        return f"{silent}; check --url, or start `shoal up`"
+    return f"no gateway at {url}: start `shoal up`, or say where it is with --url"
 
 
 def _wrong_token_text(url: str) -> str:

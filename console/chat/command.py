@@ -32,8 +32,8 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened 
 )
 @click.option("-m", "--message", metavar="TEXT", help="Send this, print the answer, and end.")
 @click.option("--chat", "name", default="terminal", show_default=True, help="Which conversation.")
-@click.option("--url", help="Where the gateway is, e.g. ws://127.0.0.1:8080, or what `make up` prints.")
-@click.option("--token", help="Who you are; by default web.token, or the one that `make up` made.")
+@click.option("--url", help="Where the gateway is, e.g. ws://127.0.0.1:8080, or what `shoal open` prints.")
+@click.option("--token", help="Who you are; by default web.token, or the one that `shoal up` made.")
 @click.option("--history", type=_HISTORY, default=6, show_default=True, help="Old lines shown at start.")
 @as_json
 def chat(message: str | None, name: str, url: str | None, token: str | None, history: int, as_json: bool) -> None:
@@ -92,7 +92,7 @@ def _read_stdin() -> str:
 def find_target(settings: Settings, url: str | None, token: str | None) -> tuple[str, str]:
     """Return the address and the token of the gateway: those given, else those of the settings.
 
-    A url may be the line that `make up` prints, with the token behind a `#`. Raises SettingsError.
+    A url may be the line that `shoal open` prints, with the token behind a `#`. Raises SettingsError.
     """
     address, inside = _parse_url(url) if url else (settings_address(settings), None)
     return address, token or inside or settings_token(settings)
@@ -134,5 +134,5 @@ def settings_token(settings: Settings) -> str:
     except OSError as exc:
         raise SettingsError(
             f"no token: web.token is not set, and {str(file)!r} cannot be read ({exc.strerror}); "
-            "start `make up` here, or give --token"
+            "start `shoal up` here, or give --token"
         ) from None

@@ -740,7 +740,7 @@ def test_the_token_of_make_up_is_found_in_the_data_folder(tmp_path: Path) -> Non
     [
         ({"SHOAL_WEB__PORT": "0"}, None, "web.port is 0"),
         ({"SHOAL_WEB__TOKENS__ANN": "s"}, None, "say who you are with --token"),
-        ({"SHOAL_DATA__DIR": "/nowhere"}, None, "start `make up` here, or give --token"),
+        ({"SHOAL_DATA__DIR": "/nowhere"}, None, "start `shoal up` here, or give --token"),
         ({}, "ftp://h", "write it like ws://"),
         ({}, "127.0.0.1:8080", "write it like ws://"),
     ],

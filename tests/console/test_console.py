@@ -487,7 +487,7 @@ def test_doctor_stops_where_it_cannot_go_on() -> None:
     assert (code, list(checks)) == (1, ["settings"])
     assert "worker.truns" in checks["settings"][1]
     code, checks = diagnosis("embedded")
-    assert "start `make up`" in checks["redis reachable"][1]
+    assert "start `shoal up`" in checks["redis reachable"][1]
 
 
 def test_a_probe_that_no_worker_takes_is_withdrawn(durable: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,7 @@ async def test_what_goes_wrong_is_one_clear_line(fleet: Fleet, kept_client: Redi
     url = f"http://127.0.0.1:{port}"
     result = await fleet.shoal("chat", "-m", "x", "--url", url)
     assert result == Reported(
-        1, "", f"no gateway at ws://127.0.0.1:{port}/ws: start `make up`, or say where it is with --url\n"
+        1, "", f"no gateway at ws://127.0.0.1:{port}/ws: start `shoal up`, or say where it is with --url\n"
     )
     result = await fleet.shoal("chat", "-m", "x", "--url", f"ws://127.0.0.1:{fleet.port}/nothing")
     assert (result.code, result.err.count("\n")) == (1, 1)
