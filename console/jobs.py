@@ -27,7 +27,7 @@ CANCELLED: Final = "Whoever runs this service has ended it."
 def jobs() -> None:
     """Manage background jobs of agents (subagents): list, show, cancel.
 
-    A job that has ended is listed for another hour.
+    A job that has ended is listed for another hour, but only with --session.
     """
 
 
@@ -41,7 +41,10 @@ def jobs() -> None:
 async def list_(
     client: RedisClient, session: str, limit: int, with_text: bool, show_chats: bool, as_json: bool
 ) -> None:
-    """List running and waiting jobs, oldest first."""
+    """List running and waiting jobs, oldest first.
+
+    With --session also those that ended within the last hour.
+    """
     children = _children(client)
     if session:
         found = (await children.of_session(session))[-limit:]
@@ -54,7 +57,7 @@ async def list_(
     for facts in rows:
         del facts["turn"], facts["waited_for"]
         facts |= {"tokens": f"{facts['tokens']:,}", "age": duration(facts.pop("age_s"))}
-    print_table(rows, "No jobs.")
+    print_table(rows, "No jobs." if session else "No job runs or waits; those that ended: --session NAME.")
 
 
 @jobs.command(epilog=examples("shoal jobs show k3f7q2", "shoal jobs show k3f7q2 --text"))

@@ -73,7 +73,7 @@ def _find_page(settings: Settings) -> str:
             continue
         return address
     where = f" at {', '.join(candidates)}" if candidates else ""
-    raise ShoalError(f"nothing answers{where}; start `shoal up` (or `make up`) in this folder")
+    raise ShoalError(f"nothing answers{where}; start `shoal up` in this folder")
 
 
 def _write_link(file: Path, link: str) -> Path:

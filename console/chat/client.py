@@ -105,6 +105,11 @@ class ChatClient:
             self._deliver([ListChatsFrame(limit=LISTED_CHATS)])
             return self._socket is not None
 
+    def acknowledge(self, seq: int) -> None:
+        """Report that the person has seen every line up to `seq`."""
+        with self._lock:
+            self._deliver(self._state.acknowledge(seq))
+
     def stop(self, turn: int | None = None) -> None:
         """Stop `turn`, or else the turns that answer messages from here."""
         with self._lock:
@@ -214,8 +219,8 @@ def _no_gateway_text(url: str, error: Exception) -> str:
         return f"there is no Shoal gateway at {url} ({why}); check --url"
     if isinstance(error, TimeoutError):
         silent = f"the gateway at {url} does not answer within {CONNECT_S:g} s"
-        return f"{silent}; check --url, or start `make up`"
-    return f"no gateway at {url}: start `make up`, or say where it is with --url"
+        return f"{silent}; check --url, or start `shoal up`"
+    return f"no gateway at {url}: start `shoal up`, or say where it is with --url"
 
 
 def _wrong_token_text(url: str) -> str:

@@ -165,6 +165,8 @@ class ChatDialog:
                 self.open_question = line if line.state == "open" else None
             elif shown and not is_silent(line):
                 self._render_reply(line)
+        if lines and history:
+            self._acknowledge(lines[-1].seq)
 
     def _follow(self, over: Callable[[ClientEvent], bool], *, stop: Callable[[], None] | None) -> None:
         """Show events until `over` returns True. The first Ctrl-C calls `stop`; the second, or the
@@ -222,6 +224,18 @@ class ChatDialog:
         self.screen.running("")
 
     def show(self, event: ClientEvent) -> None:
+        """Show one event; what was shown is read on the person's other devices, too."""
+        self._render_event(event)
+        match event:
+            case MessageFrame(seq=seq) | ApprovalFrame(seq=seq) | ReplyEvent(reply=ReplyFrame(seq=seq)):
+                self._acknowledge(seq)
+
+    def _acknowledge(self, seq: int) -> None:
+        # With `own_only` the other lines of the chat were not shown.
+        if not self.own_only:
+            self.chat.acknowledge(seq)
+
+    def _render_event(self, event: ClientEvent) -> None:
         match event:
             case MessageFrame(id=id, text=text) if not self.own_only and id not in self._own | self._decisions:
                 self.screen.user_message(text)

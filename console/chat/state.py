@@ -16,7 +16,7 @@ import msgspec
 
 from shared.chatlog.live_text import LiveText
 from shared.messages import web
-from shared.messages.web import ClientFrame, LineFrame, ReplyFrame, SendFrame, StopFrame
+from shared.messages.web import AckFrame, ClientFrame, LineFrame, ReplyFrame, SendFrame, StopFrame
 
 ServerFrame = (
     web.WelcomeFrame
@@ -113,6 +113,7 @@ class ClientState:
         self._unanswered: dict[str, SendFrame] = {}
         self._turns: dict[int, str] = {}
         self._answered = 0
+        self._acknowledged = 0
         self._stopping = False
         self._live = LiveText()
         self._newest_delta = (0, 0, -1)
@@ -124,7 +125,7 @@ class ClientState:
             return [web.ReadHistoryFrame(self._chat)]
         self._known_replies.clear()
         resume = web.ResumeFrame(self._chat, self._shown, self._marks.get(self._shown, 0))
-        return [resume, *self._message_frames(), *self._stop_frames()]
+        return [resume, *self._ack_frames(), *self._message_frames(), *self._stop_frames()]
 
     def delayed_frames(self) -> list[ClientFrame]:
         """Return the frames to send again after a note with `retry_s`."""
@@ -136,6 +137,13 @@ class ClientState:
         self.unaccepted[id] = self._unanswered[id] = frame
         self._stopping = False
         return [] if self._shown is None else [frame]
+
+    def acknowledge(self, seq: int) -> list[ClientFrame]:
+        """The person has seen every line up to `seq`. Return the frames to send now."""
+        if seq <= self._acknowledged:
+            return []
+        self._acknowledged = seq
+        return self._ack_frames()
 
     def stop(self, turn: int | None = None) -> list[ClientFrame]:
         """Stop `turn`, or else the turns that answer messages from here, also a turn that has not
@@ -181,6 +189,9 @@ class ClientState:
 
     def _message_frames(self) -> list[ClientFrame]:
         return list(self.unaccepted.values())
+
+    def _ack_frames(self) -> list[ClientFrame]:
+        return [AckFrame(self._chat, self._acknowledged)] if self._acknowledged else []
 
     def _stop_frames(self) -> list[ClientFrame]:
         """Return the stop frame, repeated: a turn can only be stopped while it runs or is next."""
@@ -229,6 +240,7 @@ class ClientState:
             # Unanswered messages may be lost with the tail. Sent again, each is still one turn: the
             # store knows its id, or lost it.
             self._shown, self._answered = frame.seq, 0
+            self._acknowledged = min(self._acknowledged, frame.seq)
             self._marks = {seq: mark for seq, mark in self._marks.items() if seq <= frame.seq}
             self._live, self._newest_delta = LiveText(), (0, 0, -1)
             self._turns.clear()

@@ -94,7 +94,7 @@ def checks_of(*, probe: bool) -> list[Check]:
 def _data_folder(settings: Settings) -> Check:
     folder, name = settings.data.dir, "data folder"
     if not folder.is_dir():
-        why = f"there is no folder {str(folder)!r}; `make up` makes it, others need none"
+        why = f"there is no folder {str(folder)!r}; `shoal up` makes it, others need none"
         return Check(name, "skipped", why)
     wrong = []
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -260,7 +260,7 @@ def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
 
 
 def _present(kind: str, processes: Sequence[Presence]) -> Check:
-    name, advice = f"{kind}s", f"start `python -m {kind}`, or everything with `make up`"
+    name, advice = f"{kind}s", f"start `python -m {kind}`, or everything with `shoal up`"
     ready = sum(not one.draining for one in processes)
     if not ready:
         none = f"all {len(processes)} are draining" if processes else "none is there"

@@ -50,7 +50,7 @@ def _missing(found: FleetSnapshot) -> Iterator[Problem]:
         if kind == "worker" and any(queue.due for queue in found.queues):
             continue  # `unserved` reports it
         why = f"every {kind} is draining" if there else f"no {kind} is running"
-        advice = f"start `python -m {kind}`, or all with `make up`"
+        advice = f"start `python -m {kind}`, or all with `shoal up`"
         yield Problem(f"no_{kind}", f"{why}, so {so}: {advice}")
 
 

@@ -153,7 +153,7 @@ def _page_port(settings: Settings) -> int:
         what = "is taken" if exc.errno == errno.EADDRINUSE else f"cannot be used ({exc.strerror})"
         raise SettingsError(
             f"web.port {port} on {host!r} {what}; stop what uses it (perhaps another Shoal), "
-            "or choose another one: SHOAL_WEB__PORT=8081 make up"
+            "or choose another one: SHOAL_WEB__PORT=8081 shoal up"
         ) from None
 
 

@@ -137,9 +137,8 @@ def redis_url(settings: Settings) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        raise SettingsError(
-            f"redis.url: no embedded Valkey is running (no {str(file)!r}): start `make up`, or set redis.url"
-        ) from None
+        missing = f"no embedded Valkey is running here (no {str(file)!r})"
+        raise SettingsError(f"redis.url: {missing}: start `shoal up` in this folder, or set redis.url") from None
     except OSError as exc:
         raise SettingsError(f"redis.url: {str(file)!r} cannot be read: {exc.strerror}") from None
 

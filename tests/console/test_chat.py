@@ -33,6 +33,8 @@ from shared.clock import machine_timezone
 from shared.errors import SettingsError
 from shared.messages.web import (
     AcceptedFrame,
+    AckFrame,
+    ChatListFrame,
     ClientFrame,
     DeltaFrame,
     ErrorFrame,
@@ -287,6 +289,16 @@ def test_lines_that_got_the_numbers_of_lost_lines_are_shown() -> None:
     assert take(state, first, second, third) == []
 
 
+def test_what_was_seen_is_acknowledged_once_on_each_connection() -> None:
+    """A lost connection may have taken the frame along. After a lost tail the numbers begin again."""
+    state = opened(LINE_3)
+    assert state.acknowledge(3) == [AckFrame("a", 3)]
+    assert state.acknowledge(3) == state.acknowledge(2) == []
+    assert state.opening_frames() == [ResumeFrame("a", 3), AckFrame("a", 3)]
+    take(state, ResumedFrame("a", 1, None, reset=True))
+    assert state.acknowledge(2) == [AckFrame("a", 2)]
+
+
 # The client, against a gateway that behaves as it is told.
 
 
@@ -434,6 +446,11 @@ async def test_it_speaks_with_the_real_gateway(redis_url: str) -> None:
             [answer] = [one for one in chat.received if isinstance(one, ReplyEvent)]
             assert (answer.ids, answer.reply.text) == ((id,), "you said: hello")
             assert GrowingReply(1, "you ") in chat.received
+            chat.client.acknowledge(answer.reply.seq)
+            assert chat.client.list_chats()
+            await chat.reports(ChatListFrame)
+            [listed] = [one for one in chat.received if isinstance(one, ChatListFrame)]
+            assert [row.seen for row in listed.chats] == [answer.reply.seq]
 
 
 class Script(ChatClient):
@@ -442,6 +459,7 @@ class Script(ChatClient):
     def __init__(self, *news: ClientEvent) -> None:
         self.events = queue.SimpleQueue()
         self.stopped: list[int | None] = []
+        self.acknowledged: list[int] = []
         for one in (*news, ChatEnded("the script ended")):
             self.events.put(one)
 
@@ -450,6 +468,9 @@ class Script(ChatClient):
 
     def stop(self, turn: int | None = None) -> None:
         self.stopped.append(turn)
+
+    def acknowledge(self, seq: int) -> None:
+        self.acknowledged.append(seq)
 
 
 @pytest.mark.parametrize(
@@ -518,6 +539,19 @@ def test_a_misspelt_command_differs_from_a_path(text: str, word: str) -> None:
     """It goes to the model as any message does, and the person knows it. A gateway that offers none is no judge."""
     assert unknown_command(text, ("/help", "/new")) == word
     assert unknown_command(text, ()) == ""
+
+
+def test_what_a_person_reads_in_the_terminal_is_read() -> None:
+    """The newest old line, and each that comes; with no old line shown, none. A script has read only its own answer."""
+    past = OpeningLines((message_frame("a", 1, "x", "earlier"), reply(2, 4)))
+    news = (past, ResumedFrame("a", 2, None), ReplyEvent(reply(3, 5), ()), message_frame("a", 4, "y", "elsewhere"))
+    for own_only, history, seen in ((False, 6, [2, 3, 4]), (False, 0, [3, 4]), (True, 6, [])):
+        script = Script(*news)
+        talk = ChatDialog(script, PlainScreen(), own_only=own_only)
+        talk.open(history)
+        with pytest.raises(ChatFailed):
+            talk.catch_up()
+        assert script.acknowledged == seen
 
 
 class Quiet(Script):
@@ -706,7 +740,7 @@ def test_the_token_of_make_up_is_found_in_the_data_folder(tmp_path: Path) -> Non
     [
         ({"SHOAL_WEB__PORT": "0"}, None, "web.port is 0"),
         ({"SHOAL_WEB__TOKENS__ANN": "s"}, None, "say who you are with --token"),
-        ({"SHOAL_DATA__DIR": "/nowhere"}, None, "start `make up` here, or give --token"),
+        ({"SHOAL_DATA__DIR": "/nowhere"}, None, "start `shoal up` here, or give --token"),
         ({}, "ftp://h", "write it like ws://"),
         ({}, "127.0.0.1:8080", "write it like ws://"),
     ],

@@ -487,7 +487,7 @@ def test_doctor_stops_where_it_cannot_go_on() -> None:
     assert (code, list(checks)) == (1, ["settings"])
     assert "worker.truns" in checks["settings"][1]
     code, checks = diagnosis("embedded")
-    assert "start `make up`" in checks["redis reachable"][1]
+    assert "start `shoal up`" in checks["redis reachable"][1]
 
 
 def test_a_probe_that_no_worker_takes_is_withdrawn(durable: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -529,6 +529,14 @@ def test_a_command_is_described_in_help_without_being_imported(name: str) -> Non
     assert command.name == name
     assert command.help
     assert _COMMANDS[name].help in shoal("--help").output
+
+
+def test_the_list_of_commands_has_the_words_that_people_look_for() -> None:
+    """Those of each command's own help."""
+    listed = shoal("--help").output
+    for words in ("Manage schedules", "Manage dead letters", "Manage background jobs", "Approve or revoke access"):
+        assert words in listed
+    assert "Look after" not in listed
 
 
 def test_help_comes_at_once() -> None:

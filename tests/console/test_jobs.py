@@ -58,7 +58,7 @@ async def spawned(client: RedisClient) -> None:
 def test_nothing_is_there(shoal: Shoal) -> None:
     """It says so, and exits with 0."""
     result = shoal("list")
-    assert (result.exit_code, result.output) == (0, "No jobs.\n")
+    assert (result.exit_code, result.output) == (0, "No job runs or waits; those that ended: --session NAME.\n")
 
 
 def test_a_list_has_state_rounds_tokens_and_age_and_no_chat_ids(shoal: Shoal, store: Store[object]) -> None:

@@ -39,6 +39,7 @@ class FakeClient(ChatClient):
         self.sent: list[tuple[str, tuple[str, ...]]] = []
         self.stopped: list[int | None] = []
         self.listed = 0
+        self.acknowledged: list[int] = []
 
     def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
         self.sent.append((text, tuple(media)))
@@ -46,6 +47,9 @@ class FakeClient(ChatClient):
 
     def stop(self, turn: int | None = None) -> None:
         self.stopped.append(turn)
+
+    def acknowledge(self, seq: int) -> None:
+        self.acknowledged.append(seq)
 
     def list_chats(self) -> bool:
         self.listed += 1

@@ -55,4 +55,4 @@ def test_a_token_that_is_not_made_yet_is_named_with_the_way_to_it() -> None:
     """Before the first start there is none."""
     result = CliRunner().invoke(cli, ["token"])
     assert result.exit_code == 2
-    assert "start `make up` here" in result.stderr
+    assert "start `shoal up` here" in result.stderr

@@ -307,7 +307,7 @@ def test_a_page_port_in_use_ends_the_start_with_one_line(start: Start) -> None:
         port = other.getsockname()[1]
         up = start(SHOAL_WEB__PORT=str(port))
         assert up.process.wait(20) == 2
-        up.line(rf"^web\.port {port} on '127\.0\.0\.1' is taken; stop what uses it .* SHOAL_WEB__PORT=8081 make up$")
+        up.line(rf"^web\.port {port} on '127\.0\.0\.1' is taken; stop what uses it .* SHOAL_WEB__PORT=8081 shoal up$")
     assert not (up.folder / ".shoal/valkey.conf").exists()
 
 

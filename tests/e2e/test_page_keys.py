@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.async_api import expect
 
+from gateway.channels.web.http.auth import Principals
 from shared.store.client.redis_client import RedisClient
-from tests.e2e.test_page import PATIENCE_MS, ask, page_at, start_gateway
-from tests.gateway.harness import free_port
+from tests.e2e.test_page import PATIENCE_MS, TOKEN, ask, page_at, start_gateway
+from tests.gateway.harness import free_port, gateway
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
@@ -46,6 +49,28 @@ async def test_escape_stops_an_answer_and_arrow_up_brings_the_message_back(
         await area.fill("else")
         await page.keyboard.press("ArrowUp")
         await expect(area).to_have_value("else")
+
+
+async def test_who_has_no_mouse_comes_to_the_message_with_one_key(redis_url: str) -> None:
+    """By the first link of the page, or by a slash, which begins a command; not while they write elsewhere."""
+    async with gateway(redis_url, principals=Principals({"owner": TOKEN})) as running:
+        async with page_at(int(running.address.rpartition(":")[2])) as page:
+            area, find = page.locator("#composer textarea"), page.locator("#search input")
+            await expect(area).to_be_focused(timeout=PATIENCE_MS)
+            assert await page.evaluate("document.querySelector('#app :is(a, button, input)').id") == "skip"
+            skip = page.get_by_role("link", name="Write a message")
+            await skip.focus()
+            await expect(skip).to_be_in_viewport(ratio=1)
+            assert await violations(page) == []
+            await page.keyboard.press("Enter")
+            await expect(area).to_be_focused()
+            await page.locator("#new-chat").focus()
+            await page.keyboard.press("/")
+            await expect(area).to_be_focused()
+            await expect(area).to_have_value("/")
+            await page.locator("#find").click()
+            await page.keyboard.type("a/b")
+            await expect(find).to_have_value("a/b")
 
 
 async def test_a_message_that_waits_is_withdrawn_to_be_changed(
@@ -98,6 +123,8 @@ async def test_notifications_come_while_the_page_is_hidden(
         replies, button = page.locator('.card.reply[data-state="done"]'), page.locator("#notify")
         await ask(page, "one")
         await expect(replies).to_have_count(1, timeout=PATIENCE_MS)
+        await expect(button).to_have_text("Notify me of news")
+        await expect(button).to_have_attribute("title", re.compile("^Reminders, questions, and answers"))
         await button.click()
         await expect(button).to_have_attribute("aria-pressed", "true")
         assert await violations(page) == []

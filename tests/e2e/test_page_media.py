@@ -106,7 +106,7 @@ async def test_files_to_send_are_handled_by_keyboard_and_none_goes_silently(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
 ) -> None:
     """Taking one off leaves the focus at the next; one that was refused stays when the message goes without it. A file
-    that is dropped beside the chat is taken, for the browser would leave the page for it."""
+    that is dropped beside the chat is taken, for the browser would leave the page for it. Too many are named."""
     model.script(Answer(text="Thanks.", times=0))
     drop = """() => {
       const data = new DataTransfer();
@@ -133,6 +133,10 @@ async def test_files_to_send_are_handled_by_keyboard_and_none_goes_silently(
         await refused.locator("button").press("Enter")
         await expect(page.locator("#attach")).to_be_focused()
         await expect(page.locator("#attachments")).to_be_hidden()
+        many = [FilePayload(name=f"{name}.txt", mimeType="text/plain", buffer=b"text") for name in "cdefgh"]
+        await attach(page, *many)
+        await expect(page.locator(".toast")).to_have_text("A message can have 4 files. Left out: g.txt, h.txt.")
+        await expect(items).to_have_count(4)
 
 
 async def test_buttons_are_pressed_by_keyboard_and_stay_until_the_talk_goes_on(

@@ -44,6 +44,17 @@ They sleep[^1].
 
 [^1]: On their backs.
 """
+OF_THE_RIGHT = f"""שלום
+
+- אחת
+- שתיים
+
+> ציטוט
+
+| {" | ".join(f"column {number}" for number in range(30))} |
+|{"---|" * 30}
+| {" | ".join("value" for _ in range(30))} |
+"""
 COLOUR = "node => getComputedStyle(node).color"
 
 
@@ -78,3 +89,25 @@ async def test_code_formulas_tasks_notes_tables_and_pictures_are_shown(
             await page.emulate_media(color_scheme="dark")
             assert await violations(page) == []
             await page.reload()
+
+
+async def test_what_is_read_from_the_right_has_its_marks_at_the_right(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Bullets and the bar of a quotation; a table that is too wide has a shadow at the edge where it goes on."""
+    model.script(Answer(text=OF_THE_RIGHT))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "in Hebrew")
+        done = page.locator('.card.reply[data-state="done"]')
+        await expect(done).to_be_visible(timeout=PATIENCE_MS)
+        await expect(done.locator(".body ul")).to_have_css("padding-left", "0px")
+        await expect(done.locator(".body blockquote")).to_have_css("border-right-width", "3px")
+        table = done.locator(".table")
+        assert await table.evaluate("node => node.scrollWidth > node.clientWidth")
+        await expect(table).to_have_css("background-attachment", "local, local, scroll, scroll")
+        for scheme in ("light", "dark"):
+            await page.emulate_media(color_scheme=scheme)
+            assert await violations(page) == []

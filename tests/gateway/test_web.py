@@ -755,6 +755,17 @@ async def test_a_401_comes_before_the_body(gw: Gateway, monkeypatch: pytest.Monk
         writer.close()
 
 
+async def test_a_person_at_a_wrong_address_reads_a_page(gw: Gateway) -> None:
+    """A browser asks for HTML; programs get problem JSON. An ended link of a shared chat says that it has ended."""
+    link = "/s/" + "x" * 22
+    for path, words in (("/nowhere", "There is nothing at this address."), (link, "Nothing is shared under this link")):
+        status, headers, body = await asyncio.to_thread(get, gw.address, path, accept="text/html,*/*;q=0.8")
+        assert (status, headers["content-type"]) == (404, "text/html; charset=utf-8")
+        assert {name: headers[name] for name in STRICT} == STRICT
+        assert words in body.decode()
+        assert '<a href="/">Open your chats</a>' in body.decode()
+
+
 async def test_everything_that_the_page_names_is_served_from_here(gw: Gateway) -> None:
     """With a type that a browser which does not sniff will take."""
     _, _, page = await asyncio.to_thread(get, gw.address, "/")

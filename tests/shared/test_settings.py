@@ -494,7 +494,9 @@ def test_a_secret_is_compared_by_its_value() -> None:
 def test_the_embedded_address_is_read_from_the_data_directory() -> None:
     """The embedded server writes down where it is."""
     settings = load({"SHOAL_DATA__DIR": "d"})
-    with pytest.raises(SettingsError, match=r"no embedded Valkey is running \(no 'd/valkey.url'\): start `make up`"):
+    with pytest.raises(
+        SettingsError, match=r"no embedded Valkey is running here \(no 'd/valkey.url'\): start `shoal up`"
+    ):
         redis_url(settings)
     Path("d").mkdir()
     Path("d/valkey.url").write_text("redis://:x@127.0.0.1:1/0\n")

@@ -21,7 +21,7 @@ from gateway.channels.web.http.auth import origin_allowed
 from gateway.channels.web.http.export import ExportRouter
 from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.responses import problem
+from gateway.channels.web.http.responses import problem, problem_for_reader
 from gateway.channels.web.http.static_files import INDEX, StaticFiles
 from shared.clock import SYSTEM_CLOCK
 from shared.metrics import API_SECONDS
@@ -61,13 +61,22 @@ def make_app(
 ) -> ASGIApp:
     """Return the app: `GET /`, `/c/*`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
     of a chat, `POST /first-run`, the API below `/v1` and the socket `/ws`. Errors are problem JSON
-    (RFC 9457), below `/v1` errors in OpenAI's form; every response has security headers."""
+    (RFC 9457), a page for a person who opens a wrong address, and below `/v1` errors in OpenAI's
+    form; every response has security headers."""
+    styles = files.address("style.css")
 
     async def page(request: Request) -> Response:
         found = files.response(request.path_params.get("name", INDEX), request)
         if found is None:
             raise HTTPException(404)
         return found
+
+    def http_error(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, HTTPException)
+        if (path := request.url.path).startswith(API_PREFIX):
+            return http_error_response(exc.status_code, request.method, path, dict(exc.headers or {}))
+        detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
+        return problem_for_reader(request, problem(exc.status_code, detail, exc.headers), styles)
 
     async def socket(websocket: WebSocket) -> None:
         if not origin_allowed(websocket.headers, allowed_origins):
@@ -91,7 +100,7 @@ def make_app(
             *api,
             WebSocketRoute("/ws", socket),
         ],
-        exception_handlers={HTTPException: _http_error_response, Exception: _crash_response},
+        exception_handlers={HTTPException: http_error, Exception: _crash_response},
     )
 
     api_routed = allow_pages(routed, allowed_origins)
@@ -121,14 +130,6 @@ def make_app(
                 API_SECONDS.labels(str(status)).observe(SYSTEM_CLOCK.monotonic() - began)
 
     return app
-
-
-def _http_error_response(request: Request, exc: Exception) -> Response:
-    assert isinstance(exc, HTTPException)
-    if (path := request.url.path).startswith(API_PREFIX):
-        return http_error_response(exc.status_code, request.method, path, dict(exc.headers or {}))
-    detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
-    return problem(exc.status_code, detail, exc.headers)
 
 
 def _crash_response(request: Request, exc: Exception) -> Response:

@@ -58,9 +58,8 @@ class Principals:
             return cls(fixed, files)
         generated = settings.data.dir / GENERATED_FILE
         if not generated.is_file():
-            raise SettingsError(
-                f"web.token is not set, and no generated {str(generated)!r} is there; set web.token, or start `make up`"
-            )
+            missing = f"web.token is not set, and no generated {str(generated)!r} is there"
+            raise SettingsError(f"{missing}; set web.token, or start `shoal up`")
         return cls({}, {OWNER: generated})
 
     def login(self, token: str) -> Login | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from html import escape
 from http import HTTPStatus
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -14,12 +16,56 @@ from starlette.responses import Response
 _Headers = Mapping[str, str] | None
 
 
-def problem(status: int, detail: str | None = None, headers: _Headers = None) -> Response:
+class ProblemResponse(Response):
+    """An error as problem JSON (RFC 9457)."""
+
+    def __init__(self, status: int, detail: str | None, headers: _Headers) -> None:
+        body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+        if detail:
+            body["detail"] = detail
+        super().__init__(msgspec.json.encode(body), status, headers, "application/problem+json")
+        self.detail = detail
+        self.given_headers = headers
+
+
+def problem(status: int, detail: str | None = None, headers: _Headers = None) -> ProblemResponse:
     """Return an error as problem JSON (RFC 9457)."""
-    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
-    if detail:
-        body["detail"] = detail
-    return Response(msgspec.json.encode(body), status, headers, "application/problem+json")
+    return ProblemResponse(status, detail, headers)
+
+
+def problem_for_reader(request: Request, error: ProblemResponse, styles: str) -> Response:
+    """Return an error as a page where a person opened the address in a browser, else as it is.
+    `styles` is the address of the style sheet."""
+    if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
+        return error
+    phrase = HTTPStatus(error.status_code).phrase.capitalize()
+    detail = error.detail or ("there is nothing at this address" if error.status_code == 404 else "")
+    sentence = f"<p>{escape(detail[0].upper() + detail[1:])}.</p>" if detail else ""
+    headers = {**(error.given_headers or {}), "Cache-Control": "no-store", "Vary": "Accept"}
+    return Response(
+        _PAGE.format(title=phrase, sentence=sentence, styles=styles), error.status_code, headers, "text/html"
+    )
+
+
+_PAGE: Final = """<!doctype html>
+<html lang="en" class="shared">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <meta name="robots" content="noindex, nofollow">
+  <title>{title} · Shoal</title>
+  <link rel="icon" href="/static/favicon.svg">
+  <link rel="stylesheet" href="{styles}">
+</head>
+<body>
+<main>
+  <h1>{title}</h1>
+  {sentence}
+  <p><a href="/">Open your chats</a></p>
+</main>
+</body>
+</html>
+"""
 
 
 def content_length(request: Request) -> int | None:

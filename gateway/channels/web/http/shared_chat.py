@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from gateway.channels.web.http.export import replaced_lines
 from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.http.rates import PrincipalRates
-from gateway.channels.web.http.responses import problem
+from gateway.channels.web.http.responses import ProblemResponse, problem, problem_for_reader
 from gateway.channels.web.renderer import MarkdownRenderer
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput, RedisAway, Refused
@@ -57,8 +57,8 @@ class SharedChats:
 
     async def _page(self, request: Request) -> Response:
         found = await self._find(request)
-        if isinstance(found, Response):
-            return found
+        if isinstance(found, ProblemResponse):
+            return problem_for_reader(request, found, self._styles)
         share, title, lines = found
         parts = [await self._line(share, one) for one in lines]
         return Response(self._document(share, title, parts), 200, HEADERS, "text/html")
@@ -74,7 +74,7 @@ class SharedChats:
         ref = next((one for one in refs if name == (one.digest, one.suffix)), None)
         return _gone() if ref is None else await self._media.send(share.session, ref)
 
-    async def _find(self, request: Request) -> tuple[Share, str, list[NumberedLine]] | Response:
+    async def _find(self, request: Request) -> tuple[Share, str, list[NumberedLine]] | ProblemResponse:
         """Return the link, the chat's title and the lines that are shown, or the error."""
         id = request.path_params["id"]
         if not _ID.fullmatch(id):
@@ -161,5 +161,5 @@ def _file_html(id: str, ref: MediaRef) -> str:
     return f'<a class="file" href="{path}"><span class="name">{name}</span></a>'
 
 
-def _gone() -> Response:
+def _gone() -> ProblemResponse:
     return problem(404, "nothing is shared under this link, or not any more")

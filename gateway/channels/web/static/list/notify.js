@@ -42,6 +42,6 @@ export class Notifier {
 
   #paint() {
     this.#button.setAttribute("aria-pressed", String(this.#on));
-    setText(this.#button.querySelector("span"), this.#on ? "Notifications are on" : "Notify me of answers");
+    setText(this.#button.querySelector("span"), this.#on ? "Notifications are on" : "Notify me of news");
   }
 }

@@ -62,9 +62,10 @@ export class Attachments {
   }
 
   add(files) {
-    for (const file of files) {
+    for (const [index, file] of [...files].entries()) {
       if (this.#files.filter((one) => one.state !== "failed").length >= this.#limits.files) {
-        toast(`A message can have ${this.#limits.files} files.`);
+        const left = [...files].slice(index).map(({ name }) => name);
+        toast(`A message can have ${this.#limits.files} files. Left out: ${left.join(", ")}.`);
         break;
       }
       if (file.size > this.#limits.bytes) toast(`${file.name} is larger than ${size(this.#limits.bytes)}.`);

@@ -78,6 +78,18 @@ export class Composer {
       this.focus();
     });
     this.#queue.addEventListener("click", () => actions.reveal(this.#chat.queued[0]));
+    root.ownerDocument.addEventListener("keydown", (event) => this.#reach(event));
+    root.ownerDocument.querySelector("#skip").addEventListener("click", (event) => {
+      event.preventDefault();
+      this.#area.focus();
+    });
+  }
+
+  /** A slash begins a command from anywhere on the page, except where people write something else. */
+  #reach({ key, ctrlKey, metaKey, altKey, target }) {
+    if (key !== "/" || ctrlKey || metaKey || altKey) return;
+    if (target.closest("input, textarea, select, dialog, [role=menu]") || !this.#form.getClientRects().length) return;
+    this.#area.focus();
   }
 
   /** Each chat keeps its own draft, also over a reload. */
