@@ -23,12 +23,12 @@ BACKGROUND: Any = {"model": "shoal", "input": "hello", "background": True}
 async def finished(one: official.AsyncOpenAI, id: str) -> Response:
     """Poll as OpenAI's guide does, until the response has ended."""
 
-    async def ended() -> Response | None:
+    async def ended() -> Response:
         found = await one.responses.retrieve(id)
-        return None if found.status in ("queued", "in_progress") else found
+        assert found.status not in ("queued", "in_progress")
+        return found
 
-    found: Response = await eventually(ended, within_s=60, what="the end of a response")
-    return found
+    return await eventually(ended, within_s=60, what="the end of a response")
 
 
 async def test_a_background_response_is_polled_at_another_gateway(redis_url: str, client: RedisClient) -> None:
