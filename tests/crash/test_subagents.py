@@ -136,7 +136,9 @@ async def test_one_that_stood_in_two_crashes_runs_isolated_and_reports(
     await parent.commit()
     await client.command("HSET", keys.child("aaaaaaaa"), "crashes", 2)
     worker = spawn("worker", MODEL__CLIENT="direct")
-    await eventually(lambda: quiet(client), within_s=60)
+    await eventually(
+        lambda: quiet(client), within_s=60, what=lambda: f"an end of this worker's work:\n{worker.log}\nIt"
+    )
     assert (await replies(client, SESSION))[-1] == "it found gold"
     assert '"event": "quarantined"' in worker.log
 
