@@ -191,6 +191,12 @@ class Completion:
             if is_sent(line) or (named and line.approval is not None and line.approval.state == "open")
         ]
 
+    async def mark_accepted(self) -> None:
+        """Record once that the message is durable. Raises RedisAway."""
+        if not self._counted:
+            await self._services.requests.mark_accepted(self.begun, ephemeral=self.request.ephemeral)
+            self._counted = True
+
     async def changes(self) -> AsyncGenerator[None]:
         """Yield whenever the reader may have changed, at least every second, until the answer is
         known. Raises ApiError when it cannot be waited for any longer."""
@@ -227,9 +233,7 @@ class Completion:
 
     async def _check_answer(self, reader: TurnReader) -> None:
         services, begun = self._services, self.begun
-        if not self._counted:
-            await services.requests.mark_accepted(begun, ephemeral=self.request.ephemeral)
-            self._counted = True
+        await self.mark_accepted()
         if reader.failed:
             raise RuntimeError("the log of a chat could not be followed")
         asked = reader.question

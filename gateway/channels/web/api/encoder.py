@@ -36,6 +36,8 @@ class AnswerEncoder(Protocol):
 
     def encode_answer(self, answer: StoredAnswer) -> bytes: ...
 
+    def encode_state(self, answer: StoredAnswer | None) -> bytes: ...
+
     def encode_first(self) -> bytes: ...
 
     def encode_text(self, text: str) -> bytes: ...
@@ -65,6 +67,10 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
         body = self._body("chat.completion", [choice])
         return msgspec.json.encode(body | {"usage": _usage(answer.usage)})
+
+    def encode_state(self, answer: StoredAnswer | None) -> bytes:
+        """Raise: a chat completion has no state before its answer."""
+        raise NotImplementedError("a chat completion is not made in the background")
 
     def encode_first(self) -> bytes:
         """Encode the first piece, which has the role."""

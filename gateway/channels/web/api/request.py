@@ -65,8 +65,9 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an answer. `preset` is that of the model, `""` for the default; `name` is the
     session's, None for an ephemeral one, and `metadata` is noted about it. The same `hash` must get
     the same answer. `ignored` names the parameters that were left out of account. A response shows
-    `shown` and `input` again, JSON, and can be read and continued if it is `stored`; `previous` is
-    the ticket of the one that it continues, whose turn is `follows` of `session`."""
+    `shown` and `input` again, JSON, and can be read and continued if it is `stored`. `background`: no
+    connection waits for it, unless it is streamed. `previous` is the ticket of the one that it
+    continues, whose turn is `follows` of `session`."""
 
     model: str
     preset: str
@@ -81,6 +82,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     shown: bytes = b"{}"
     input: bytes = b"[]"
     stored: bool = False
+    background: bool = False
     previous: str = ""
     session: str = ""
     follows: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Final
@@ -16,6 +17,7 @@ from gateway.channels.web.api.errors import ApiError, as_api_error, error_respon
 from gateway.channels.web.api.parameters import ignored_header
 from gateway.channels.web.api.stream_buffer import StreamBuffer
 from shared.clock import Clock
+from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.messages.outbound import StoredAnswer
 from shared.tasks import cancel_all
@@ -80,13 +82,23 @@ class CompletionResponse(Response):
                 await StreamingResponse(events, headers=_STREAM | self._extra_headers).stream_response(send)
             return
         try:
-            answer = await self._wait_for_answer()
-            body = self._encoder.encode_answer(answer)
+            if self._completion.request.background:
+                body = await self._encode_at_once()
+            else:
+                body = self._encoder.encode_answer(await self._wait_for_answer())
             response = Response(body, 200, {"Cache-Control": "no-store"}, "application/json")
         except Exception as exc:
             response = error_response(_api_error(exc))
         response.headers.update(self._extra_headers)
         await response(scope, receive, send)
+
+    async def _encode_at_once(self) -> bytes:
+        completion = self._completion
+        if completion.answer is None:
+            # The message is accepted whatever becomes of this note about it.
+            with contextlib.suppress(RedisAway, Refused):
+                await completion.mark_accepted()
+        return self._encoder.encode_state(completion.answer)
 
     async def _wait_for_answer(self) -> StoredAnswer:
         """Wait for the answer. Raises ApiError."""

@@ -39,6 +39,10 @@ class ResponseFold:
         """Encode the complete response."""
         return msgspec.json.encode(self._shape.whole(answer))
 
+    def encode_state(self, answer: StoredAnswer | None) -> bytes:
+        """Encode the response as it is now, None while it has no answer."""
+        return msgspec.json.encode(self._shape.whole(answer))
+
     def encode_first(self) -> bytes:
         """Encode the events before the first text."""
         body = {"response": self._shape.whole(None)}

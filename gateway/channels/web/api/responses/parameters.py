@@ -12,7 +12,7 @@ USED: Final[Mapping[str, Any]] = {
     "model": str,
     "input": str | list[dict[str, Any]],
     "instructions": str | None,
-    **dict.fromkeys(("stream", "store"), bool | None),
+    **dict.fromkeys(("stream", "store", "background"), bool | None),
     "previous_response_id": str | None,
     "conversation": str | dict[str, Any] | None,
     "text": dict[str, Any] | None,
@@ -35,7 +35,6 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "tool_choice": ("none", "auto"),
     # Clients that do not store ask for this always; without thoughts there is none to include.
     "include": ([], ["reasoning.encrypted_content"]),
-    "background": (False,),
     "top_logprobs": (0,),
     "prompt": (),
     "context_management": (),
@@ -44,7 +43,6 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
 
 INSTEAD: Final = {
     "tools": "; the agent has tools of its own",
-    "background": "; a stored response goes on without its client, and GET /v1/responses/ID has its answer",
     "include": "; a response has texts alone",
     "prompt": "; send its text as 'instructions'",
     "context_management": "; the agent shortens long conversations by itself",

@@ -36,7 +36,7 @@ INSTRUCTIONS_BYTES: Final = 16 * 1024
 
 _SHOWN: Final = (
     *("model", "metadata", "temperature", "top_p", "max_output_tokens", "max_tool_calls", "parallel_tool_calls"),
-    *("tool_choice", "truncation", "user", "safety_identifier", "prompt_cache_key", "text", "store"),
+    *("tool_choice", "truncation", "user", "safety_identifier", "prompt_cache_key", "text", "store", "background"),
 )
 
 
@@ -51,6 +51,10 @@ def parse_response_request(
     if fields["model"] not in models:
         raise no_model(fields["model"])
     name, stored = _read_name(fields, header), fields.get("store") is not False
+    background = bool(fields.get("background"))
+    if background and not stored:
+        message = "a response in the background is read with GET, so it must be stored: leave 'store' out"
+        raise bad_parameter("background", message)
     sent = items.read_items(fields["input"])
     before, first = _read_previous(fields, sent, name, stored=stored)
     prompt = _read_prompt(fields, sent, first, with_history=name is None, api=api)
@@ -68,6 +72,7 @@ def parse_response_request(
         preset=models[fields["model"]],
         name=name,
         stream=bool(fields.get("stream")),
+        background=background,
         with_usage=True,
         prompt=prompt,
         hash=hash_of("response", name, asked),

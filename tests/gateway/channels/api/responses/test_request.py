@@ -60,7 +60,8 @@ def test_the_documented_parameters_are_those_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "code"),
     [
-        ({"background": True}, "background", "unsupported_parameter"),
+        ({"background": True, "store": False}, "background", None),
+        ({"background": "yes"}, "background", "invalid_type"),
         ({"tools": [FUNCTION, {"type": "web_search"}]}, "tools[1]", "unsupported_parameter"),
         ({"tools": [{"type": "mcp", "server_label": "x"}]}, "tools[0]", "unsupported_parameter"),
         ({"tools": [{"type": "code_interpreter"}]}, "tools[0]", "unsupported_parameter"),
