@@ -106,7 +106,7 @@ class StoredResponses:
         reader.number, reader.stale = found.turn, True
         await services.follower.follow(found.session, reader)
         try:
-            await _caught_up(reader, within_s)
+            await wait_until_read(reader, within_s)
         finally:
             services.follower.unfollow(found.session, reader)
         if reader.end is None:
@@ -119,10 +119,13 @@ class StoredResponses:
         return answer
 
 
-async def _caught_up(reader: TurnReader, within_s: float) -> None:
+async def wait_until_read(reader: TurnReader, within_s: float) -> None:
     """Wait until the whole log was read, and then for the answer. Raises ApiError."""
-    if reader.reading is not None:
-        await asyncio.wait([reader.reading], timeout=READ_S)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READ_S):
+            # An event may have begun another reading by the time that this one is over.
+            while reader.reading is not None:
+                await asyncio.wait([reader.reading])
     if reader.away or reader.failed or reader.reading is not None:
         raise errors.store_unavailable()
     with contextlib.suppress(TimeoutError):
