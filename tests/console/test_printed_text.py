@@ -37,6 +37,9 @@ class Script(ChatClient):
         for one in (*news, ChatEnded("the script ended")):
             self.events.put(one)
 
+    def acknowledge(self, seq: int) -> None:
+        """Nobody else looks."""
+
     def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
         return "m1"
 

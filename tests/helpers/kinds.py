@@ -64,6 +64,7 @@ PROCESS: Final = (
     "tests/gateway/channels/api/test_idempotency.py::test_a_killed_gateway",
     "tests/gateway/channels/api/test_idempotency.py::test_openais_own_retries_with_a_key",
     "tests/gateway/channels/api/responses/test_background.py::test_a_background_response_outlives_its_gateway",
+    "tests/gateway/channels/api/responses/test_resume.py::test_a_killed_gateway_costs_no_word",
     "tests/gateway/channels/api/responses/test_stored.py::test_a_response_is_read_when_its_gateway_is_dead",
     "tests/gateway/channels/email/test_real_servers.py",
     "tests/gateway/channels/feishu/test_sdk.py",

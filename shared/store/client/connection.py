@@ -234,7 +234,7 @@ class RedisConnection:
         try:
             if self._opening is not None:
                 await cancel_all([self._opening])
-        finally:  # also what was opened at the last moment
+        finally:
             self.drop()
         await asyncio.sleep(0)  # the transport ends in the next turn of the loop
 
@@ -256,7 +256,11 @@ class RedisConnection:
 
     def _is_open(self, opening: asyncio.Task[Wire]) -> None:
         self._opening = None
-        if not opening.cancelled() and opening.exception() is None:
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        if self._closed:  # just before it was open
+            opening.result().end()
+        else:
             self._wire = opening.result()
 
     async def open(self) -> Wire:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from shared.errors import RedisAway
 from shared.store.client.redis_client import RedisClient
 
 COMMANDS: dict[str, Callable[[RedisClient], Awaitable[object]]] = {
@@ -56,3 +57,15 @@ async def test_a_blocking_wait_ends_when_it_is_cancelled(redis_url: str) -> None
         done, _ = await asyncio.wait([task], timeout=2)
         assert done, "the cancellation was lost"
     await client.close()
+
+
+async def test_a_connection_that_is_closed_as_it_opens_is_not_left_open(redis_url: str) -> None:
+    """In the moment between its opening and the news of it."""
+    client = RedisClient(redis_url)
+    connection = client._connection
+    asking = asyncio.create_task(client.command("PING"))
+    while connection._opening is None or not connection._opening.done():
+        await asyncio.sleep(0)
+    await client.close()
+    await asyncio.wait([asking])
+    assert isinstance(asking.exception(), RedisAway)

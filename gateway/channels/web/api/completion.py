@@ -29,7 +29,7 @@ from shared.messages.outbound import OutboundMessage, StoredAnswer, decode_answe
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
 from shared.settings import ApiSettings
 from shared.settings.sections.gateways import OWNER
-from shared.store.responses.responses import Responses
+from shared.store.responses.responses import Responses, StoredResponse
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
@@ -80,7 +80,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
 
 class Completion:
     """A message and the wait for its answer. It is sent once, however often a request with the same
-    key begins it. Call `begin`, iterate `changes` to its end, and call `close` in any case."""
+    key begins it. Call `begin` (or `resume`), iterate `changes` to its end, and call `close` in any case."""
 
     def __init__(self, services: ApiServices, login: Login, request: CompletionRequest, key: str | None) -> None:
         self.request: Final = request
@@ -95,6 +95,7 @@ class Completion:
         self._counted = False
         self._stored = False
         self._declined = ""
+        self.resumed = False  # True where a response is followed that exists
 
     @property
     def again(self) -> bool:
@@ -136,6 +137,19 @@ class Completion:
             # A duplicate, or a command, may have its answer in the log already.
             reader.stale = True
             await services.follower.follow(begun.session, reader)
+
+    async def resume(self, found: StoredResponse, answer: StoredAnswer | None) -> None:
+        """Follow a response that exists, in place of `begin`. `answer` is None while it runs."""
+        self.resumed = self._counted = True
+        self.begun = ApiRequest(
+            key="", session=found.session, ticket=found.id, at_ms=found.at_ms, after=found.after, new=False
+        )
+        if answer is not None:
+            self.answer = answer
+            return
+        reader = self.reader = TurnReader(found.id, found.after)
+        reader.number, reader.stale = found.turn, True
+        await self._services.follower.follow(found.session, reader)
 
     async def _keep(self, turn: int) -> None:
         request, principal = self.request, self._login.principal

@@ -75,9 +75,10 @@ class CompletionResponse(Response):
             log.info("request ended", request=self._completion.begun.ticket, client_gone=gone, seconds=seconds)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A failed answer that is known from the start is an error response, for a stream too.
-        known = self._completion.answer
-        if self._completion.request.stream and not (known and known.failed):
+        # A failed answer that is known from the start is an error response, for a stream too; but
+        # not where the response was found, and is read.
+        completion, known = self._completion, self._completion.answer
+        if completion.request.stream and (completion.resumed or not (known and known.failed)):
             async with aclosing(self._events()) as events:
                 await StreamingResponse(events, headers=_STREAM | self._extra_headers).stream_response(send)
             return
@@ -123,7 +124,8 @@ class CompletionResponse(Response):
     async def _pieces(self) -> AsyncGenerator[bytes]:
         completion, encoder, buffer, sent = self._completion, self._encoder, StreamBuffer(), 0
         sent_at = self._clock.monotonic()
-        yield encoder.encode_first()
+        if first := encoder.encode_first():
+            yield first
         async with aclosing(completion.changes()) as changes:
             async for _ in changes:
                 if (reader := completion.reader) is None:
@@ -131,8 +133,8 @@ class CompletionResponse(Response):
                 asides = completion.asides(reader)
                 more = "".join([*map(buffer.insert, asides[sent:]), buffer.update(reader.text)])
                 sent = max(sent, len(asides))
-                if more:
-                    yield encoder.encode_text(more)
+                if more and (piece := encoder.encode_text(more)):
+                    yield piece
                 elif self._clock.monotonic() - sent_at >= self._alive_s:
                     yield KEEP_ALIVE
                 else:

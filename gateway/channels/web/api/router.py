@@ -74,7 +74,7 @@ class ApiRouter:
             Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
             Route("/v1/responses", self._guarded(self._respond), methods=["POST"]),
             WebSocketRoute("/v1/responses", _refuse_socket),
-            Route("/v1/responses/{id}", self._guarded(self._rated(stored.show)), methods=["GET"]),
+            Route("/v1/responses/{id}", self._guarded(self._rated(self._show)), methods=["GET"]),
             Route("/v1/responses/{id}", self._guarded(self._rated(stored.delete)), methods=["DELETE"]),
             Route("/v1/responses/{id}/cancel", self._guarded(self._rated(stored.cancel)), methods=["POST"]),
             Route("/v1/responses/{id}/input_items", self._guarded(self._rated(stored.list_input)), methods=["GET"]),
@@ -131,10 +131,23 @@ class ApiRouter:
         asked = parse(body, header) if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse, body, header)
         if locate is not None:
             asked = await locate(login, asked)
-        self._open_request(login.principal)
         completion = Completion(self._services, login, asked, key)
+        begin = partial(completion.begin, request.headers.get("traceparent"))
+        return await self._serve(login, completion, begin, encoder)
+
+    async def _show(self, request: Request, login: Login) -> Response:
+        if (found := await self._stored.find_stream(request, login)) is None:
+            return await self._stored.show(request, login)
+        completion = Completion(self._services, login, found.request(), None)
+        resume = partial(completion.resume, found.response, found.answer)
+        return await self._serve(login, completion, resume, partial(ResponseFold.of, after=found.after))
+
+    async def _serve(
+        self, login: Login, completion: Completion, begin: Callable[[], Awaitable[None]], encoder: MakeEncoder
+    ) -> Response:
+        self._open_request(login.principal)
         try:
-            await completion.begin(request.headers.get("traceparent"))
+            await begin()
         except BaseException:
             try:
                 await completion.close()

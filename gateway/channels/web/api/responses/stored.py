@@ -16,14 +16,17 @@ from gateway.channels.web.api import errors
 from gateway.channels.web.api.answer import DROPPED, read_answer
 from gateway.channels.web.api.completion import ApiServices
 from gateway.channels.web.api.errors import PREVIOUS, ApiError, bad_parameter
-from gateway.channels.web.api.request import CompletionRequest
+from gateway.channels.web.api.options import ANY_OBJECT
+from gateway.channels.web.api.request import CompletionRequest, Prompt
 from gateway.channels.web.api.responses.items import RESPONSE_ID
+from gateway.channels.web.api.responses.numbers import check_after, parse_after
 from gateway.channels.web.api.responses.shape import ResponseShape
 from gateway.channels.web.http.auth import Login
 from shared.chatlog.turn_reader import TurnReader
 from shared.errors import RedisAway, Refused
 from shared.ids import API, is_stored, split_session
 from shared.messages.codec import encode
+from shared.messages.inbound import TurnOptions
 from shared.messages.outbound import StoredAnswer, decode_answer
 from shared.settings.sections.gateways import OWNER
 from shared.store.responses.responses import StoredResponse
@@ -33,6 +36,31 @@ CANCEL_S: Final = 5.0  # wait for a turn to end that was told to
 READ_S: Final = 10.0
 ITEMS: Final = 20
 MOST_ITEMS: Final = 100
+
+
+class FoundStream(msgspec.Struct, frozen=True):
+    """A response whose events are asked for, from the one after number `after` on. `answer` is None
+    while it runs."""
+
+    response: StoredResponse
+    answer: StoredAnswer | None
+    after: int | None
+
+    def request(self) -> CompletionRequest:
+        """Return the request that it answers, as far as its stream depends on that."""
+        found = self.response
+        return CompletionRequest(
+            model="",
+            preset="",
+            name=_name_of(found),
+            stream=True,
+            with_usage=True,
+            prompt=Prompt(text=""),
+            hash="",
+            options=TurnOptions(schema=ANY_OBJECT) if _is_formed(found) else None,
+            shown=found.shown,
+            stored=True,
+        )
 
 
 class StoredResponses:
@@ -47,16 +75,26 @@ class StoredResponses:
         if not asked.previous:
             return asked
         found = await self._find(login, asked.previous, param=PREVIOUS)
-        name = None if is_stored(found.session) else split_session(found.session)[1].partition("/")[2]
-        return replace(asked, session=found.session, follows=found.turn, name=name)
+        return replace(asked, session=found.session, follows=found.turn, name=_name_of(found))
 
     async def show(self, request: Request, login: Login) -> Response:
         """Return a response as it is now."""
-        if request.query_params.get("stream", "false").lower() == "true":
-            message = "a stored response is not streamed again; ask for it without 'stream'"
-            raise bad_parameter("stream", message, code="unsupported_parameter")
         found = await self._named(request, login)
         return _whole(found, await self._answer(login, found))
+
+    async def find_stream(self, request: Request, login: Login) -> FoundStream | None:
+        """Return the response whose events are asked for; None where it is asked for whole."""
+        after = request.query_params.get("starting_after")
+        if request.query_params.get("stream", "false").lower() != "true":
+            if after is not None:
+                raise bad_parameter("starting_after", "'starting_after' is for 'stream=true'")
+            return None
+        number = None if after is None else parse_after(after)
+        found = await self._named(request, login)
+        answer = await self._answer(login, found)
+        if number is not None:
+            check_after(number, answer)
+        return FoundStream(found, answer, number)
 
     async def delete(self, request: Request, login: Login) -> Response:
         """Delete a response, with its session if that has no other one."""
@@ -106,23 +144,34 @@ class StoredResponses:
         reader.number, reader.stale = found.turn, True
         await services.follower.follow(found.session, reader)
         try:
-            await _caught_up(reader, within_s)
+            await wait_until_read(reader, within_s)
         finally:
             services.follower.unfollow(found.session, reader)
         if reader.end is None:
             return DROPPED if reader.lost else None
-        formed = msgspec.json.decode(found.shown).get("text", {}).get("format", {"type": "text"})["type"] != "text"
         owner = login.principal == OWNER
-        answer = read_answer(reader, reader.end, found.id, formed=formed, owner=owner)
+        answer = read_answer(reader, reader.end, found.id, formed=_is_formed(found), owner=owner)
         with contextlib.suppress(RedisAway, Refused):
             await services.responses.store_answer(found.id, encode(answer))
         return answer
 
 
-async def _caught_up(reader: TurnReader, within_s: float) -> None:
+def _name_of(found: StoredResponse) -> str | None:
+    return None if is_stored(found.session) else split_session(found.session)[1].partition("/")[2]
+
+
+def _is_formed(found: StoredResponse) -> bool:
+    form = msgspec.json.decode(found.shown).get("text", {}).get("format", {"type": "text"})
+    return bool(form["type"] != "text")
+
+
+async def wait_until_read(reader: TurnReader, within_s: float) -> None:
     """Wait until the whole log was read, and then for the answer. Raises ApiError."""
-    if reader.reading is not None:
-        await asyncio.wait([reader.reading], timeout=READ_S)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READ_S):
+            # An event may have begun another reading by the time that this one is over.
+            while reader.reading is not None:
+                await asyncio.wait([reader.reading])
     if reader.away or reader.failed or reader.reading is not None:
         raise errors.store_unavailable()
     with contextlib.suppress(TimeoutError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from gateway.channels.web.api.answer import DROPPED
 from gateway.channels.web.api.encoder import DONE
 from gateway.channels.web.api.errors import ApiError, turn_error
 from gateway.channels.web.api.responses.fold import ResponseFold
+from gateway.channels.web.api.responses.numbers import DELTA, SCALE, check_after
 from gateway.channels.web.api.responses.shape import ResponseShape
 from gateway.channels.web.api.stream_buffer import StreamBuffer
 from shared.messages.outbound import RequestFailed, StoredAnswer, TokensUsed
@@ -28,15 +30,55 @@ TEXTS = st.text("ab \n", max_size=5)
 
 
 def events_of(data: bytes) -> list[dict[str, Any]]:
-    """The events of a stream, numbered without a gap."""
+    """The events of a stream, whose numbers ascend."""
     found = []
     for block in data.removesuffix(DONE).decode().split("\n\n")[:-1]:
         name, body = block.split("\n")
         event = json.loads(body.removeprefix("data: "))
         assert name == f"event: {event['type']}"
         found.append(event)
-    assert [event["sequence_number"] for event in found] == list(range(len(found)))
+    numbers = [event["sequence_number"] for event in found]
+    # An error that ends this stream alone has the number of the event before it.
+    alone = bool(found) and found[-1]["type"] == "error"
+    assert all(one < other for one, other in pairwise(numbers[: -1 if alone else None]))
     return found
+
+
+def replayed(after: int | None, shown: list[str], answer: StoredAnswer) -> list[dict[str, Any]]:
+    """The events of another gateway, after this number."""
+    if after is not None:
+        check_after(after, answer)
+        # The events at the end are there only once the answer is known: it is read from its record.
+        shown = [] if after > SCALE and after % SCALE < DELTA else shown
+    return events_of(streamed(ResponseFold(SHAPE, stored=True, after=after), shown, answer))
+
+
+class Accumulator:
+    """A client that adds up what it receives, over several connections."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.last: dict[str, Any] = {}
+
+    def add(self, events: list[dict[str, Any]]) -> None:
+        """Take events in."""
+        for event in events:
+            match event["type"].removeprefix("response."):
+                case "output_item.added":
+                    assert event["item"]["id"] not in self.texts, "an item begins twice"
+                    self.texts[event["item"]["id"]] = ""
+                case "output_text.delta":
+                    self.texts[event["item_id"]] += event["delta"]
+                case "output_text.done":
+                    assert self.texts[event["item_id"]] == event["text"]
+                case "completed" | "incomplete" | "failed":
+                    assert self.last == {}, "a response ends twice"
+                    self.last = event["response"]
+
+    def check(self, answer: StoredAnswer) -> None:
+        """Check that nothing of the answer is missing or doubled."""
+        for item in self.last["output"]:
+            assert self.texts[item["id"]] == item["content"][0]["text"] == answer.text
 
 
 def streamed(fold: ResponseFold, shown: list[str], answer: StoredAnswer) -> bytes:
@@ -136,6 +178,73 @@ def test_a_gateway_that_goes_away_fails_no_stored_response() -> None:
     assert [event["type"] for event in events_of(kept.encode_first() + kept.encode_error(closing, over=False))] == [
         "response.created", "response.in_progress", "error",
     ]  # fmt: skip
+    resumed = ResponseFold(SHAPE, stored=True, after=1)
+    assert resumed.encode_first() == b""
+    [error] = events_of(resumed.encode_error(closing, over=False))
+    assert error["sequence_number"] == 1, "a client goes on after the event before the error"
     events = events_of(lost.encode_first() + lost.encode_text("so far") + lost.encode_error(closing, over=False))
     assert check_items(events) == ["so far"]
     assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+
+
+ANSWERS = st.one_of(
+    st.builds(StoredAnswer, text=TEXTS),
+    st.builds(StoredAnswer, text=TEXTS, stopped=st.just(True)),
+    st.sampled_from([StoredAnswer(failed=FAILED), StoredAnswer(text="a b", finish="length")]),
+)
+
+
+@given(st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=4), ANSWERS, st.integers(0, 99), st.integers(0, 99))
+def test_a_stream_that_is_cut_goes_on_at_another_gateway(
+    shown: list[str], elsewhere: list[str], answer: StoredAnswer, cut: int, again: int
+) -> None:
+    """After each event, twice, whatever text the others have seen: nothing is lost or doubled, and the
+    response at the end is the same but for the id of its message."""
+    events = events_of(streamed(ResponseFold(SHAPE, stored=True), shown, answer))
+    client, final = Accumulator(), events[-1]["response"]
+    for number in (cut, again):
+        received = events[: number % (len(events) + 1)]
+        client.add(received)
+        if received:
+            after = received[-1]["sequence_number"]
+            events = replayed(after, elsewhere, answer)
+            assert all(event["sequence_number"] > after for event in events)
+    client.add(events)
+    client.check(answer)
+    for one in (client.last, final):
+        for item in one["output"]:
+            item["id"] = ""
+    assert client.last == final
+
+
+@given(
+    st.lists(TEXTS, max_size=6), st.sampled_from([StoredAnswer(text="a b\n b"), StoredAnswer(text="b", stopped=True)])
+)
+def test_text_that_only_grows_is_replayed_exactly(shown: list[str], answer: StoredAnswer) -> None:
+    """Same numbers and contents of all events that are no deltas; deltas may be cut elsewhere."""
+    shown = [answer.text[:length] for length in sorted(len(one) for one in shown)]
+    events = events_of(streamed(ResponseFold(SHAPE, stored=True), shown, answer))
+    kinds = "response.output_text.delta"
+    assert [one for one in replayed(None, [], answer) if one["type"] != kinds] == [
+        one for one in events if one["type"] != kinds
+    ]
+
+
+@pytest.mark.parametrize(
+    ("after", "answer"),
+    [
+        (4, None),
+        (15, StoredAnswer(text="a")),
+        (20, None),
+        (SCALE, None),
+        (SCALE, StoredAnswer(text="a")),
+        (2 * SCALE + 13, StoredAnswer(text="a")),
+        (3 * SCALE, StoredAnswer(text="a")),
+        (SCALE * 2**20 * 2, StoredAnswer(text="a")),
+        (10**17, StoredAnswer(text="a")),
+    ],
+)
+def test_numbers_that_no_event_has_are_refused(after: int, answer: StoredAnswer | None) -> None:
+    with pytest.raises(ApiError) as refused:
+        check_after(after, answer)
+    assert (refused.value.status, refused.value.param) == (400, "starting_after")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.channels.web.api.responses.stored import wait_until_read
+from shared.chatlog.turn_reader import TurnReader
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.erase import forget
@@ -185,3 +187,19 @@ async def test_input_items_come_in_pages(redis_url: str) -> None:
     assert [(one.status, one.error["param"]) for one in wrong] == [
         (400, "limit"), (400, "limit"), (400, "order"), (400, "after"),
     ]  # fmt: skip
+
+
+async def test_a_log_that_is_read_twice_in_a_row_was_read() -> None:
+    """An event that comes just after the first reading begins another one: that is no failure."""
+    reader = TurnReader("id", 0)
+
+    async def read_once() -> None:
+        await asyncio.to_thread(str)  # some turns of the event loop, as a read takes
+        reader.reading = None
+
+    async def read_twice() -> None:
+        reader.reading = asyncio.create_task(read_once())
+
+    reader.reading = asyncio.create_task(read_twice())
+    await wait_until_read(reader, 0)
+    assert reader.reading is None
