@@ -56,6 +56,7 @@ async def test_files_are_attached_sent_and_read(
         )
         items = page.locator("#attachments li")
         await expect(page.locator('#attachments li[data-state="ready"]')).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(items.locator("img.thumb")).to_have_js_property("naturalWidth", 3, timeout=PATIENCE_MS)
         refused = page.locator('#attachments li[data-state="failed"]')
         await expect(refused).to_contain_text("file refused: it is a zip archive", timeout=PATIENCE_MS)
         await refused.locator("button").click()
