@@ -80,7 +80,7 @@ async def show(client: RedisClient, ref: str, with_text: bool, show_chats: bool,
     record = await letters.read_record(letter) or b""
     facts = _facts(letter, show_chats) | _contents(letter, record, with_text, show_chats)
     text = None if as_json else facts.pop("text", None)
-    print_facts(facts, as_json=as_json)
+    print_facts(facts if as_json else _for_people(facts), as_json=as_json, labels={"at": "given up at"})
     if text is not None:
         click.echo(f"\n{clean(text)}")
 
@@ -203,6 +203,15 @@ def _facts(letter: DeadLetterEntry, show_chats: bool) -> dict[str, Any]:
         **({"why": letter.why, "may_be_there": letter.unsure > 0} if letter.undelivered else {}),
         **({"provider_says": letter.why} if letter.why and not letter.undelivered else {}),
     }
+
+
+def _for_people(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts with words for what programs read as true or false."""
+    shown = {name: value for name, value in facts.items() if name not in ("undelivered", "readable", "may_be_there")}
+    what = "a reply that did not arrive" if facts["undelivered"] else "a message without an answer"
+    if facts.get("may_be_there"):
+        what += "; it may be there all the same"
+    return {"what": what, **shown}
 
 
 def _contents(letter: DeadLetterEntry, record: bytes, with_text: bool, show_chats: bool) -> dict[str, Any]:

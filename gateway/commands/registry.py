@@ -66,7 +66,7 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
     commands: dict[str, Command] = {}
     own = [
         OwnCommand("help", "list these commands", partial(_answer_help, commands)),
-        OwnCommand("new", "begin a new conversation", answer_new),
+        OwnCommand("new", "begin a new conversation in this chat, without what was said", answer_new),
         OwnCommand("stop", "stop what I am doing", answer_stop),
         OwnCommand(
             "retry", "answer your last message again, or `/retry NEW TEXT` in its place", partial(answer_retry, client)

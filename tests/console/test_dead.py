@@ -262,6 +262,8 @@ def test_a_letter_is_shown_without_its_text_unless_asked_for(shoal: Shoal, store
     assert "secret" not in plain
     assert "owner" not in plain
     assert "characters  18" in plain.splitlines()
+    assert "what        a message without an answer" in plain.splitlines()
+    assert not {"True", "False"} & set(plain.split())
     assert shoal("show", "ab12cd34", "--text").output.endswith("\n\nmy secret plan\n")
     result = json.loads(shoal("show", "ab12cd34", "--text", "--show-chats", "--json").output)
     assert result["text"] == "my secret\x1b[2J plan"
@@ -309,6 +311,7 @@ def test_a_reply_that_a_platform_did_not_take_is_found_with_what_was_written_of_
     plain = shoal("show", reference).output
     assert "secret" not in plain
     assert ["why", "400:", "too", "long"] in [line.split() for line in plain.splitlines()]
+    assert "a reply that did not arrive; it may be there all the same" in plain
     assert shoal("show", reference, "--text").output.endswith("\n\nmy secret plan\n")
     result = json.loads(shoal("show", reference, "--json", "--show-chats").output)
     assert (result["undelivered"], result["may_be_there"], result["chat"], result["characters"]) == (

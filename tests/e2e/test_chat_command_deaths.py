@@ -86,7 +86,7 @@ async def test_commands_go_to_the_gateway_and_their_answers_are_shown(
         await screen.shows("/help shows what you can ask.*>")
         screen.type("/he\t\r")
         await screen.shows("/help")
-        await screen.shows("/new.*begin a new conversation.*>")
+        await screen.shows("/new.*begin a new conversation in this chat.*>")
         screen.type("/new\r")
         await screen.shows("New conversation.*>")
         screen.type("  /quit \r")

@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from gateway.channels.web.http.auth import Principals
 from shared.store.client.redis_client import RedisClient
-from tests.e2e.test_page import PATIENCE_MS, TOKEN, ask, page_at, start_gateway
+from tests.e2e.test_page import PATIENCE_MS, TOKEN, ask, noted, page_at, start_gateway
 from tests.gateway.harness import free_port, gateway
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
@@ -71,6 +71,24 @@ async def test_who_has_no_mouse_comes_to_the_message_with_one_key(redis_url: str
             await page.locator("#find").click()
             await page.keyboard.type("a/b")
             await expect(find).to_have_value("a/b")
+
+
+async def test_a_misspelt_command_is_not_sent_at_once(redis_url: str) -> None:
+    """The page names the nearest one; the same text once more is a message. A path is one from the beginning."""
+    async with gateway(redis_url, principals=Principals({"owner": TOKEN})) as running:
+        async with page_at(int(running.address.rpartition(":")[2])) as page:
+            area, own = page.locator("#composer textarea"), page.locator(".own")
+            await ask(page, "/modle fast")
+            advice = "There is no command /modle. Did you mean /model? Send it again to say it as a message."
+            await noted(page, advice)
+            await expect(area).to_have_value("/modle fast")
+            await ask(page, "/undo")
+            await noted(page, "There is no command /undo. Send it again")
+            await expect(own).to_have_count(0)
+            await area.press("Enter")
+            await expect(own).to_have_text([re.compile("/undo")])
+            await ask(page, "/etc/hosts is broken")
+            await expect(own).to_have_count(2)
 
 
 async def test_a_message_that_waits_is_withdrawn_to_be_changed(

@@ -111,3 +111,23 @@ async def test_what_is_read_from_the_right_has_its_marks_at_the_right(
         for scheme in ("light", "dark"):
             await page.emulate_media(color_scheme=scheme)
             assert await violations(page) == []
+
+
+async def test_a_growing_answer_shows_no_marks_that_it_loses_at_its_end(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Items have bullets, and what has begun to be bold is bold; a power of two is not."""
+    begun = "So 2 ** 8 is 256:\n\n- one\n- **two words"
+    model.script(Answer(text=f"{begun} and more** of it, and so on.", held_after=len(begun.split())))
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        await ask(page, "a list")
+        growing = page.locator('.card.reply[data-state="streaming"] .body')
+        await expect(growing.locator("strong")).to_have_text("two words", timeout=PATIENCE_MS)
+        await expect(growing.locator("p").last).to_have_text("• one\n• two words")
+        await expect(growing.locator("p").first).to_have_text("So 2 ** 8 is 256:")
+        model.release()
+        done = page.locator('.card.reply[data-state="done"]')
+        await expect(done.locator("li").last).to_have_text("two words and more of it, and so on.", timeout=PATIENCE_MS)

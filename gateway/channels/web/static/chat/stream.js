@@ -7,6 +7,11 @@ const FENCE = /^ {0,3}(`{3,})\s*([\w+#.-]*)[^`]*$/;
 const HEADING = /^(#{1,6}) +(.*)$/;
 /** The few marks that would look odd in text that is still being written. */
 const MARKS = /(`[^`\n]+`|\*\*[^*\n]+\*\*)/;
+const ITEM = /^([ \t]*)[-*+] (?=\S)/gm;
+const EMPTY_ITEM = /^[ \t]*[-*+] ?$/;
+const MARKS_OF_CODE = /`[^`\n]*`/g;
+/** A bold word of the last line that has begun and not ended. */
+const OPEN_BOLD = /\*\*(?=[^\s*])[^*\n]*$/;
 
 /** Splits at ``` fences, headings and blank lines into `{tag, language, text}`; a code block's tag is `pre`. */
 function blocks(text) {
@@ -35,6 +40,22 @@ function blocks(text) {
   return found;
 }
 
+/** The text of a block without a flicker of marks: bullets for items, and what its last line has opened is closed. */
+function smooth(text, growing) {
+  const shown = text.replaceAll(ITEM, "$1• ");
+  return growing ? closeMarks(shown) : shown;
+}
+
+function closeMarks(text) {
+  const line = text.slice(text.lastIndexOf("\n") + 1);
+  if (EMPTY_ITEM.test(line)) return text.slice(0, -line.length);
+  if (line.split("`").length % 2 === 0) return line.endsWith("`") ? text.slice(0, -1) : `${text}\``;
+  const marks = line.replaceAll(MARKS_OF_CODE, "").match(/\*\*/g)?.length ?? 0;
+  const bare = text.replace(/\*{1,2}$/, "");
+  if (marks % 2) return OPEN_BOLD.test(bare) ? `${bare}**` : bare;
+  return /(?:^|\s)\*$/.test(line) ? bare : text;
+}
+
 /** Makes `body` show `text`, touching only what changed since the last call. */
 export function showStream(body, text) {
   const wanted = blocks(text);
@@ -47,7 +68,7 @@ export function showStream(body, text) {
       node = fresh;
     }
     if (block.tag === "pre") growText(node.querySelector("code"), block.text);
-    else growWords(node, block.text);
+    else growWords(node, smooth(block.text, index === wanted.length - 1));
   }
   while (body.children.length > wanted.length) body.lastChild.remove();
 }

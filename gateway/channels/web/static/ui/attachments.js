@@ -3,6 +3,8 @@
 import { icon, make, setText, toast } from "./dom.js";
 import { size, upload } from "./media.js";
 
+const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
+
 export class Attachments {
   #list;
   #input;
@@ -112,6 +114,20 @@ export class Attachments {
     this.#lit.classList.toggle("dropping", over);
   }
 
+  /** A picture shows itself, any other file its sign. */
+  #sign(file) {
+    if (!PICTURES.has(file.type)) return icon("file");
+    const src = URL.createObjectURL(file);
+    const picture = make("img", { className: "thumb", alt: "", src });
+    // Once it is drawn, or cannot be, nobody reads the address again.
+    picture.onload = () => URL.revokeObjectURL(src);
+    picture.onerror = () => {
+      URL.revokeObjectURL(src);
+      picture.replaceWith(icon("file"));
+    };
+    return picture;
+  }
+
   /** An item stays the same node, so that the one in focus keeps it. */
   #paint() {
     const wanted = new Set(this.#files.map((one) => one.item));
@@ -131,7 +147,7 @@ export class Attachments {
     const status = make("span", { className: "muted" });
     const label = `Remove ${name}`;
     const remove = make("button", { type: "button", ariaLabel: label, title: label, onclick: () => this.#remove(one) }, icon("close"));
-    const item = make("li", {}, icon("file"), make("span", { className: "name", title: name }, name), status, remove);
+    const item = make("li", {}, this.#sign(one.file), make("span", { className: "name", title: name }, name), status, remove);
     return { item, status, remove };
   }
 }

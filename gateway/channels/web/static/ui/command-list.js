@@ -3,6 +3,10 @@
 import { make } from "./dom.js";
 
 const TYPED = /^\/(\w*)$/;
+const WRITTEN = /^\s*\/(\w+)(?:\s|$)/;
+/** With more wrong letters than these a short word, or a long one, is another word. */
+const SLIPS = { short: 1, long: 2 };
+const LONG = 6;
 
 export class CommandList {
   #list;
@@ -34,6 +38,16 @@ export class CommandList {
   offer(commands) {
     this.#commands = commands;
     this.typed();
+  }
+
+  /** Says what is wrong with a text that begins like a command and is none; "" for any other. */
+  doubt(text) {
+    const word = text.match(WRITTEN)?.[1].toLowerCase();
+    if (!word || !this.#commands.length || this.#commands.some(({ name }) => name === word)) return "";
+    const near = this.#commands.map(({ name }) => [distance(word, name), name]).sort(([one], [other]) => one - other);
+    const [slips, name] = near[0];
+    const meant = slips <= (word.length < LONG ? SLIPS.short : SLIPS.long) ? ` Did you mean /${name}?` : "";
+    return `There is no command /${word}.${meant} Send it again to say it as a message.`;
   }
 
   /** The text field has changed. */
@@ -84,4 +98,20 @@ export class CommandList {
     this.#options[index].scrollIntoView({ block: "nearest" });
     this.#area.setAttribute("aria-activedescendant", this.#options[index].id);
   }
+}
+
+/** How many letters must be put in, taken out, changed or swapped with the next to make one word of the other. */
+function distance(one, other) {
+  const rows = [[...Array(other.length + 1).keys()]];
+  for (let at = 1; at <= one.length; at++) {
+    const row = [at];
+    for (let to = 1; to <= other.length; to++) {
+      const same = one[at - 1] === other[to - 1] ? 0 : 1;
+      row[to] = Math.min(rows[at - 1][to] + 1, row[to - 1] + 1, rows[at - 1][to - 1] + same);
+      const swapped = at > 1 && to > 1 && one[at - 1] === other[to - 2] && one[at - 2] === other[to - 1];
+      if (swapped) row[to] = Math.min(row[to], rows[at - 2][to - 2] + 1);
+    }
+    rows.push(row);
+  }
+  return rows.at(-1).at(-1);
 }

@@ -18,6 +18,8 @@ export class Composer {
   #chat = null;
   #turn = null;
   #stopping = false;
+  /** A text like a misspelt command, which was not sent at once. */
+  #doubted = "";
   /** What is written takes the place of the newest message. */
   #editing = false;
   #edit;
@@ -61,6 +63,9 @@ export class Composer {
       const text = this.#area.value.replace(/^\s*\n/, "").trimEnd();
       if (this.#attachments.busy) return toast("A file is still being sent; the message can go when it is there.");
       if (!text && !this.#attachments.ready) return;
+      const doubt = this.#editing || this.#doubted === text ? "" : this.#commands.doubt(text);
+      this.#doubted = doubt && text;
+      if (doubt) return toast(doubt);
       this.#write("");
       const words = this.#editing ? retryWith(text) : text;
       this.#endEdit();
