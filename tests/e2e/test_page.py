@@ -14,10 +14,12 @@ from statistics import median
 import pytest
 from playwright.async_api import Page, expect
 
+from gateway.channels.web.socket.socket import NOT_ACCEPTED
 from gateway.commands.registry import OWN
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from tests.gateway.harness import free_port
+from tests.helpers.axe import violations
 from tests.helpers.chromium import chromium
 from tests.helpers.fleet import holder, replies, warm, watching
 from tests.helpers.fleet_fixtures import Spawn
@@ -404,10 +406,13 @@ async def test_a_wrong_token_gets_the_login_form_with_the_reason(client: RedisCl
         page = await browser.new_page()
         await _open(page, port, token="wrong")
         await expect(page.locator("#login input")).to_be_visible(timeout=PATIENCE_MS)
-        await expect(page.locator("#login-message")).not_to_be_empty()
+        await expect(page.locator("#login-message")).to_have_text(NOT_ACCEPTED)
+        assert await violations(page) == []
+        await expect(page.get_by_role("main")).to_have_count(1)
         await page.locator("#login input").fill(TOKEN)
         await page.locator("#login input").press("Enter")
         await expect(page.locator("#composer textarea")).to_be_visible(timeout=PATIENCE_MS)
+        await expect(page.get_by_role("main")).to_have_count(1)
 
 
 async def test_a_waiting_message_is_shown_with_its_place_and_can_be_withdrawn(

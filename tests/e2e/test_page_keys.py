@@ -91,6 +91,16 @@ async def test_a_misspelt_command_is_not_sent_at_once(redis_url: str) -> None:
             await expect(own).to_have_count(2)
 
 
+async def test_a_message_that_is_refused_says_why_in_a_sentence(redis_url: str) -> None:
+    """It stays in the chat, to be sent again or thrown away."""
+    async with gateway(redis_url, principals=Principals({"owner": TOKEN})) as running:
+        async with page_at(int(running.address.rpartition(":")[2])) as page:
+            await ask(page, "y" * 70_000)
+            reason = page.locator(".own [role=alert]")
+            await expect(reason).to_have_text(re.compile(r"^Not sent\. [A-Z].*70,000 bytes.*\.$"), timeout=PATIENCE_MS)
+            await expect(page.locator(".own").get_by_role("button", name="Discard")).to_be_visible()
+
+
 async def test_a_message_that_waits_is_withdrawn_to_be_changed(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
 ) -> None:

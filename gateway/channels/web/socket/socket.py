@@ -36,6 +36,7 @@ FLOOD: Final = 1000
 RETRY_S: Final = 2.0
 AWAY: Final = "the store is away; please try again in a moment"
 FAULT: Final = "an internal error; please tell whoever runs this service"
+NOT_ACCEPTED: Final = "This access token is not accepted here. Check that you have copied all of it."
 CROWDED_OUT: Final = "this gateway has as many connections as it can; please try again in a moment"
 CROWDED: Final = "too much waits on this connection; please slow down"
 
@@ -166,7 +167,9 @@ class PageSocket:
             self._refuse_hello(exc)
             return
         if login is None:
-            self._reject_login("the first frame must be hello, with a token that is valid here")
+            # The page shows this text to the person who typed the token.
+            known = isinstance(frame, HelloFrame)
+            self._reject_login(NOT_ACCEPTED if known else "the first frame must be hello, with a token")
             return
         if (place := self._connection.place) is not None and not place.become_known():
             self._send_error(Refused("overloaded", CROWDED_OUT, RETRY_S))

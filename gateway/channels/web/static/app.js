@@ -180,7 +180,7 @@ function startChats(token) {
       composer.focus();
     },
   }, steering);
-  const attachments = new Attachments(one("#dock"), one("main"), repaint);
+  const attachments = new Attachments(one("#dock"), one("#app main"), repaint);
   const composer = new Composer(one("#dock"), {
     send,
     attachments,

@@ -4,6 +4,7 @@ import { Chat } from "./chat.js";
 import { chatId, messageId } from "../ui/ids.js";
 import * as outbox from "./outbox.js";
 import { Feed } from "./feed.js";
+import { sentence } from "../ui/dom.js";
 import { read, write } from "../ui/storage.js";
 
 /** How many chats are listened to at once; the open one is always among them. */
@@ -286,7 +287,7 @@ export class Conversations {
 
   #trouble({ code, id, chat: about, message, retry_after: wait }) {
     if (code.startsWith("approval_") || PASSING.has(code)) this.#chats.get(about)?.unanswered();
-    const advice = wait ? `${message} Try again in ${Math.ceil(wait)} s.` : message;
+    const advice = `${sentence(message)}${wait ? ` Try again in ${Math.ceil(wait)} s.` : ""}`;
     for (const chat of this.#chats.values()) {
       const entry = chat.refuse(id, advice);
       if (entry) return outbox.keep({ ...entry, chat: chat.id });

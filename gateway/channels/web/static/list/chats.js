@@ -147,7 +147,7 @@ function put(parent, node, above) {
 /** Opens and closes the drawer; the page under it cannot be reached while it is open. */
 export class Drawer {
   #side = document.querySelector("#side");
-  #main = document.querySelector("main");
+  #main = document.querySelector("#app main");
   #opener = document.querySelector("#open-side");
 
   constructor() {

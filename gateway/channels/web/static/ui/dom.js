@@ -48,6 +48,12 @@ export function oncePerFrame(paint) {
   };
 }
 
+/** An error of the gateway, which begins small like all of its texts for programs, as a sentence. */
+export function sentence(text) {
+  const ended = /[.!?…]$/.test(text) ? text : `${text}.`;
+  return ended.charAt(0).toUpperCase() + ended.slice(1);
+}
+
 /** A passing note about something that went wrong. */
 export function toast(text) {
   const shelf = document.querySelector("#toasts");
