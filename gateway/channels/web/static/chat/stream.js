@@ -9,7 +9,7 @@ const HEADING = /^(#{1,6}) +(.*)$/;
 const MARKS = /(`[^`\n]+`|\*\*[^*\n]+\*\*)/;
 const ITEM = /^([ \t]*)[-*+] (?=\S)/gm;
 const EMPTY_ITEM = /^[ \t]*[-*+] ?$/;
-const MARKS_OF_CODE = /`[^`\n]*`/g;
+const MARKS_OF_CODE = /\x60[^\x60\n]*\x60/g;
 /** A bold word of the last line that has begun and not ended. */
 const OPEN_BOLD = /\*\*(?=[^\s*])[^*\n]*$/;
 
