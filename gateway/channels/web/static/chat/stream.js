@@ -49,7 +49,7 @@ function smooth(text, growing) {
 function closeMarks(text) {
   const line = text.slice(text.lastIndexOf("\n") + 1);
   if (EMPTY_ITEM.test(line)) return text.slice(0, -line.length);
-  if (line.split("`").length % 2 === 0) return line.endsWith("`") ? text.slice(0, -1) : `${text}\``;
+  if (line.split("`").length % 2 === 0) return line.endsWith("`") ? text.slice(0, -1) : text + "`";
   const marks = line.replaceAll(MARKS_OF_CODE, "").match(/\*\*/g)?.length ?? 0;
   const bare = text.replace(/\*{1,2}$/, "");
   if (marks % 2) return OPEN_BOLD.test(bare) ? `${bare}**` : bare;
