@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit, urlunsplit
@@ -24,10 +22,7 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened 
 
 @click.command(
     epilog=examples(
-        "shoal chat",
-        'shoal chat -m "What time is it?"',
-        "git diff | shoal chat -m 'Explain this'",
-        "shoal chat --chat work",
+        "shoal chat", 'shoal chat -m "What time is it?"', "git diff | shoal chat --json", "shoal chat --chat work"
     )
 )
 @click.option("-m", "--message", metavar="TEXT", help="Send this, print the answer, and end.")
@@ -43,14 +38,14 @@ def chat(message: str | None, name: str, url: str | None, token: str | None, his
     do. Alt-Enter begins a line, Ctrl-X Ctrl-E opens $EDITOR, /attach FILE sends a file along,
     /sessions shows your chats, /help what else may be said with a slash.
 
-    With -m, or with text on standard input, one message is sent and its answer printed. With both,
-    the text of -m comes first and the input below it. The exit code is 0 for an answer, 1 for an
-    apology or an error, 130 after Ctrl-C.
+    With -m, or with text on standard input, one message is sent and its answer printed; the exit
+    code is 0 for an answer, 1 for an apology or an error, 130 after Ctrl-C.
     """
     if not CHAT_NAME.fullmatch(name):
         rule = "1 to 64 letters, digits, dashes and underscores"
         raise click.BadParameter(rule, param_hint="--chat")
-    message = _join_piped_text(message)
+    if message is None and not sys.stdin.isatty():
+        message = sys.stdin.buffer.read().decode(errors="replace").rstrip("\r\n")
     if message is not None and not message.strip():
         raise click.UsageError("There is no text to send.")
     if message is None and as_json:
@@ -64,29 +59,6 @@ def chat(message: str | None, name: str, url: str | None, token: str | None, his
         conversation.converse(url, token, name, history=history)
     else:
         sys.exit(conversation.ask_once(url, token, name, message, as_json=as_json))
-
-
-def _join_piped_text(message: str | None) -> str | None:
-    """Return the text of -m with what a pipe or a file on standard input brings below it; None to talk at
-    a terminal."""
-    if message is None:
-        return None if sys.stdin.isatty() else _read_stdin()
-    # A script may leave its own input open to anything: only a pipe or a file ends by itself.
-    if message.strip() and _has_piped_text():
-        message = "\n\n".join(filter(None, (message, _read_stdin())))
-    return message
-
-
-def _has_piped_text() -> bool:
-    try:
-        mode = os.fstat(sys.stdin.fileno()).st_mode
-    except (OSError, ValueError):  # closed, or not a file of the system
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode)
-
-
-def _read_stdin() -> str:
-    return sys.stdin.buffer.read().decode(errors="replace").rstrip("\r\n")
 
 
 def find_target(settings: Settings, url: str | None, token: str | None) -> tuple[str, str]:

@@ -66,17 +66,17 @@ class Fleet:
     def worker(self) -> Process:
         return self._spawn("worker")
 
-    async def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> asyncio.subprocess.Process:
-        """`shoal ...` with what it prints in pipes."""
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        """`shoal ...` with its ends in pipes."""
         return await asyncio.create_subprocess_exec(
             sys.executable, "-m", "console", *arguments,
             cwd=ROOT, env=self.environment,
-            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
     async def shoal(self, *arguments: str, message: str = "") -> Reported:
-        """The same to its end, with `message` in a pipe."""
-        return await reported_by(await self.start(*arguments, stdin=subprocess.PIPE), message)
+        """The same, to its end."""
+        return await reported_by(await self.start(*arguments), message)
 
 
 class Reported(NamedTuple):
@@ -89,7 +89,7 @@ class Reported(NamedTuple):
 
 async def reported_by(process: asyncio.subprocess.Process, message: str = "") -> Reported:
     async with asyncio.timeout(90):
-        out, err = await process.communicate(message.encode() if process.stdin else None)
+        out, err = await process.communicate(message.encode())
     return Reported(process.returncode, out.decode(), err.decode())
 
 

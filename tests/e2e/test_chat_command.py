@@ -42,13 +42,11 @@ def fleet(kept_fleet: KeptFleet, chat_port: int, tmp_path: Path) -> Fleet:
 
 
 async def test_one_message_gets_one_answer_and_nothing_else(fleet: Fleet, model: ScriptedOpenAI) -> None:
-    """By -m, by standard input, by both, or as JSON; the answer is clean of what could touch a terminal."""
+    """By -m, by standard input, or as JSON; the answer is clean of what could touch a terminal."""
     model.script(Answer(match="colour", text="\x1b]0;title\x07\x1b[31mred\x1b[0m"))
     assert await fleet.shoal("chat", "-m", "hello") == Reported(0, "echo: hello\n", "")
     assert await fleet.shoal("chat", message="from a pipe\n") == Reported(0, "echo: from a pipe\n", "")
     assert await fleet.shoal("chat", "-m", "what colour?") == Reported(0, "red\n", "")
-    both = await fleet.shoal("chat", "-m", "explain:", message="a diff\n")
-    assert both == Reported(0, "echo: explain:\n\na diff\n", "")
     result = await fleet.shoal("chat", "--chat", "other", "--json", "-m", "hello")
     assert json.loads(result.out) == {"chat": "other", "seq": 2, "turn": 1, "kind": "reply", "text": "echo: hello"}
 

@@ -68,15 +68,7 @@ class Installed:
     def run(self, *arguments: str) -> str:
         """What another command prints in the same folder."""
         command = [self._shoal, *arguments]
-        result = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
         assert result.returncode == 0, result.stderr
         return result.stdout.strip()
 
