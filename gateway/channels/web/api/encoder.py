@@ -31,12 +31,11 @@ def _model(name: str) -> dict[str, Any]:
 
 
 class AnswerEncoder(Protocol):
-    """Encodes one answer in the form of a protocol, whole or as a stream. `over` in an error: no
-    answer will come; otherwise only this gateway cannot bring it."""
+    """Encodes one answer in the form of a protocol, whole or as a stream. The answer is None while
+    a response in the background has none. `over` in an error: no answer will come; otherwise only
+    this gateway cannot bring it."""
 
-    def encode_answer(self, answer: StoredAnswer) -> bytes: ...
-
-    def encode_state(self, answer: StoredAnswer | None) -> bytes: ...
+    def encode_answer(self, answer: StoredAnswer | None) -> bytes: ...
 
     def encode_first(self) -> bytes: ...
 
@@ -61,16 +60,13 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
         begun, asked = completion.begun, completion.request
         return cls(f"chatcmpl-{begun.ticket}", begun.at_ms // 1000, asked.model, asked.with_usage)
 
-    def encode_answer(self, answer: StoredAnswer) -> bytes:
+    def encode_answer(self, answer: StoredAnswer | None) -> bytes:
         """Encode the complete answer."""
+        assert answer is not None, "only a response is made in the background"
         message = {"role": "assistant", "content": answer.text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
         body = self._body("chat.completion", [choice])
         return msgspec.json.encode(body | {"usage": _usage(answer.usage)})
-
-    def encode_state(self, answer: StoredAnswer | None) -> bytes:
-        """Raise: a chat completion has no state before its answer."""
-        raise NotImplementedError("a chat completion is not made in the background")
 
     def encode_first(self) -> bytes:
         """Encode the first piece, which has the role."""

@@ -99,7 +99,7 @@ class CompletionResponse(Response):
             # The message is accepted whatever becomes of this note about it.
             with contextlib.suppress(RedisAway, Refused):
                 await completion.mark_accepted()
-        return self._encoder.encode_state(completion.answer)
+        return self._encoder.encode_answer(completion.answer)
 
     async def _wait_for_answer(self) -> StoredAnswer:
         """Wait for the answer. Raises ApiError."""

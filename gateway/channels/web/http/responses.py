@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from html import escape
 from http import HTTPStatus
-from typing import Final
 
 import msgspec
 from starlette.requests import Request
@@ -42,12 +41,14 @@ def problem_for_reader(request: Request, error: ProblemResponse, styles: str) ->
     detail = error.detail or ("there is nothing at this address" if error.status_code == 404 else "")
     sentence = f"<p>{escape(detail[0].upper() + detail[1:])}.</p>" if detail else ""
     headers = {**(error.given_headers or {}), "Cache-Control": "no-store", "Vary": "Accept"}
-    return Response(
-        _PAGE.format(title=phrase, sentence=sentence, styles=styles), error.status_code, headers, "text/html"
-    )
+    body = f'  <h1>{phrase}</h1>\n  {sentence}\n  <p><a href="/">Open your chats</a></p>'
+    return Response(page_without_scripts(phrase, styles, body), error.status_code, headers, "text/html")
 
 
-_PAGE: Final = """<!doctype html>
+def page_without_scripts(title: str, styles: str, main: str) -> str:
+    """Return a document that search engines leave out. `title` and `main` are HTML; `styles` is the
+    address of the style sheet."""
+    return f"""<!doctype html>
 <html lang="en" class="shared">
 <head>
   <meta charset="utf-8">
@@ -59,9 +60,7 @@ _PAGE: Final = """<!doctype html>
 </head>
 <body>
 <main>
-  <h1>{title}</h1>
-  {sentence}
-  <p><a href="/">Open your chats</a></p>
+{main}
 </main>
 </body>
 </html>

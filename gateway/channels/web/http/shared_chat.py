@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from gateway.channels.web.http.export import replaced_lines
 from gateway.channels.web.http.media import MediaRouter
 from gateway.channels.web.http.rates import PrincipalRates
-from gateway.channels.web.http.responses import ProblemResponse, problem, problem_for_reader
+from gateway.channels.web.http.responses import ProblemResponse, page_without_scripts, problem, problem_for_reader
 from gateway.channels.web.renderer import MarkdownRenderer
 from shared.clock import SYSTEM_CLOCK
 from shared.errors import BadInput, RedisAway, Refused
@@ -113,26 +113,8 @@ class SharedChats:
         until = datetime.fromtimestamp(share.until_ms / 1000, UTC)
         name, cards = escape(title), "\n".join(parts)
         note = f"A chat that was shared, to be read only, until {until:%d %B %Y}. It may have been longer."
-        return f"""<!doctype html>
-<html lang="en" class="shared">
-<head>
-  <meta charset="utf-8">
-  <meta name="viewport" content="width=device-width, initial-scale=1">
-  <meta name="robots" content="noindex, nofollow">
-  <title>{name} · Shoal</title>
-  <link rel="icon" href="/static/favicon.svg">
-  <link rel="stylesheet" href="{self._styles}">
-</head>
-<body>
-<main>
-  <header><h1>{name}</h1><p class="muted">{note}</p></header>
-  <div id="transcript">
-{cards}
-  </div>
-</main>
-</body>
-</html>
-"""
+        header = f'  <header><h1>{name}</h1><p class="muted">{note}</p></header>'
+        return page_without_scripts(name, self._styles, f'{header}\n  <div id="transcript">\n{cards}\n  </div>')
 
 
 def _is_shown(numbered: NumberedLine) -> bool:

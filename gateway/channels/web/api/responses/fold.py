@@ -48,12 +48,8 @@ class ResponseFold:
         shape = ResponseShape(begun.ticket, begun.at_ms // 1000, asked.shown)
         return cls(shape, stored=asked.stored, after=after)
 
-    def encode_answer(self, answer: StoredAnswer) -> bytes:
-        """Encode the complete response."""
-        return msgspec.json.encode(self._shape.whole(answer))
-
-    def encode_state(self, answer: StoredAnswer | None) -> bytes:
-        """Encode the response as it is now, None while it has no answer."""
+    def encode_answer(self, answer: StoredAnswer | None) -> bytes:
+        """Encode the whole response; None while it has no answer."""
         return msgspec.json.encode(self._shape.whole(answer))
 
     def encode_first(self) -> bytes:
