@@ -40,7 +40,7 @@ pytestmark = pytest.mark.timeout(180)
 SESSION = "web:owner/a"
 SLOW_S = 40.0
 DOUBT_LEASE_S = 30.0
-"""Of it a command that is in doubt has less than three quarters. The rest is for a machine that stalls."""
+"""A command in doubt has less than three quarters of it. The rest is for a machine that stalls."""
 
 
 class Place:

@@ -71,6 +71,16 @@ async def page_at(
         assert errors == []
 
 
+@asynccontextmanager
+async def page_of_fleet(spawn: Spawn) -> AsyncIterator[Page]:
+    """The page of a gateway and a worker that are started for it."""
+    port = free_port()
+    start_gateway(spawn, port)
+    spawn("worker")
+    async with page_at(port) as page:
+        yield page
+
+
 async def _open(page: Page, port: int, token: str = TOKEN) -> None:
     """Open the page once somebody listens: Chromium tries again by itself where nobody does, beside us."""
     await eventually(lambda: _listens(port), within_s=60, what="the gateway")
@@ -423,10 +433,7 @@ async def test_a_waiting_message_is_shown_with_its_place_and_can_be_withdrawn(
     model.script(
         Answer(match="slow", text="at last", held=True, times=0), Answer(match="keep", text="kept it", times=0)
     )
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "slow question")
         await expect(page.locator('.own[data-state="received"]')).to_have_count(1, timeout=PATIENCE_MS)
         await ask(page, "drop this")

@@ -9,8 +9,8 @@ from playwright.async_api import expect
 
 from gateway.channels.web.http.auth import Principals
 from shared.store.client.redis_client import RedisClient
-from tests.e2e.test_page import PATIENCE_MS, TOKEN, ask, noted, page_at, start_gateway
-from tests.gateway.harness import free_port, gateway
+from tests.e2e.test_page import PATIENCE_MS, TOKEN, ask, noted, page_at, page_of_fleet
+from tests.gateway.harness import gateway
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
@@ -32,10 +32,7 @@ async def test_escape_stops_an_answer_and_arrow_up_brings_the_message_back(
 ) -> None:
     """In an empty line alone: what is being written is not touched."""
     model.script(Answer(text="word " * 400, stall_after=5))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "a long story")
         await expect(page.locator('.card.reply[data-state="streaming"] .body')).to_contain_text(
             "word", timeout=PATIENCE_MS
@@ -106,10 +103,7 @@ async def test_a_message_that_waits_is_withdrawn_to_be_changed(
 ) -> None:
     """It gets no answer then; one whose turn has begun stays."""
     model.script(Answer(text="word " * 400, stall_after=5))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "first")
         await expect(page.locator('.card.reply[data-state="streaming"]')).to_be_visible(timeout=PATIENCE_MS)
         await ask(page, "secnod")
@@ -124,10 +118,7 @@ async def test_what_could_not_be_answered_is_tried_again(
 ) -> None:
     """The same words as a new message, also after a reload."""
     model.script(Answer(status=400), Answer(text="Now it works."))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "what is new?")
         again = page.get_by_role("button", name="Try again")
         await expect(again).to_be_visible(timeout=PATIENCE_MS)
@@ -142,10 +133,7 @@ async def test_notifications_come_while_the_page_is_hidden(
 ) -> None:
     """Not before they asked for it, and not while they look."""
     model.script(*(Answer(text=f"Answer {number}.") for number in range(3)))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await page.add_init_script(f"({AWAY})()")
         await page.reload()
         replies, button = page.locator('.card.reply[data-state="done"]'), page.locator("#notify")

@@ -8,8 +8,7 @@ import pytest
 from playwright.async_api import expect
 
 from shared.store.client.redis_client import RedisClient
-from tests.e2e.test_page import PATIENCE_MS, ask, page_at, start_gateway
-from tests.gateway.harness import free_port
+from tests.e2e.test_page import PATIENCE_MS, ask, page_of_fleet
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.media_files import png
@@ -63,10 +62,7 @@ async def test_code_formulas_tasks_notes_tables_and_pictures_are_shown(
 ) -> None:
     """In both themes, without a fault that axe finds, and after a reload as well."""
     model.script(Answer(text=REPLY))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "show me everything")
         done = page.locator('.card.reply[data-state="done"]')
         await expect(done).to_be_visible(timeout=PATIENCE_MS)
@@ -96,10 +92,7 @@ async def test_what_is_read_from_the_right_has_its_marks_at_the_right(
 ) -> None:
     """Bullets and the bar of a quotation; a table that is too wide has a shadow at the edge where it goes on."""
     model.script(Answer(text=OF_THE_RIGHT))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "in Hebrew")
         done = page.locator('.card.reply[data-state="done"]')
         await expect(done).to_be_visible(timeout=PATIENCE_MS)
@@ -119,10 +112,7 @@ async def test_a_growing_answer_shows_no_marks_that_it_loses_at_its_end(
     """Items have bullets, and what has begun to be bold is bold; a power of two is not."""
     begun = "So 2 ** 8 is 256:\n\n- one\n- **two words"
     model.script(Answer(text=f"{begun} and more** of it, and so on.", held_after=len(begun.split())))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "a list")
         growing = page.locator('.card.reply[data-state="streaming"] .body')
         await expect(growing.locator("strong")).to_have_text("two words", timeout=PATIENCE_MS)

@@ -6,8 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from shared.store.client.redis_client import RedisClient
-from tests.e2e.test_page import PATIENCE_MS, ask, page_at, start_gateway
-from tests.gateway.harness import free_port
+from tests.e2e.test_page import PATIENCE_MS, ask, page_of_fleet
 from tests.helpers.axe import violations
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.openai_server import Answer, ScriptedOpenAI
@@ -20,10 +19,7 @@ async def test_the_newest_answer_again_and_its_message_changed(
 ) -> None:
     """What was replaced stays and is marked, also after a reload; the model does not see it."""
     model.script(Answer(text="Sevn."), Answer(text="Seven."), Answer(text="Eight."))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         own, replies = page.locator(".own .text"), page.locator('.card.reply[data-state="done"]')
         await ask(page, "three and four")
         await expect(replies).to_have_count(1, timeout=PATIENCE_MS)
@@ -60,10 +56,7 @@ async def test_an_answer_that_was_stopped_is_continued(
 ) -> None:
     """With a message of its own, which the model answers after what it had written."""
     model.script(Answer(text="word " * 400, stall_after=5), Answer(text="And that was it."))
-    port = free_port()
-    start_gateway(spawn, port)
-    spawn("worker")
-    async with page_at(port) as page:
+    async with page_of_fleet(spawn) as page:
         await ask(page, "a long story")
         streaming = page.locator('.card.reply[data-state="streaming"] .body')
         await expect(streaming).to_contain_text("word word", timeout=PATIENCE_MS)

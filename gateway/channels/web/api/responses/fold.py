@@ -36,6 +36,7 @@ class ResponseFold:
         # False until a text is known that begins with the one that the client has.
         self._joined = low < numbers.DELTA and not self._abandoned
         self._had = length - 1 if ending else length  # characters of the first item
+        self._collected = 0  # characters of this gateway's text, until it is joined
         self._length = self._checksum = 0  # of the first item
         self._index = 0  # of the item that is open, or else of the next one
         self._open = False
@@ -60,12 +61,14 @@ class ResponseFold:
 
     def encode_text(self, text: str) -> bytes:
         """Encode a piece of text: nothing, until the text has what the client has."""
-        if self._abandoned:
-            return b""
         if self._joined:
             return (b"" if self._open else self._begin_item()) + self._delta(text)
+        # A text as long as the client's begins with it or never will: it is compared once.
+        if self._abandoned or self._collected >= self._had:
+            return b""
         self._text.append(text)
-        return self._join("".join(self._text))
+        self._collected += len(text)
+        return self._join("".join(self._text)) if self._collected >= self._had else b""
 
     def encode_last(self, answer: StoredAnswer) -> bytes:
         """Encode the events that end the response with its answer."""

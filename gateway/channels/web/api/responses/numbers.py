@@ -15,7 +15,7 @@ from gateway.channels.web.api.errors import ApiError, bad_parameter
 from shared.messages.outbound import StoredAnswer
 
 SCALE: Final = 8192
-"""With it, numbers of 262,000 characters have 31 bits: some clients read no longer ones."""
+"""Keeps numbers of 262,000 characters within 31 bits: some clients read no longer ones."""
 
 LONGEST: Final = 1024 * 1024
 """Most characters of a text that a stream shows; lines of a chat are shorter."""

@@ -56,7 +56,7 @@ async def test_a_background_response_outlives_its_gateway(redis_url: str, client
 
 
 async def test_a_running_background_response_is_cancelled(redis_url: str, client: RedisClient) -> None:
-    """As any other response; one that waits gets no turn."""
+    """Cancelling works as for any other response; one that waits gets no turn."""
     async with gateway(redis_url) as at, asker(at.address) as one:
         waiting = await one.responses.create(**BACKGROUND)
         assert (await one.responses.cancel(waiting.id)).status == "cancelled"
@@ -70,7 +70,7 @@ async def test_a_running_background_response_is_cancelled(redis_url: str, client
 
 
 async def test_a_background_response_is_streamed_and_continued(redis_url: str) -> None:
-    """With `stream`, its events are those of any stream; the next one continues it."""
+    """Streams have the same events in the background; the next response continues it."""
     async with gateway(redis_url) as at, working(redis_url), asker(at.address) as one:
         events = [event async for event in await one.responses.create(**BACKGROUND, stream=True)]
         assert (events[0].type, events[-1].type) == ("response.created", "response.completed")

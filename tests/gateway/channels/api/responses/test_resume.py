@@ -21,7 +21,7 @@ DELTA = "response.output_text.delta"
 
 
 class Received:
-    """What a program has of a response: its text, the last event, and the response at the end."""
+    """Text, last event and final response, as a program has them."""
 
     def __init__(self) -> None:
         self.id = ""
