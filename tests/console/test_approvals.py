@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from io import StringIO
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from console.chat.client import ChatClient, ChatEnded
 from console.chat.dialog import ChatDialog
 from console.chat.screen import PlainScreen, Screen
 from console.chat.state import ClientState, GrowingReply, OpeningLines, ReplyEvent, decode_frame
 from console.chat.terminal import TerminalScreen
-from shared.messages.web import AcceptedFrame, ApprovalFrame, DeltaFrame, HistoryFrame, ResumedFrame
+from shared.messages.web import AcceptedFrame, DeltaFrame, HistoryFrame, ResumedFrame
 from shared.store.turns.approvals import question_line
+from tests.console.scripted_chat import Script
 from tests.helpers.parked import QUESTION
 from tests.helpers.web_frames import approval_frame, reply_frame
 
@@ -24,25 +23,6 @@ OPEN = approval_frame("a", 2, 5, "0123", "open", "exec", "May I run `exec`?", '{
 SENT_YES = approval_frame("a", 3, 5, "0123", "yes", "exec", "Yes.", by="owner")
 COMMAND = reply_frame("a", 4, 0, "I run `exec` now.", ("m2",), kind="command")
 END = reply_frame("a", 5, 5, "done", ("m1",))
-
-
-class Script(ChatClient):
-    """A chat in which this happens, and nothing more. What was said is in `texts`."""
-
-    def __init__(
-        self, *news: ReplyEvent | GrowingReply | AcceptedFrame | ApprovalFrame | OpeningLines | ResumedFrame
-    ) -> None:
-        self.events = queue.SimpleQueue()
-        self.texts: list[str] = []
-        for one in (*news, ChatEnded("the script ended")):
-            self.events.put(one)
-
-    def acknowledge(self, seq: int) -> None:
-        """Nobody else looks."""
-
-    def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
-        self.texts.append(text)
-        return f"m{len(self.texts)}"
 
 
 def answers(message: bool | None) -> Callable[[str], bool | None]:

@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import queue
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ from shared.messages.web import (
 )
 from shared.settings import load
 from shared.terminal_text import clean, duration, size
+from tests.console.scripted_chat import Script
 from tests.gateway.harness import TOKENS, gateway, worker
 from tests.helpers.wait import eventually
 from tests.helpers.web_frames import message_frame, reply_frame
@@ -451,26 +452,6 @@ async def test_it_speaks_with_the_real_gateway(redis_url: str) -> None:
             await chat.reports(ChatListFrame)
             [listed] = [one for one in chat.received if isinstance(one, ChatListFrame)]
             assert [row.seen for row in listed.chats] == [answer.reply.seq]
-
-
-class Script(ChatClient):
-    """A chat in which this happens, and nothing more."""
-
-    def __init__(self, *news: ClientEvent) -> None:
-        self.events = queue.SimpleQueue()
-        self.stopped: list[int | None] = []
-        self.acknowledged: list[int] = []
-        for one in (*news, ChatEnded("the script ended")):
-            self.events.put(one)
-
-    def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
-        return "m1"
-
-    def stop(self, turn: int | None = None) -> None:
-        self.stopped.append(turn)
-
-    def acknowledge(self, seq: int) -> None:
-        self.acknowledged.append(seq)
 
 
 @pytest.mark.parametrize(

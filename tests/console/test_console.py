@@ -532,7 +532,7 @@ def test_a_command_is_described_in_help_without_being_imported(name: str) -> Non
 
 
 def test_the_list_of_commands_has_the_words_that_people_look_for() -> None:
-    """Each is the first sentence of that command's own help."""
+    """Words of the field, no paraphrase."""
     listed = shoal("--help").output
     for words in ("Manage schedules", "Manage dead letters", "Manage background jobs", "Approve or revoke access"):
         assert words in listed

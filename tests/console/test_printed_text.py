@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import queue
-from collections.abc import Sequence
 
 import pytest
 
-from console.chat.client import ChatClient, ChatEnded
 from console.chat.dialog import ChatDialog, button_by_number
 from console.chat.screen import JsonScreen, PlainScreen, Screen, is_silent, shown_text
 from console.chat.state import OpeningLines, ReplyEvent
 from shared.messages.web import AcceptedFrame, ResumedFrame
+from tests.console.scripted_chat import Script
 from tests.helpers.web_frames import media_frame, reply_frame
 
 SENT = reply_frame(
@@ -27,21 +25,6 @@ SENT = reply_frame(
 )
 END = reply_frame("a", 4, 5, "", ("m1",))
 SHOWN = "Which one?\n\n[file: plan.pdf, 11.7 KB; the chat page has it]\n\n1. Red\n2. Blue"
-
-
-class Script(ChatClient):
-    """A chat in which this happens, and nothing more."""
-
-    def __init__(self, *news: ReplyEvent | AcceptedFrame | OpeningLines | ResumedFrame) -> None:
-        self.events = queue.SimpleQueue()
-        for one in (*news, ChatEnded("the script ended")):
-            self.events.put(one)
-
-    def acknowledge(self, seq: int) -> None:
-        """Nobody else looks."""
-
-    def send_message(self, text: str, id: str | None = None, media: Sequence[str] = ()) -> str:
-        return "m1"
 
 
 def test_files_are_named_and_buttons_numbered() -> None:
