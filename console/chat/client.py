@@ -165,7 +165,7 @@ class ChatClient:
             compression=None,
             proxy=None,
         ) as socket:
-            socket.send(_encode(HelloFrame(self._token, machine_timezone())))
+            socket.send(_encode(HelloFrame(self._token, machine_timezone(), "terminal")))
             welcome = decode_frame(socket.recv(timeout=CONNECT_S))
             while not isinstance(welcome, WelcomeFrame):
                 if isinstance(welcome, ErrorFrame) and welcome.code == "not_allowed":

@@ -98,7 +98,7 @@ class ChatDialog:
         return id
 
     def send_decision(self, approval: ApprovalFrame, decision: str) -> str:
-        """Answer a request with `yes` or `no`; return the id of the message."""
+        """Answer a request with `yes`, `no` or `always`; return the id of the message."""
         id = self.chat.send_message(f"/{decision} {approval.call}")
         self._decisions.add(id)
         self.open_question = None
@@ -204,7 +204,7 @@ class ChatDialog:
             self._ask_approval(approval)
         elif self.open_question is not None and self.open_question.call == approval.call:
             self.open_question = None
-            self.screen.note(f"{approval.state}: {approval.tool}")
+            self.screen.note(outcome_note(approval))
 
     def _ask_approval(self, approval: ApprovalFrame) -> None:
         self.open_question = approval
@@ -284,3 +284,11 @@ def unknown_command(text: str, commands: Sequence[str]) -> str:
     word = text.split(maxsplit=1)[0]
     looks = bool(commands) and re.fullmatch(r"/\w+", word) is not None
     return word if looks and word.lower() not in commands else ""
+
+
+def outcome_note(approval: ApprovalFrame) -> str:
+    """Return what became of a question, and where and by whom it was answered elsewhere."""
+    where = {"": "", "terminal": "in a terminal", "page": "on the page", "phone": "on a phone"}
+    from_where = where.get(approval.where, f"in {approval.where}")
+    answered = " ".join(filter(None, (approval.state, from_where, approval.by_name and f"by {approval.by_name}")))
+    return f"{clean_line(answered)}: {clean_line(approval.tool)}"

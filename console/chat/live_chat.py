@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from console.chat.client import ChatClient, ChatEnded, ClientEvent, Connected, Interrupted
-from console.chat.dialog import ChatDialog, unknown_command
+from console.chat.dialog import ChatDialog, outcome_note, unknown_command
 from console.chat.local_commands import ATTACH, CHAT_NAME, LEAVE, LOCAL_COMMANDS, LOCAL_HELP, SESSIONS
 from console.chat.prompt import ChatPrompt, PromptView, can_prompt
 from console.chat.state import ChatNote, GrowingReply, MessageRefused, OpeningLines, ReplyEvent
@@ -24,7 +24,7 @@ from shared.terminal_text import clean_line, counted, duration, shorten, size
 
 __all__ = ["Gateway", "LiveChat", "can_prompt", "talk"]
 
-_DECISIONS: Final = {"y": "yes", "yes": "yes", "n": "no", "no": "no"}
+_DECISIONS: Final = {"y": "yes", "yes": "yes", "n": "no", "no": "no", "a": "always", "always": "always"}
 _TITLE_CHARS: Final = 60
 
 
@@ -182,7 +182,7 @@ class LiveChat:
             self._dialog.show_question(approval)
         elif self._question is not None and self._question.call == approval.call:
             self._question = None
-            self._screen.note(f"{approval.state}: {approval.tool}")
+            self._screen.note(outcome_note(approval))
 
     def _on_chats(self, chats: Sequence[ChatRow]) -> None:
         self._chats = chats
@@ -296,7 +296,8 @@ class LiveChat:
         if self._lost:
             return ("no connection: what you send goes out when it is back",)
         if self._question is not None:
-            return (f"waiting for approval: may it run {clean_line(self._question.tool)}? y or n",)
+            choices = "y, n or a (always)" if self._question.standing else "y or n"
+            return (f"waiting for approval: may it run {clean_line(self._question.tool)}? {choices}",)
         if self._since is None:
             return (self._last or "Enter sends, Alt-Enter begins a line, Tab completes", "/help")
         if self._stopping:

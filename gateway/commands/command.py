@@ -39,12 +39,13 @@ class CommandAnswer(msgspec.Struct, frozen=True):
     """The reply, as Markdown, and the change that is made in the same step.
 
     The rest goes with one change each: `preset`, the model to use from now on, "" = the usual one,
-    or with `folder` the folder to work on, "" = the chat's own workspace, or with `voice` "on", ""
-    = off; `schedule` with `unschedule`, the id of the one to remove; `busy`, the policy while a
-    turn runs, "" = the channel's own; `child` with `cancel`, the subagent to end, "" = all of the
-    chat's; `earlier` with `restore`, the scope of a memory and the version of the text that it
-    gets, or with `trust` the scope of a folder that is trusted, too; `again` with `retry`, the turn
-    that is replaced by one about `text`."""
+    or with `standing` the id of the standing approval to take back, or `all`, or with `folder` the
+    folder to work on, "" = the chat's own workspace, or with `voice` "on", "" = off; `schedule`
+    with `unschedule`, the id of the one to remove; `busy`, the policy while a turn runs, "" = the
+    channel's own; `child` with `cancel`, the subagent to end, "" = all of the chat's; `earlier`
+    with `restore`, the scope of a memory and the version of the text that it gets, or with `trust`
+    the scope of a folder that is trusted, too; `again` with `retry`, the turn that is replaced by
+    one about `text`."""
 
     text: str
     change: Change = ""

@@ -1,17 +1,19 @@
-"""`/new`, `/stop`, `/forget`, `/pair`, and `/yes` and `/no` for channels without buttons."""
+"""`/new`, `/stop`, `/forget`, `/pair`, and `/yes`, `/no` and `/always` for channels without buttons."""
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.clock import SYSTEM_CLOCK
 from shared.messages.inbound import ADMIN
+from shared.messages.standing import StandingApproval
 from shared.store.access.audit import Audit, actor_of
 from shared.store.access.pairing import PairingFailed, Pairings, let_in_line
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.session import Sessions, SessionState
-from shared.store.turns.approvals import REFUSALS, ApprovalOutcome
+from shared.store.turns.approvals import REFUSALS, ApprovalOutcome, standing_words
 from shared.store.turns.inbox import SHARED_SCOPE
 
 
@@ -57,6 +59,7 @@ async def answer_forget(sessions: Sessions, schedules: Schedules, context: Comma
         f"- this conversation ({entries}), and all that was before it",
         "- the files that were sent here, and those in the workspace",
         *([f"- {counted(planned, 'plan')} of this chat"] if planned else []),
+        *([f"- {counted(len(state.standing), 'standing yes', 'standing yeses')}"] if state.standing else []),
         "",
         "Kept: the messages that you see here, which I do not read any more.",
         *_ended(state),
@@ -64,7 +67,7 @@ async def answer_forget(sessions: Sessions, schedules: Schedules, context: Comma
     return CommandAnswer("\n".join(lines), change="forget")
 
 
-async def answer_question(name: Literal["yes", "no"], context: CommandContext) -> CommandAnswer | str:
+async def answer_question(name: Literal["yes", "no", "always"], context: CommandContext) -> CommandAnswer | str:
     """Answer the question that the chat's turn waits for, or the one whose id is named."""
     asks = context.state.open_question
     named = context.argument.strip("`'\" ").casefold()
@@ -74,8 +77,44 @@ async def answer_question(name: Literal["yes", "no"], context: CommandContext) -
         return not_counted("unknown")
     if context.from_stranger or (asks.people and context.message.sender_id not in asks.people):
         return not_counted("not_allowed")
-    text = f"I run `{asks.tool}` now." if name == "yes" else f"I do not run `{asks.tool}`."
-    return CommandAnswer(text, change=name)
+    if name == "no":
+        return CommandAnswer(f"I do not run `{asks.tool}`.", change=name)
+    if name == "yes":
+        return CommandAnswer(f"I run `{asks.tool}` now.", change=name)
+    if not asks.standing:
+        return not_counted("not_standing")
+    later = f"and {standing_words(asks)} in this chat without a question, until `/always off {asks.id}`"
+    return CommandAnswer(f"I run `{asks.tool}` now, {later}.", change=name)
+
+
+async def answer_always(context: CommandContext) -> CommandAnswer | str:
+    """List the standing approvals of the chat, take one back, or give one to the open question."""
+    standing, words = context.state.standing, context.argument.strip("`'\" ").casefold().split()
+    match words:
+        case []:
+            if not standing:
+                return "There is no standing yes in this chat: I ask each time."
+            rows = (f"- {_standing_row(one)}: `/always off {one.id}`" for one in standing)
+            return "\n".join(["I run this here without a question:", "", *rows, "", "`/always off all` ends them all."])
+        case ["off"]:
+            return "Which one? `/always` lists them; `/always off ID`, `/always off all`"
+        case ["off", id]:
+            if id != "all" and all(one.id != id for one in standing):
+                return "There is no such standing yes in this chat; `/always` lists them."
+            what = "I ask again about everything" if id == "all" else "I ask again about that"
+            return CommandAnswer(f"{what}.", change="standing", preset=id)
+        case _:
+            return await answer_question("always", context)
+
+
+def _standing_row(one: StandingApproval) -> str:
+    """Return what a standing approval covers, as code that nothing in it can end."""
+    if not one.arguments:
+        return f"every `{one.tool}`"
+    shown = one.arguments.replace("\n", " ⏎ ")
+    ticks = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    space = " " if "`" in shown else ""
+    return f"{ticks}{space}{shown}{space}{ticks}"
 
 
 async def answer_pair(context: CommandContext) -> str:

@@ -53,6 +53,7 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
         f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
         f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
         *([f"**Read of others:** {mark}; I ask before I act on it, until `/trust`"] if mark else []),
+        *([f"**Standing yeses:** {len(state.standing)}; see `/always`"] if state.standing else []),
         *([f"**Tools left out:** {left_out}"] if left_out else []),
         f"**Used today:** {counted(spent.tokens, 'token')}{usd}",
         f"**Shoal {VERSION}:** {counted(workers, 'worker')}",

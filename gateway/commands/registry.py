@@ -13,7 +13,14 @@ import msgspec
 from gateway.commands.background import answer_cron, answer_jobs
 from gateway.commands.choices import answer_busy, answer_model, answer_trust, answer_voice
 from gateway.commands.command import Command, CommandAnswer, CommandContext
-from gateway.commands.conversation import answer_forget, answer_new, answer_pair, answer_question, answer_stop
+from gateway.commands.conversation import (
+    answer_always,
+    answer_forget,
+    answer_new,
+    answer_pair,
+    answer_question,
+    answer_stop,
+)
 from gateway.commands.overview import answer_folder, answer_memory, answer_status, answer_where
 from gateway.commands.retry import answer_retry
 from shared.plugins import LoadedPlugin, load_plugins
@@ -40,6 +47,7 @@ OWN: Final = (
     "forget",
     "yes",
     "no",
+    "always",
     "trust",
 )
 """The words of Shoal's own commands in order. `/pair` is one more where there are `admins`,
@@ -93,6 +101,7 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         OwnCommand("forget", "delete my memory and this conversation", partial(answer_forget, sessions, schedules)),
         OwnCommand("yes", "let me do what I asked about: `/yes [ID]`", partial(answer_question, "yes")),
         OwnCommand("no", "do not let me do what I asked about: `/no [ID]`", partial(answer_question, "no")),
+        OwnCommand("always", "a yes for later calls, too: `/always ID`; list them, `/always off ID`", answer_always),
         OwnCommand("trust", "trust the texts of others that I read here, and ask no more", answer_trust),
     ]
     if any(table.get("admins") for table in settings.channels.values()):

@@ -24,7 +24,7 @@ from shared.store.delivery.deliveries import PendingLine
 from shared.store.turns.approvals import unshown_line
 
 STOPPED: Final = "*Stopped.*"
-LABELS: Final = {"/yes": "Yes", "/no": "No"}
+LABELS: Final = {"/yes": "Yes", "/no": "No", "/always": "Always here"}
 """Labels of the buttons of a question, by the command that they send."""
 
 LONG_CHARS: Final = 4096
@@ -109,6 +109,8 @@ def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: fl
             files.append(read_reference(one))
     decided = line.approval is not None and line.approval.state != "open"
     says = () if decided else line.buttons
+    if line.approval is not None and len(says) > abilities.buttons:
+        says = says[:2]  # a yes for good is the one that can be left out
     buttons = tuple(Button(LABELS.get(one.partition(" ")[0], one), one) for one in says)
     if line.kind == "stopped":
         text = f"{text}\n\n{STOPPED}" if text.strip() else STOPPED

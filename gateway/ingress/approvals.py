@@ -49,18 +49,36 @@ class ApprovalDesk:
         line = question_line(question, wait_s=(question.expires_at - question.at) / 1000)
         return await asyncio.to_thread(shows, line)
 
-    async def approve(self, session: str, id: str, *, yes: bool, sender: str, digest: str = "") -> ApprovalOutcome:
-        """Answer the question `id`, with `digest` only for those arguments. Raises RedisAway."""
+    async def approve(
+        self,
+        session: str,
+        id: str,
+        *,
+        yes: bool,
+        sender: str,
+        digest: str = "",
+        always: bool = False,
+        where: str = "",
+    ) -> ApprovalOutcome:
+        """Answer the question `id`, with `digest` only for those arguments, with `always` for later
+        calls, too. `where` names the device or channel. Raises RedisAway."""
         # Read first: the record names the tool, and a settled question cannot be read any more.
         question = await self._approvals.open_question(session, id)
         for _ in range(TRIES):
             settled = await self._approvals.resolve(
-                session, id, yes=yes, sender=sender, digest=digest, now_ms=self._clock.now_ms()
+                session,
+                id,
+                yes=yes,
+                sender=sender,
+                digest=digest,
+                always=always,
+                where=where,
+                now_ms=self._clock.now_ms(),
             )
             if settled != "held":
                 break
             await asyncio.sleep(HELD_S)
-        await self._record(session, id, question, sender, "yes" if yes else "no", settled)
+        await self._record(session, id, question, sender, ("always" if always else "yes") if yes else "no", settled)
         return settled
 
     async def record_command(
@@ -75,8 +93,17 @@ class ApprovalDesk:
             settled = refused
         elif question is not None and question.people and sender not in question.people:
             settled = "not_allowed"
+        elif name == "always" and question is not None and question.id in context.argument and not question.standing:
+            settled = "not_standing"
         id = question.id if question else context.argument
         await self._record(context.message.session, id, question, sender, name, settled)
+
+    async def record_withdrawn(self, context: CommandContext, id: str) -> None:
+        """Record that a standing approval counts no more; `id` may be `all`."""
+        message = context.message
+        log.info("standing approval taken back", session=log_id(message.session), by=log_id(message.sender_id))
+        actor = actor_of(message.channel, message.sender_id)
+        await self._audit.record("approval", "taken_back", actor=actor, session=message.session, about=id)
 
     async def record_trust(self, context: CommandContext) -> None:
         """Record that a person trusts what their chat has read."""

@@ -103,7 +103,11 @@ class CommandRunner:
             text = not_counted(refused) if refused else ""
             answer = CommandAnswer(text) if refused else await self._ask(command, context)
             question = state.open_question
-            if answer.change == "yes" and question and not await self._desk.was_shown(message.channel, question):
+            if (
+                answer.change in ("yes", "always")
+                and question
+                and not await self._desk.was_shown(message.channel, question)
+            ):
                 refused = "too_long"
                 answer = CommandAnswer(not_counted(refused))
             ends = answer.change in ENDS_TURNS
@@ -138,10 +142,14 @@ class CommandRunner:
                 else:
                     refused = exc.why
                 continue
-            if command.name in ("yes", "no") and not answered.duplicate:
+            lists = command.name == "always" and argument.partition(" ")[0].casefold() in ("", "off")
+            decides = command.name in ("yes", "no", "always") and not lists
+            if decides and not answered.duplicate:
                 await self._desk.record_command(command.name, context, answer, refused)
             if answer.change in ("trust", "trust_all") and not answered.duplicate:
                 await self._desk.record_trust(context)
+            if answer.change == "standing" and not answered.duplicate:
+                await self._desk.record_withdrawn(context, answer.preset)
             if answer.change == "folder" and not answered.duplicate:
                 await self._desk.record_folder(context, answer.preset)
             # Also for a duplicate: the process that answered first may have died before it asked.

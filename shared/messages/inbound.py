@@ -23,6 +23,11 @@ TIMEZONE: Final = "timezone"
 """Metadata: the IANA name of the zone that the sender lives in, as their browser or terminal has
 it."""
 
+DEVICE: Final = "device"
+"""Metadata: the kind of device that the page or a terminal said it is on, one of `DEVICES`."""
+
+DEVICES: Final = frozenset({"page", "phone", "terminal"})
+
 STRANGER: Final = "stranger"
 """Metadata: "1" for a member of a group whom no setting names: that person can allow and trust
 nothing."""

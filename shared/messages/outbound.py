@@ -20,7 +20,9 @@ ApprovalState = Literal["open", "yes", "no"]
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question whether a tool may run, or (`yes`, `no`) its answer. `digest` identifies the exact
     arguments; `arguments` shows them whole, with known secrets named. After `expires_at` (ms) it
-    counts as a no. `by` is the sender who answered. `sources`: it is asked after reading these."""
+    counts as a no. `sources`: it is asked after reading these. `touches` says what the call
+    reaches, `safe` that it is known to change nothing. `standing`: a yes can be given for good, or
+    was. `by` is the sender who answered, `by_name` their name, `where` the device or channel."""
 
     id: str
     state: ApprovalState
@@ -30,6 +32,11 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires_at: int = 0
     by: str = ""
     sources: tuple[str, ...] = ()
+    touches: tuple[str, ...] = ()
+    safe: bool = False
+    standing: bool = False
+    by_name: str = ""
+    where: str = ""
 
 
 class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

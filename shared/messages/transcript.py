@@ -102,8 +102,10 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """A person was asked whether a call may run, and the turn waits for the answer. `id` names the
     question in its chat. `digest` is the SHA-256 of tool and arguments: only these may run.
     `arguments` are they as the chat showed them. `people` are the senders who may answer; empty
-    means everybody who may write there. `sources` mark the turn: it asks after reading them. Times
-    are the server's, in ms."""
+    means everybody who may write there. `sources` mark the turn: it asks after reading them.
+    `touches` says what the call reaches, `label: value` each. `safe`: it is known to change
+    nothing. `standing` is what a yes can cover for good in this chat, "" for nothing. Times are the
+    server's, in ms."""
 
     id: str
     call_id: str
@@ -116,6 +118,9 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     expires_at: int = 0
     v: int = 1
     sources: tuple[str, ...] = ()
+    touches: tuple[str, ...] = ()
+    safe: bool = False
+    standing: str = ""
 
 
 class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="decision"):

@@ -24,10 +24,12 @@ LineT = TypeVar("LineT")
 
 
 class HelloFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="hello"):
-    """The first frame: the client's secret, and the time zone of its person (an IANA name)."""
+    """The first frame: the client's secret, the time zone of its person (an IANA name), and the
+    kind of device that it is: `page`, `phone` or `terminal`."""
 
     token: str
     timezone: str = ""
+    device: Annotated[str, Meta(max_length=32)] = ""
 
 
 class SendFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="message"):
@@ -113,13 +115,15 @@ class WithdrawFrame(Struct, frozen=True, tag_field="type", tag="withdraw"):
     chat: str | None = None
 
 
-class ApproveFrame(Struct, frozen=True, tag_field="type", tag="approve"):
-    """Decide whether a tool may run; with `digest` only for the arguments that its frame showed."""
+class ApproveFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="approve"):
+    """Decide whether a tool may run; with `digest` only for the arguments that its frame showed.
+    With `always` the yes stands for later calls of the chat, too."""
 
     chat: str
     call: str
     yes: bool
     digest: str = ""
+    always: bool = False
 
 
 class KillFrame(Struct, frozen=True, tag_field="type", tag="kill"):
@@ -240,7 +244,9 @@ class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", t
     """A line of the log: a request to run a tool with these arguments, or its outcome. `state` is
     an `ApprovalState`: `open`, or the decision and who made it (`by`). `call` names the request;
     after `expires_at` (ms) it counts as refused. `text` and `html` are the same for people.
-    `sources`: it is asked after reading these."""
+    `sources`: it is asked after reading these. `touches` says what the call reaches, `label: value`
+    each; `safe`: it is known to change nothing. `standing`: a yes can be given for good, or was.
+    `by_name` and `where` say who answered and on which device or channel."""
 
     chat: str
     seq: int
@@ -257,6 +263,11 @@ class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", t
     by: str = ""
     mark: int = 0
     sources: Sequence[str] = ()
+    touches: Sequence[str] = ()
+    safe: bool = False
+    standing: bool = False
+    by_name: str = ""
+    where: str = ""
 
 
 LineFrame = MessageFrame | ReplyFrame | ApprovalFrame

@@ -29,7 +29,7 @@ def start(spawn: Spawn, model: ScriptedOpenAI, folder: Path, word: str = NASTY, 
     port = free_port()
     start_gateway(spawn, port)
     env = {"MARKS": str(folder), "PYTHONPATH": str(TOOLS)}
-    spawn("worker", env=env, MODEL__CLIENT="direct", APPROVAL__TOOLS="mark", **settings)
+    spawn("worker", env=env, **{"MODEL__CLIENT": "direct", "APPROVAL__TOOLS": "mark", **settings})
     model.script(
         Answer(match="go", role="tool", text="that is all", times=0),
         Answer(match="go", role="user", calls=[Call("mark", json.dumps({"word": word}), "mark1")], times=0),
@@ -73,8 +73,39 @@ async def test_a_card_shows_exactly_what_would_run_and_yes_runs_it(
         await expect(page.locator(".reply[data-state=done]").last).to_contain_text("that is all", timeout=PATIENCE_MS)
         assert marks(tmp_path) == [NASTY]
         await page.reload()
-        await expect(card(page).locator(".outcome")).to_have_text("You said yes.", timeout=PATIENCE_MS)
+        await expect(card(page).locator(".outcome")).to_have_text("You said yes on the page.", timeout=PATIENCE_MS)
         await expect(card(page).get_by_role("button", name="Yes")).to_be_hidden()
+
+
+async def test_a_command_is_a_line_of_a_shell_and_a_yes_can_be_for_good(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """With what it touches. Yes is not the button that invites; another page says where it was said."""
+    port = start(spawn, model, tmp_path, APPROVAL__TOOLS="write_file")
+    wrote = Call("write_file", json.dumps({"path": "notes/plan.md", "content": "# Plan\n\n- one"}), "w1")
+    model.script(Answer(match="write", role="tool", text="written", times=0))
+    model.script(Answer(match="write", role="user", calls=[wrote], times=0))
+    async with page_at(port, width=390, height=800) as phone, page_at(port) as page:
+        await ask(page, "write")
+        await expect(card(page).locator(".touches")).to_have_text("writesnotes/plan.mdnetworknone", timeout=PATIENCE_MS)
+        yes, no = (card(page).get_by_role("button", name=name, exact=True) for name in ("Yes", "No"))
+        colours = [await one.evaluate("node => getComputedStyle(node).backgroundColor") for one in (yes, no)]
+        assert colours[0] == colours[1], "neither is the filled one"
+        await phone.goto(page.url)
+        await expect(card(phone)).to_have_attribute("data-state", "open", timeout=PATIENCE_MS)
+        await card(page).get_by_role("button", name="Always in this chat").click()
+        here = "You said yes. From now on I do not ask about this in this chat."
+        await expect(card(page).locator(".outcome")).to_have_text(here, timeout=PATIENCE_MS)
+        elsewhere = here.replace("yes.", "yes on the page.")
+        await expect(card(phone).locator(".outcome")).to_have_text(elsewhere, timeout=PATIENCE_MS)
+        await expect(page.locator(".reply[data-state=done]").last).to_contain_text("written", timeout=PATIENCE_MS)
+        await ask(page, "write")
+        await expect(page.locator(".reply[data-state=done]")).to_have_count(2, timeout=PATIENCE_MS)
+        await expect(card(page)).to_have_count(1)
+        await card(page).get_by_role("button", name="Ask again from now on").click()
+        await expect(page.locator(".reply").last).to_contain_text("I ask again about that.", timeout=PATIENCE_MS)
+        await ask(page, "write")
+        await expect(card(page)).to_have_count(2, timeout=PATIENCE_MS)
 
 
 async def test_a_long_card_is_whole_and_its_end_is_reached_by_scrolling(

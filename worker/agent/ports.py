@@ -154,8 +154,13 @@ class Consent(Protocol):
         """Return what this call needs in the current state of the turn."""
         return FREE
 
-    def question(self, call: ToolCallRequest) -> ApprovalEntry:
-        """Make the question for a person; its times are added when it is asked."""
+    async def stands(self, call: ToolCallRequest) -> bool:
+        """Return whether a person of the chat approved this call, and later ones like it,
+        before."""
+        return False
+
+    def question(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalEntry:
+        """Make the question for a person, after `stands`; its times are added when it is asked."""
         raise AssertionError(f"approval of {call.name!r} was asked for, but this turn needs none")
 
     def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:

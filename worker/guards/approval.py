@@ -10,17 +10,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from shared.log import logger
 from shared.messages.inbound import STRANGER, InboundMessage
 from shared.messages.schedule import is_background
 from shared.messages.sources import Sources, join_sources, source_label
+from shared.messages.standing import STANDING_CHARS, coverage
 from shared.messages.subagent import is_subagent_report
 from shared.messages.transcript import ApprovalEntry
+from shared.metrics import APPROVALS
 from shared.settings import Settings
+from shared.store.turns.standing import StandingApprovals
 from worker.agent.model.model import ToolCallRequest
 from worker.agent.ports import FREE, ApprovalNeed
 from worker.agent.tools.tool import Safety
 from worker.agent.tools.toolbox import Toolbox
-from worker.guards.card import CARD_CHARS, render_card
+from worker.guards.card import CARD_CHARS, describe_touches, render_card
 from worker.guards.marks import TurnMark, WorkspaceMark
 
 # The recipient of a turn's reply: a person who can be asked in the chat, a schedule (with no person
@@ -46,6 +50,9 @@ _REFUSALS: Final[dict[Seat, str]] = {
 }
 
 
+log = logger("worker")
+
+
 class ApprovalPolicy:
     """Decides which calls need an approval, and whose text they bring. Nothing else does. Results
     of the tools `trusted` are never text of strangers."""
@@ -57,6 +64,10 @@ class ApprovalPolicy:
         self._names = (*settings.approval.tools, *(_DEMO_ASKS if first else ()))
         self._network = settings.tools.exec_network
         self._trusted = frozenset(trusted)
+
+    def touches(self, call: ToolCallRequest, folder: str) -> tuple[str, ...]:
+        """Return what a call reaches, for a chat that works on `folder` ("" = its workspace)."""
+        return describe_touches(call.name, call.arguments or {}, folder=folder, network=self._network)
 
     def need(
         self,
@@ -130,6 +141,7 @@ class TurnConsent:
         mark: WorkspaceMark | None = None,
         session: str = "",
         unsafe_subagents: bool = False,
+        standing: StandingApprovals | None = None,
     ) -> None:
         self.wait_s: Final = policy.settings.wait_s
         self.brings: Final = policy.brings
@@ -144,6 +156,10 @@ class TurnConsent:
         self.settle: Final = marked.settle
         self._session = session
         self._unsafe_subagents = unsafe_subagents
+        self._standing = standing
+        self._marked = marked
+        # Whether strangers' text lies in the workspace; `stands` looks before each question.
+        self._files_marked = True
 
     @property
     def sources(self) -> Sources:
@@ -168,19 +184,57 @@ class TurnConsent:
         """Return the messages that people wrote."""
         return [one for one in self._messages() if not is_subagent_report(one) and not is_background(one)]
 
-    def question(self, call: ToolCallRequest) -> ApprovalEntry:
+    async def stands(self, call: ToolCallRequest) -> bool:
+        if self._standing is None:
+            return False
+        self._files_marked = bool(await self._marked.read_mark())
+        if not self._can_stand(call):
+            return False
+        found = await self._standing.of_session(self._session)
+        covers, people = coverage(call.name, digest(call)), self._askable()
+        given = [one for one in found if one.covers == covers and one.by in people]
+        # Looked at again: strangers' text may have come meanwhile, with a message that joined.
+        if not given or not self._can_stand(call):
+            return False
+        APPROVALS.labels("standing").inc()
+        log.info("standing approval used", tool=call.name, question=given[0].id)
+        return True
+
+    def _can_stand(self, call: ToolCallRequest) -> bool:
+        """Return whether a standing approval may be given for a call, and cover it: a person wrote,
+        and neither the turn nor the workspace, nor what the call returns, has strangers' words. A
+        command may run a file that holds them, so a marked workspace is enough."""
+        if not self._policy.settings.always or self._seat != "person" or not self._askable():
+            return False
+        return not (self.sources or self._files_marked or self.brings(call))
+
+    def _askable(self) -> tuple[str, ...]:
+        """Return the people who may answer a question of this turn."""
+        people = (one.sender_id for one in self._people() if one.metadata.get(STRANGER) != "1")
+        return tuple(dict.fromkeys(people))
+
+    def _coverage(self, call: ToolCallRequest, call_digest: str, card: str) -> str:
+        """Return what a standing approval would cover; "" where none can be given."""
+        covers = coverage(call.name, call_digest)
+        listed = not covers.startswith("call ") or len(card) <= STANDING_CHARS
+        return covers if self._standing is not None and listed and self._can_stand(call) else ""
+
+    def question(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalEntry:
         call_digest = digest(call)
         identity = f"{self._turn}\0{call.id}\0{call_digest}"
-        people = (one.sender_id for one in self._people() if one.metadata.get(STRANGER) != "1")
+        card = render_card(call.name, call.arguments or {})
         return ApprovalEntry(
             id=hashlib.sha256(identity.encode()).hexdigest()[:ID_CHARS],
             call_id=call.id,
             turn=self._turn,
             tool=call.name,
             digest=call_digest,
-            arguments=render_card(call.name, call.arguments or {}),
-            people=tuple(dict.fromkeys(people)),
+            arguments=card,
+            people=self._askable(),
             sources=self.sources if self._policy.settings.untrusted else (),
+            touches=self._policy.touches(call, self._marked.folder),
+            safe=safety == "read_only" and not self.sources,
+            standing=self._coverage(call, call_digest, card),
         )
 
     def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:
@@ -195,11 +249,20 @@ def build_consent(
     *,
     mark: WorkspaceMark | None = None,
     unsafe_subagents: bool = False,
+    standing: StandingApprovals | None = None,
 ) -> TurnConsent:
     """Build the consent of a turn that answers `messages`."""
     first = messages()[0]
-    reach = unsafe_subagents
-    return TurnConsent(policy, turn, seat_of(first), messages, mark=mark, session=first.session, unsafe_subagents=reach)
+    return TurnConsent(
+        policy,
+        turn,
+        seat_of(first),
+        messages,
+        mark=mark,
+        session=first.session,
+        unsafe_subagents=unsafe_subagents,
+        standing=standing,
+    )
 
 
 def seat_of(message: InboundMessage) -> Seat:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -13,6 +14,9 @@ from shared.redaction import REDACTOR
 
 CARD_CHARS: Final = 100_000
 """The longest card. A call with a longer one is refused: nobody reads it."""
+
+VALUE_CHARS: Final = 200
+"""A longer path or address is left out: the card of the call has it whole."""
 
 _OPEN, _CLOSE = "⟨", "⟩"  # around everything that stands for something else
 # Unicode counts these as printable, but they have no ink: joiners, fillers, selectors of variants.
@@ -44,6 +48,33 @@ def render_card(tool: str, arguments: Mapping[str, Any]) -> str:
     """Render the arguments of a call: a command as a line of a shell, all others by name."""
     # An empty line of a value is shown without the blanks that a line begins with.
     return "\n".join(_LINE_END.sub("", _entry(tool, name, value)) for name, value in arguments.items())
+
+
+def describe_touches(tool: str, arguments: Mapping[str, Any], *, folder: str, network: bool) -> tuple[str, ...]:
+    """Return `label: value` for each thing that a call reaches. `folder` is the operator's folder
+    that the chat works on, `network` whether commands have one. Nothing is told of tools that others
+    wrote: only they know what those do."""
+    files = f"the folder {folder}" if folder else "the workspace of this chat"
+    match tool:
+        case "exec":
+            reach = "public addresses, through the proxy" if network else "none"
+            return _known(files=files, network=reach)
+        case "write_file" | "edit_file":
+            return _known(writes=_text(arguments.get("path")), network="none")
+        case "read_file" | "list_dir":
+            return _known(reads=_text(arguments.get("path")) or files, network="none")
+        case "glob" | "grep":
+            return _known(reads=files, network="none")
+        case "web_fetch":
+            return _known(address=_host(arguments.get("url")))
+        case "web_search":
+            return _known(network="the search service")
+        case "message":
+            return _known(chat=_text(arguments.get("chat")) or "this one")
+        case "cron":
+            return _known(schedules="those of this chat")
+        case _:
+            return ()
 
 
 def visible(text: str) -> str:
@@ -92,3 +123,20 @@ def _count(blanks: re.Match[str]) -> str:
     run = blanks[0]
     times = f" × {len(run):,}" if len(run) > 1 else ""
     return f"{_OPEN}U+{ord(run[0]):04X}{times}{_CLOSE}"
+
+
+def _known(**values: str) -> tuple[str, ...]:
+    return tuple(f"{label}: {value}" for label, value in values.items() if value)
+
+
+def _text(value: object) -> str:
+    text = visible(value).replace("\n", " ") if isinstance(value, str) else ""
+    return text if len(text) <= VALUE_CHARS else ""
+
+
+def _host(url: object) -> str:
+    """Return the host of an address; "" where it cannot be told for sure."""
+    try:
+        return _text(urlsplit(str(url)).hostname or "")
+    except ValueError:
+        return ""

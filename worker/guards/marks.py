@@ -71,6 +71,10 @@ class WorkspaceMark:
         if self._store is not None and (sources := self.turn.sources):
             await self._store.add(self._session, sources, self.folder)
 
+    async def read_mark(self) -> Sources:
+        """Return what marks the workspace and the folder, without reading anything there."""
+        return () if self._store is None else await self._store.read(self._session, self.folder)
+
     def note_read(self) -> None:
         """Note that something was read; a search reads many files, and asks the store once."""
         self._reads += 1

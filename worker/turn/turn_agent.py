@@ -35,6 +35,7 @@ from shared.store.sessions.workspace_marks import WorkspaceMarks
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import Claim
+from shared.store.turns.standing import StandingApprovals
 from shared.tasks import close_all
 from worker.agent.composite_hook import CompositeHook
 from worker.agent.hook import AgentHook
@@ -112,6 +113,7 @@ class TurnAgent:
         self._settings = settings
         self.memory: Final = memory
         self._marks = WorkspaceMarks(client)
+        self._standing = StandingApprovals(client)
         self.children: Final = Subagents(client, limits)
         self.schedules: Final = Schedules(client, settings.cron, limits)
         self._audit = Audit(client)
@@ -219,6 +221,7 @@ class TurnAgent:
                 lambda: conversation.messages,
                 mark=marked,
                 unsafe_subagents=self.runner.approval.has_unsafe(await self._subagent_toolboxes.current()),
+                standing=self._standing,
             ),
             hook=self.runner.hook,
             progress=show,

@@ -92,13 +92,15 @@ class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Tools that run only after a yes in the chat: those whose names match a pattern of `tools`
     (such as `exec` or `mcp_*`), those of `classes`, and with `untrusted` the unsafe ones once the
     turn has read text that strangers may have written. The turn of a schedule asks only with
-    `schedules`; otherwise the call is refused. The question expires after `wait_s`."""
+    `schedules`; otherwise the call is refused. The question expires after `wait_s`. With
+    `always` a person can say yes for later calls of their chat, too, where no stranger's text is."""
 
     tools: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     untrusted: bool = True
     schedules: bool = False
     wait_s: Annotated[float, Meta(ge=1, le=86400)] = 600.0
+    always: bool = True
 
 
 class McpServerSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,10 +12,11 @@ from shared.errors import ShoalError
 from shared.ids import nonce, session_id
 from shared.log import logger
 from shared.messages.codec import PLAIN_VERSION, encode
-from shared.messages.inbound import InboundMessage, decode_inbound
+from shared.messages.inbound import DEVICE, InboundMessage, decode_inbound
 from shared.messages.live import TurnEvent, encode_live
 from shared.messages.outbound import LogLine, OutboundMessage, UserLine
 from shared.messages.sources import Sources, pack_sources, parse_sources
+from shared.messages.standing import StandingApproval, parse_standing
 from shared.messages.transcript import ApprovalEntry
 from shared.metrics import HISTORY_DROPPED
 from shared.store import keys
@@ -23,7 +24,13 @@ from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.last_turn import LastTurn
 from shared.store.sessions.workspace_marks import folder_scope
-from shared.store.turns.approvals import ApprovalOutcome, approval_outcome, encode_resolution, parse_question
+from shared.store.turns.approvals import (
+    Answered,
+    ApprovalOutcome,
+    approval_outcome,
+    encode_resolution,
+    parse_question,
+)
 from shared.store.turns.inbox import TURNS, InboxLimits, check_message, fair_key, overloaded
 
 ARCHIVE_CAP_BYTES: Final = 8 * 1024 * 1024
@@ -43,6 +50,7 @@ _FIELDS: Final = (
     "file_sources",
     "folder",
     "voice",
+    "standing",
 )
 
 log = logger("sessions")
@@ -58,6 +66,8 @@ Change = Literal[
     "cancel",
     "yes",
     "no",
+    "always",
+    "standing",
     "trust",
     "trust_all",
     "restore",
@@ -67,7 +77,8 @@ Change = Literal[
 ]
 """Change that a command makes: none, end the conversation, end it without keeping it, end the turn,
 choose a model or the policy for messages while a turn runs, remove a schedule, end subagents,
-answer the question that the turn waits for, clear the mark of the chat and its files, and with
+answer the question that the turn waits for, with `always` for later calls, too, take a standing
+approval back, clear the mark of the chat and its files, and with
 `trust_all` that of its memory, give a memory an earlier text, choose the folder to work on or
 answers by voice, answer the newest message again."""
 
@@ -111,6 +122,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
     speaks: bool = False  # recordings are answered by a recording, too
     folder: str = ""  # the operator's folder that it works on, and what marks that
     folder_sources: Sources = ()
+    standing: tuple[StandingApproval, ...] = ()  # yeses that stand in this chat
 
 
 class MemorySize(msgspec.Struct, frozen=True):
@@ -176,6 +188,7 @@ class Sessions:
             memory_sources=parse_sources(memory_sources),
             folder=folder,
             folder_sources=parse_sources(marked),
+            standing=parse_standing(marks[4]),
         )
 
     async def memory_size(self, scope: str) -> MemorySize:
@@ -206,7 +219,8 @@ class Sessions:
         `forget` end the running turn and drop waiting messages, `stop` ends the turn at the head,
         `trust` clears the marks of `state`: their answer must fit `state`. `yes` and `no` answer
         `state.open_question`, in the name of the sender; `restore` gives the memory of a scope the
-        text of a version (both are `earlier`); `folder` chooses the folder `preset`. With the scope
+        text of a version (both are `earlier`); `standing` takes back the standing approval `preset`;
+        `folder` chooses the folder `preset`. With the scope
         of a folder in `earlier`, `trust` clears its mark, too. `retry` puts the text of `answer` in
         the place of turn `again`, and writes no answer. The same `message.id` again changes
         nothing. Raises BadInput, TooBig, InboxChanged, ApprovalRejected, Refused (`overloaded`),
@@ -274,17 +288,25 @@ class Sessions:
                 reply = await answered("commands/cancel", id=child)
             case "unschedule":
                 reply = await answered("commands/unschedule", id=schedule)
-            case "yes" | "no":
+            case "yes" | "no" | "always":
                 question = state.open_question
+                answered_by = Answered(
+                    yes=change != "no",
+                    sender=message.sender_id,
+                    name=message.metadata.get("sender_name", ""),
+                    where=message.metadata.get(DEVICE, message.channel),
+                    always=change == "always",
+                )
                 reply = await answered(
                     "commands/approve",
                     member=member,
                     id=question.id if question else "",
-                    yes=int(change == "yes"),
+                    yes=int(answered_by.yes),
+                    always=int(answered_by.always),
                     request=nonce(),
                     sender=message.sender_id,
                     digest=question.digest if question else "",
-                    line=encode_resolution(question, yes=change == "yes", sender=message.sender_id, now_ms=answer.at),
+                    line=encode_resolution(question, answered_by, now_ms=answer.at),
                 )
             case "trust" | "trust_all":
                 reply = await answered(

@@ -20,9 +20,12 @@ from shared.store.turns.inbox import TURNS, InboxLimits
 from shared.store.turns.queue import Claim, ledger_full
 from shared.tracing import current_traceparent
 
-ApprovalOutcome = Literal["done", "unknown", "used", "late", "over", "not_allowed", "changed", "held", "too_long"]
+ApprovalOutcome = Literal[
+    "done", "unknown", "used", "late", "over", "not_allowed", "changed", "held", "too_long", "not_standing"
+]
 """Outcome of an answer. `held`: a worker holds the turn at this moment, and a retry may count.
-`too_long`: a yes from where the question could not be shown whole."""
+`too_long`: a yes from where the question could not be shown whole. `not_standing`: a yes for good
+where only this call can be approved."""
 
 SHORT_CHARS: Final = 40
 """A line of that length is nowhere wrapped."""
@@ -40,8 +43,19 @@ REFUSALS: Final[dict[ApprovalOutcome, str]] = {
     "changed": "something else is asked by now; please look at it again",
     "held": "this moves just now; please try again in a moment",
     "too_long": "it is too long to be shown here; ask me on the chat page or in `shoal chat`, or for smaller steps",
+    "not_standing": "a yes to this counts for this one call only; please say `/yes` or `/no`",
 }
 """Reasons, for people, why an answer does not count."""
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer to a question: by whom, where from, and whether a yes stands for later calls."""
+
+    yes: bool
+    sender: str
+    name: str = ""
+    where: str = ""
+    always: bool = False
 
 
 class Approvals:
@@ -111,15 +125,19 @@ class Approvals:
         sender: str,
         now_ms: int,
         digest: str = "",
+        always: bool = False,
+        where: str = "",
         retry_for_s: float = 0.0,
     ) -> ApprovalOutcome:
         """Answer question `id` in the name of `sender`, once; the turn goes on at once, on any
-        worker. With `digest` the answer counts only for exactly those arguments. The line in the
-        chat's log gets the time `now_ms`. Raises RedisAway."""
+        worker. With `digest` the answer counts only for exactly those arguments; with `always` a
+        yes stands for later calls, too. The line in the chat's log gets the time `now_ms`, and
+        says `where` the answer came from. Raises RedisAway."""
         # Read outside the script: it is needed only for the text of the line. The script checks it
         # again.
         question = await self.open_question(session, id)
-        line = encode_resolution(question, yes=yes, sender=sender, now_ms=now_ms)
+        answered = Answered(yes=yes, sender=sender, always=always, where=where)
+        line = encode_resolution(question, answered, now_ms=now_ms)
         crash_point("before_approve")
         done = await self._client.run(
             "turns/approve",
@@ -133,6 +151,7 @@ class Approvals:
             digest=digest,
             line=line,
             keep_log_ms=self._limits.log_ms,
+            always=int(always),
             retry_for_s=retry_for_s,
         )
         crash_point("after_approve")
@@ -145,10 +164,10 @@ def approval_outcome(reply: bytes) -> ApprovalOutcome:
     return outcome
 
 
-def encode_resolution(question: ApprovalEntry | None, *, yes: bool, sender: str, now_ms: int) -> bytes:
+def encode_resolution(question: ApprovalEntry | None, answered: Answered, *, now_ms: int) -> bytes:
     """Encode the line that shows the answer; empty where there is no such question: the script says
     so."""
-    return b"" if question is None else encode(resolution_line(question, yes=yes, sender=sender, now_ms=now_ms))
+    return b"" if question is None else encode(resolution_line(question, answered, now_ms=now_ms))
 
 
 def parse_question(entries: list[tuple[bytes, list[bytes]]]) -> ApprovalEntry | None:
@@ -165,6 +184,8 @@ def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     tool, text, card = question.tool, question.arguments, number_lines(question.arguments)
     within = f"{wait_s / 60:.0f} min" if wait_s >= 120 else f"{wait_s:.0f} s"
     yes, no = f"/yes {question.id}", f"/no {question.id}"
+    always = f"/always {question.id}" if question.standing else ""
+    touches = touches_line(question.touches)
     lines = text.count("\n") + 1
     size = f" ({lines:,} lines, {len(text):,} characters)" if lines > LONG_LINES or len(text) > LONG_CHARS else ""
     # Labels are strangers' words: nothing in them may end the code that they stand in.
@@ -172,12 +193,13 @@ def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     after = f"After reading `{sources}`: may" if sources else "May"
     return OutboundMessage(
         content=(
-            f"{after} I run `{tool}` with exactly this{size}?\n\n{fence}\n{card}\n{fence}\n\n"
+            f"{after} I run `{tool}` with exactly this{size}?\n\n{fence}\n{card}\n{fence}\n\n{touches}"
             f"Say `{yes}` or `{no}` within {within}; without an answer I do not."
+            f"{f' `{always}` is a yes to {standing_words(question)} in this chat.' if always else ''}"
         ),
         turn=question.turn,
         kind="notice",
-        buttons=(yes, no),
+        buttons=(yes, no, *filter(None, [always])),
         approval=Approval(
             id=question.id,
             state="open",
@@ -185,9 +207,27 @@ def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
             arguments=text,
             digest=question.digest,
             sources=question.sources,
+            touches=question.touches,
+            safe=question.safe,
+            standing=bool(always),
         ),
         traceparent=current_traceparent(),
     )
+
+
+def touches_line(touches: tuple[str, ...]) -> str:
+    """Return what a call reaches as a paragraph; "" when nothing is known for sure."""
+    if not touches:
+        return ""
+    parts = (one.partition(": ") for one in touches)
+    # Paths and addresses may be strangers' words, as labels of sources are.
+    known = "; ".join(f"{label} `{value.replace('`', chr(39))}`" for label, _, value in parts)
+    return f"Touches: {known}.\n\n"
+
+
+def standing_words(question: ApprovalEntry) -> str:
+    """Return what a standing approval of a question covers, for people."""
+    return "exactly this command" if question.standing.startswith("call ") else f"every `{question.tool}`"
 
 
 def number_lines(card: str) -> str:
@@ -212,9 +252,22 @@ def unshown_line(line: OutboundMessage) -> OutboundMessage:
     return msgspec.structs.replace(line, content=text, buttons=(no,))
 
 
-def resolution_line(question: ApprovalEntry, *, yes: bool, sender: str, now_ms: int) -> OutboundMessage:
+def resolution_line(question: ApprovalEntry, answered: Answered, *, now_ms: int) -> OutboundMessage:
     """Build the line that shows the answer."""
-    tool, turn = question.tool, question.turn
-    content = f"Yes: `{tool}` runs." if yes else f"No: `{tool}` does not run."
-    approval = Approval(id=question.id, state="yes" if yes else "no", tool=tool, by=sender)
+    tool, turn, always = question.tool, question.turn, answered.yes and answered.always
+    content = f"Yes: `{tool}` runs." if answered.yes else f"No: `{tool}` does not run."
+    if answered.name:
+        who = answered.name.replace("`", "'")
+        content += f" Said by `{who}`."
+    if always:
+        content += f" From now on so does {standing_words(question)} in this chat, until `/always off {question.id}`."
+    approval = Approval(
+        id=question.id,
+        state="yes" if answered.yes else "no",
+        tool=tool,
+        standing=always,
+        by=answered.sender,
+        by_name=answered.name,
+        where=answered.where,
+    )
     return OutboundMessage(content=content, turn=turn, kind="notice", at=now_ms, approval=approval)

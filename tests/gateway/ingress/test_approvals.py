@@ -14,7 +14,7 @@ from shared.messages.transcript import DecisionEntry
 from shared.metrics import REGISTRY
 from shared.store import keys
 from shared.store.access.audit import Audit
-from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of
+from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of, stranger
 from tests.helpers.build import message
 from tests.helpers.parked import QUESTION, decisions, park
 
@@ -199,3 +199,34 @@ async def test_every_answer_leaves_a_line_in_the_audit_record(gw: Gateway) -> No
     assert {(one.kind, one.session) for one in lines} == {("approval", log_id(session))}
     assert [(one.turn, one.about) for one in lines[:3]] == [(1, f"exec {'d' * 16}")] * 3
     assert (lines[3].turn, lines[3].about) == (0, QUESTION.id)
+
+
+STANDING = msgspec.structs.replace(QUESTION, standing=f"call {QUESTION.digest}", touches=("network: none",))
+
+
+async def test_a_device_can_say_yes_for_good_and_the_others_learn_where(gw: Gateway) -> None:
+    """Only where the question offers it; every device is told on which one it was answered."""
+    async with client(gw.address) as laptop, stranger(gw.address) as phone:
+        await phone.send("hello", token=TOKENS["owner"], device="phone")
+        await phone.next("welcome")
+        await laptop.say("a", "go")
+        await laptop.send("resume", chat="a", after=0)
+        await park(gw.client, STANDING)
+        frame = await laptop.next("approval")
+        assert (frame["standing"], frame["touches"], "safe" in frame) == (True, ["network: none"], False)
+        await phone.send("approve", chat="a", call=QUESTION.id, yes=True, always=True)
+        answered = await laptop.next("approval", state="yes")
+        assert (answered["where"], answered["standing"], answered["by"]) == ("phone", True, "owner")
+    assert "`/always off 0123456789`" in await ask(gw, "/always")
+    assert "ask again" in await ask(gw, "/always off all")
+    assert "no standing yes" in await ask(gw, "/always")
+
+
+async def test_a_yes_for_good_is_refused_where_it_is_not_offered(gw: Gateway) -> None:
+    async with client(gw.address) as me:
+        await me.say("a", "go")
+        await park(gw.client)
+        await me.send("approve", chat="a", call=QUESTION.id, yes=True, always=True)
+        assert (await me.next("error"))["code"] == "approval_not_standing"
+    assert "this one call only" in await ask(gw, f"/always {QUESTION.id}")
+    assert await decision(gw) is None

@@ -45,7 +45,10 @@ class Asks:
             return ApprovalNeed("refuse", "nobody can be asked here")
         return ApprovalNeed("ask") if call.name == "ask" or (self.sources and safety == "unsafe") else FREE
 
-    def question(self, call: ToolCallRequest) -> ApprovalEntry:
+    async def stands(self, call: ToolCallRequest) -> bool:
+        return False
+
+    def question(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalEntry:
         return ApprovalEntry(id=f"q-{call.id}", call_id=call.id, turn=1, tool=call.name, digest="d", arguments="{}")
 
     def covers(self, question: ApprovalEntry, call: ToolCallRequest) -> bool:

@@ -177,7 +177,7 @@ def test_a_turn_remembers_what_it_read_also_when_it_joined_it_later() -> None:
     assert fetched.need(unsafe, "unsafe").kind == FREE
     fetched.mark(fetched.brings(call("web_fetch", {"url": "https://a"})))
     assert fetched.need(unsafe, "unsafe").kind == ASKS
-    assert fetched.question(unsafe).sources == ("a",)
+    assert fetched.question(unsafe, "unsafe").sources == ("a",)
     assert fetched.need(msgspec.structs.replace(unsafe, arguments=None), "unsafe").kind == FREE
 
 
@@ -185,16 +185,18 @@ def test_only_people_who_spoke_in_the_turn_may_answer() -> None:
     """Neither a schedule nor a subagent is a person; if there is none, whoever may write in the chat may answer."""
     ann = msgspec.structs.replace(message(), sender_id="ann")
     tick = msgspec.structs.replace(with_metadata(**{BACKGROUND: "1"}), sender_id="cron")
-    asked = build_consent(policy(), 1, lambda: [ann, message(), ann]).question(call("exec", {"command": "ls"}))
+    asked = build_consent(policy(), 1, lambda: [ann, message(), ann]).question(
+        call("exec", {"command": "ls"}), "unsafe"
+    )
     assert asked.people == ("ann", "owner")
-    assert build_consent(policy(), 1, lambda: [tick]).question(call("exec")).people == ()
+    assert build_consent(policy(), 1, lambda: [tick]).question(call("exec"), "unsafe").people == ()
 
 
 def test_a_question_means_exactly_these_arguments_of_this_call() -> None:
     """The order of names is nothing; every value, the tool, the call and the turn are."""
     consent = TurnConsent(policy(), 1, "person")
     first = call("exec", {"command": "ls", "seconds": 1}, id="c1")
-    question = consent.question(first)
+    question = consent.question(first, "unsafe")
     assert consent.covers(question, call("exec", {"seconds": 1, "command": "ls"}, id="c1"))
     others = [
         call("exec", {"command": "ls -a", "seconds": 1}, id="c1"),
@@ -204,9 +206,9 @@ def test_a_question_means_exactly_these_arguments_of_this_call() -> None:
         call("exec", {"command": "ls", "seconds": "1"}, id="c1"),
     ]
     assert not any(consent.covers(question, other) for other in others)
-    ids = {consent.question(other).id for other in others}
+    ids = {consent.question(other, "unsafe").id for other in others}
     assert len(ids - {question.id}) == len(others)
-    assert TurnConsent(policy(), 2, "person").question(first).id != question.id
+    assert TurnConsent(policy(), 2, "person").question(first, "unsafe").id != question.id
     assert (question.tool, question.digest, question.expires_at) == ("exec", digest(first), 0)
 
 
@@ -230,4 +232,35 @@ def test_members_whom_nobody_named_can_be_asked_nothing() -> None:
     assert "after reading group member Eve, and nobody who wrote may give it" in consent.need(unsafe, "unsafe").why
     messages.append(message())
     assert consent.need(unsafe, "unsafe").kind == ASKS
-    assert consent.question(unsafe).people == ("owner",)
+    assert consent.question(unsafe, "unsafe").people == ("owner",)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "touches"),
+    [
+        ("exec", {"command": "rm -rf a"}, ("files: the workspace of this chat", "network: none")),
+        ("write_file", {"path": "a/b\u202e.txt", "content": "x"}, ("writes: a/b⟨U+202E⟩.txt", "network: none")),
+        ("edit_file", {"path": "a" * 300}, ("network: none",)),
+        ("web_fetch", {"url": "https://user:x@evil.example/a"}, ("address: evil.example",)),
+        ("web_fetch", {"url": "http://[bad"}, ()),
+        ("message", {"text": "x", "chat": "b"}, ("chat: b",)),
+        ("mcp_mail_send", {"path": "a", "url": "https://b"}, ()),
+        ("deploy", {}, ()),
+    ],
+)
+def test_a_card_names_what_a_call_surely_touches(
+    name: str, arguments: dict[str, Any], touches: tuple[str, ...]
+) -> None:
+    """Nothing of tools of others, nor of what cannot be read; every character can be seen."""
+    assert build_consent(policy(), 1, lambda: [message()]).question(call(name, arguments), "unsafe").touches == touches
+
+
+def test_only_what_is_known_to_change_nothing_is_called_safe() -> None:
+    """After strangers' text not even that: an address can carry words away."""
+    consent = build_consent(policy(), 1, lambda: [message()])
+    asked = call("web_fetch", {"url": "https://a"})
+    assert [consent.question(asked, safety).safe for safety in ("read_only", "idempotent", "unsafe")] == [
+        True, False, False,
+    ]  # fmt: skip
+    consent.mark(("evil.example",))
+    assert not consent.question(asked, "read_only").safe

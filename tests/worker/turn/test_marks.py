@@ -581,3 +581,109 @@ async def test_a_tool_that_a_model_made_up_marks_nothing(make: Make) -> None:
     world.script("go", ("made_up", {}), WIPE)
     await world.say("go")
     assert world.wiped == 1
+
+
+LIST: Asked = ("exec", {"command": "ls"})
+
+
+async def test_a_standing_yes_is_for_exactly_that_command_in_that_chat_until_it_is_withdrawn(make: Make) -> None:
+    """Other words, another time limit, another chat ask; so does the same after `/always off` and `/forget`."""
+    world = make(approval=ApprovalSettings(tools=("exec",)))
+    world.script("one", LIST)
+    await world.say("one")
+    question = await world.asked()
+    assert question is not None
+    assert await world.command("/always wrong") == "There is no such question in this chat."
+    await world.say(f"/always {question.id}")
+    assert await world.needs() == ("", ())
+    world.script("two", LIST)
+    await world.say("two")
+    assert await world.needs() == ("", ())
+    for text, asked in (("three", {"command": "ls "}), ("four", {"command": "ls", "timeout_s": 60.0})):
+        world.script(text, ("exec", asked))
+        await world.say(text)
+        assert (await world.needs())[0] == "exec"
+        await world.say("/stop")
+    world.script("elsewhere", LIST)
+    await world.say("elsewhere", chat="owner/b")
+    assert (await world.needs("web:owner/b"))[0] == "exec"
+    assert f"- `$ ls`: `/always off {question.id}`" in await world.command("/always")
+    assert "Standing yeses:** 1" in await world.command("/status")
+    assert await world.command(f"/always off {question.id}") == "I ask again about that."
+    world.script("five", LIST)
+    await world.say("five")
+    assert (await world.needs())[0] == "exec"
+    question = await world.asked()
+    assert question is not None
+    await world.say(f"/always {question.id}")
+    assert "- 1 standing yes" in await world.command("/forget")
+    world.script("six", LIST)
+    await world.say("six")
+    assert (await world.needs())[0] == "exec"
+    records = [one.outcome for one in await Audit(world.client).newest(20) if one.kind == "approval"]
+    assert sorted(records) == ["always", "always", "taken_back", "unknown"]
+
+
+@pytest.mark.parametrize("way", ["turn", "chat", "workspace", "memory", "joined file", "subagent"])
+@pytest.mark.parametrize("untrusted", [True, False])
+async def test_a_standing_yes_never_covers_text_of_strangers(make: Make, way: str, untrusted: bool) -> None:
+    """Whatever way the text comes: the same command asks again, and no yes for good is offered."""
+    world = make(approval=ApprovalSettings(tools=("exec",), untrusted=untrusted))
+    world.script("first", LIST)
+    await world.say("first")
+    question = await world.asked()
+    assert question is not None
+    await world.say(f"/always {question.id}")
+    before: dict[str, list[Asked]] = {
+        "chat": [FETCH],
+        "workspace": [FETCH, ("write_file", {"path": "notes.txt", "content": "x"})],
+        "memory": [FETCH, ("write_file", {"path": "MEMORY.md", "content": "x"})],
+    }
+    if way in before:
+        world.script("read", *before[way])
+        await world.say("read")
+        if way != "chat":
+            await world.say("/new")
+    fields: dict[str, Any] = {"sources": ("a forwarded message",)} if way == "joined file" else {}
+    reads = {"turn": [FETCH], "subagent": [("spawn", {"task": "task: read", "wait": True})]}
+    world.script("task: read", FETCH)
+    world.script("again", *reads.get(way, []), LIST)
+    await world.say("again", **fields)
+    question = await world.asked()
+    assert question is not None
+    assert (question.tool, question.standing) == ("exec", "")
+    refused = await world.command(f"/always {question.id}")
+    assert "this one call only" in refused
+    assert await world.asked() is not None
+
+
+async def test_a_standing_yes_of_one_person_is_not_that_of_another(make: Make) -> None:
+    """In a group each turn is covered by the yeses of those who wrote it, and no schedule by any."""
+    world = make(approval=ApprovalSettings(tools=("exec",), schedules=True))
+    world.script("first", LIST)
+    await world.say("first")
+    question = await world.asked()
+    assert question is not None
+    await world.say(f"/always {question.id}")
+    world.script("by bob", LIST)
+    await world.say("by bob", sender_id="bob")
+    question = await world.asked()
+    assert question is not None
+    assert question.people == ("bob",)
+    await world.say("/stop")
+    world.script("plan", ("cron", {"action": "add", "message": "planned", "every_seconds": 3600}))
+    await world.say("plan")
+    world.script("planned", LIST)
+    await world.ticks()
+    question = await world.asked()
+    assert question is not None
+    assert question.standing == ""
+
+
+async def test_no_yes_for_good_is_offered_where_the_operator_does_not_want_one(make: Make) -> None:
+    world = make(approval=ApprovalSettings(tools=("exec", "write_file"), always=False))
+    world.script("first", LIST)
+    await world.say("first")
+    question = await world.asked()
+    assert question is not None
+    assert question.standing == ""

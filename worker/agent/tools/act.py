@@ -199,7 +199,9 @@ class Actor:
                 return ""
             if need.kind == "refuse":
                 return f"{need.why}."
-            asked = ApprovalState(consent.question(call))
+            if await consent.stands(call):
+                return ""
+            asked = ApprovalState(consent.question(call, self._tools.safety(call.name)))
         if asked.decision is None:
             await self._journal.park(asked.question, wait_s=consent.wait_s)
             minutes, seconds = f"{consent.wait_s / 60:.0f} minutes", f"{consent.wait_s:.0f} seconds"

@@ -254,7 +254,7 @@ class Completion:
         if asked is not None and self.request.name is None and asked.id != self._declined:
             # Without a name no person can be asked.
             sender = self._login.principal
-            await services.sink.approve(begun.session, asked.id, yes=False, sender=sender)
+            await services.sink.approve(begun.session, asked.id, yes=False, sender=sender, where="api")
             self._declined = asked.id
         if reader.end is not None:
             await self._store_answer(reader, reader.end)

@@ -23,7 +23,7 @@ from shared.errors import BadInput, RedisAway
 from shared.ids import log_id, session_id
 from shared.log import logger
 from shared.messages import web
-from shared.messages.inbound import TIMEZONE, InboundMessage
+from shared.messages.inbound import DEVICE, DEVICES, TIMEZONE, InboundMessage
 from shared.messages.outbound import UserLine
 from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from shared.store.delivery.outbox import NumberedLine, Outbox
@@ -79,10 +79,20 @@ class FrameHandler:
     """Handles the frames of one logged-in client. The principal is part of every chat's name, so a
     client cannot name a chat of another principal."""
 
-    def __init__(self, subscriber: Subscriber, principal: str, services: PageServices, *, timezone: str = "") -> None:
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        principal: str,
+        services: PageServices,
+        *,
+        timezone: str = "",
+        device: str = "",
+    ) -> None:
         self._subscriber = subscriber
         self._principal = principal
         self._metadata = {TIMEZONE: timezone} if timezone else {}
+        if device in DEVICES:
+            self._metadata[DEVICE] = device
         self._services = services
         self._sink, self._outbox, self._follower = services.sink, services.outbox, services.follower
         self._keeper = ChatKeeper(services.chats, services.search, NAME, principal)
@@ -113,10 +123,13 @@ class FrameHandler:
                     await self._outbox.ack(self._session(chat), seq)
             case web.WithdrawFrame(id=id, chat=chat):
                 await self._handle_withdraw(id, chat)
-            case web.ApproveFrame(chat=chat, call=call, yes=yes, digest=digest):
+            case web.ApproveFrame(chat=chat, call=call, yes=yes, digest=digest, always=always):
                 session = self._session(chat)
                 who = self._principal
-                outcome = await self._sink.approve(session, call, yes=yes, sender=who, digest=digest)
+                where = self._metadata.get(DEVICE, NAME)
+                outcome = await self._sink.approve(
+                    session, call, yes=yes, sender=who, digest=digest, always=always, where=where
+                )
                 if outcome != "done":  # else every socket of the chat gets the line about it
                     raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
             case web.KillFrame(chat=chat):

@@ -127,7 +127,26 @@ def _line_frame(chat: str, numbered: NumberedLine, html: str = "") -> web.LineFr
     if asked is not None:
         given, digest, until, by, read = asked.arguments, asked.digest, asked.expires_at, asked.by, asked.sources
         return web.ApprovalFrame(
-            chat, seq, turn, asked.id, asked.state, asked.tool, text, html, at, given, digest, until, by, mark, read
+            chat,
+            seq,
+            turn,
+            asked.id,
+            asked.state,
+            asked.tool,
+            text,
+            html,
+            at,
+            given,
+            digest,
+            until,
+            by,
+            mark,
+            read,
+            asked.touches,
+            asked.safe,
+            asked.standing,
+            asked.by_name,
+            asked.where,
         )
     first = ids[0] if ids else ""  # it began the turn; later messages joined it
     origin: web.Origin = "subagent" if first.startswith(ID_PREFIX) else "schedule" if is_tick(first) else ""

@@ -179,7 +179,8 @@ class PageSocket:
         self._hello_timer.cancel()
         services = self._services
         zone = usable_timezone(frame.timezone) if isinstance(frame, HelloFrame) else ""
-        self._handler = FrameHandler(self, login.principal, services, timezone=zone)
+        device = frame.device if isinstance(frame, HelloFrame) else ""
+        self._handler = FrameHandler(self, login.principal, services, timezone=zone, device=device)
         files, file_bytes = services.limits.files, services.media.file_bytes
         commands = services.sink.commands
         first_run = services.first_run is not None and services.first_run.offered_to(login.principal)

@@ -173,6 +173,10 @@ function startChats(token) {
     retry: onCard("retry"),
     discard: onCard("discard"),
     approve: onCard("approve"),
+    takeBack({ call }) {
+      send(`/always off ${call}`);
+      composer.focus();
+    },
     withdraw: onCard("withdraw"),
     again(reply) {
       const texts = conversations.current.answeredBy(reply).map((entry) => entry.text).filter(Boolean);

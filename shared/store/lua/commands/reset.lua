@@ -78,7 +78,7 @@ else
   redis.call('DEL', archive, memlog)
   -- Guarded: an older list of Redis users does not allow this key, and then there is none.
   guarded('DEL', key('transcript', name))
-  redis.call('HDEL', session, 'archive', 'file_sources', 'transcript')
+  redis.call('HDEL', session, 'archive', 'file_sources', 'transcript', 'standing')
   if redis.call('EXISTS', memory) == 1 then
     -- The empty memory stays for a day: its version tells a writer that began before that it
     -- changed.

@@ -1,4 +1,4 @@
--- A stop, and the answer to a question.
+-- A stop, the answer to a question, and yeses that stand.
 --
 -- Asks for the end of the turn at the head of a session, running or waiting, and of no other turn.
 -- Returns its number, nil when the inbox is empty.
@@ -21,12 +21,41 @@ local function stop_head(session, inbox, queue, leases, wake_list, member, contr
   return n
 end
 
+-- The standing approvals of a chat: a field of the session, a MessagePack list of maps of the shape
+-- of StandingApproval in shared/messages/standing.py. The oldest go beyond this number.
+local STANDING_MAX = 32
+
+-- Keeps the yes of a sender to a question for later calls of the chat, or without one takes back the
+-- standing approval `id`, with id 'all' every one.
+local function change_standing(session, id, question, sender, now)
+  local packed, kept = redis.call('HGET', session, 'standing'), {}
+  for _, one in ipairs(packed and cmsgpack.unpack(packed) or {}) do
+    local goes = id == 'all' or one.id == id
+    if question then goes = one.covers == question.standing and one.by == sender end
+    if not goes then table.insert(kept, one) end
+  end
+  if question then
+    table.insert(kept, {
+      id = question.id, covers = question.standing, tool = question.tool, by = sender, at = now,
+      arguments = string.sub(question.standing, 1, 5) == 'call ' and question.arguments or '',
+    })
+    if #kept > STANDING_MAX then table.remove(kept, 1) end
+  end
+  if #kept == 0 then
+    redis.call('HDEL', session, 'standing')
+  else
+    redis.call('HSET', session, 'standing', cmsgpack.pack(kept))
+  end
+end
+
 -- Records the answer to the question that a parked turn waits for as an entry of its ledger, where
 -- whichever worker claims the turn finds it. `answer` has the member, the keys, and id, yes ('1'),
--- request, sender, digest ('' = not named), line, log_ms.
+-- request, sender, digest ('' = not named), line, log_ms, always ('1' = the yes is for later calls,
+-- too).
 -- Returns 'done' (now, or by an earlier try of this request), 'unknown' question, 'used' = it was
 -- answered already, 'late', 'over' = its turn has ended, 'not_allowed' = this sender was not asked,
--- 'changed' = other arguments are meant, 'held' = a worker holds the turn at this moment.
+-- 'changed' = other arguments are meant, 'held' = a worker holds the turn at this moment,
+-- 'not_standing' = a yes to this question can be given for this call alone.
 local function resolve_approval(answer)
   local now = now_ms()
   -- Field `asked`: `<state> <id> <expires ms> <step> <turn> <request> <tool>`, state open, yes or
@@ -53,6 +82,8 @@ local function resolve_approval(answer)
   if not allowed then return 'not_allowed' end
   -- A page or a button names the arguments it showed; they must be those that would run.
   if answer.digest ~= '' and answer.digest ~= question.digest then return 'changed' end
+  local always = answer.always == '1' and answer.yes == '1'
+  if always and (question.standing or '') == '' then return 'not_standing' end
   -- A lease means that a worker reads the ledger now: appending to it would open a hole.
   if redis.call('HGET', answer.leases, answer.member) then return 'held' end
   check_chat('stream', answer.log)
@@ -69,6 +100,7 @@ local function resolve_approval(answer)
   -- The request is stored with the answer, so that a repeated call recognises itself.
   redis.call('HSET', answer.session, 'asked',
     table.concat({answer.yes == '1' and 'yes' or 'no', id, expires, step, n, answer.request, tool}, ' '))
+  if always then change_standing(answer.session, nil, question, answer.sender, now) end
   local seq = add_line(answer.session, answer.log, answer.live, answer.line, answer.log_ms, nil, nil, false)
   add_own_line_fact(answer.session, seq, 'asks', 0)
   -- A person waits for the turn now, even if it was background work. It returns to the place in the

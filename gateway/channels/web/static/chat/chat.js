@@ -350,14 +350,17 @@ export class Chat {
     const { seq, call, state, at } = frame;
     if (this.#lines.has(seq)) return;
     if (state !== "open") {
-      this.#settled.set(call, state);
-      this.#settle(this.#questions.get(call), state);
+      this.#settled.set(call, frame);
+      const asked = this.#questions.get(call);
+      if (asked) asked.answer = frame;
+      this.#settle(asked, state);
       this.see(seq);
       return this.#place({ seq, at, hidden: true });
     }
     const entry = approvalEntry(frame);
     const over = this.#answeredTurns.has(entry.turn) || entry.turn <= this.#overUpTo;
-    entry.state = this.#settled.get(call) ?? (over ? "over" : "open");
+    entry.answer = this.#settled.get(call) ?? null;
+    entry.state = entry.answer?.state ?? (over ? "over" : "open");
     this.#questions.set(call, entry);
     this.#place(entry);
     this.#wait(entry.turn, entry.state === "open");
@@ -366,12 +369,17 @@ export class Chat {
   /** This page's answer is under way. */
   answering(entry) {
     entry.sent = true;
+    entry.here = true;
     this.#changed(entry);
   }
 
   /** The decision made here did not count: the request is open again. */
   unanswered() {
-    for (const entry of this.#questions.values()) if (entry.sent) this.#settle(entry, entry.state);
+    for (const entry of this.#questions.values()) {
+      if (!entry.sent) continue;
+      entry.here = false;
+      this.#settle(entry, entry.state);
+    }
   }
 
   #settle(entry, state) {

@@ -51,7 +51,7 @@ export class Connection {
     const socket = new WebSocket(`${scheme}//${location.host}/ws`);
     this.#socket = socket;
     this.#expectAnswer();
-    socket.onopen = () => this.#write({ type: "hello", token: this.#token, timezone: zone() });
+    socket.onopen = () => this.#write({ type: "hello", token: this.#token, timezone: zone(), device: device() });
     socket.onmessage = ({ data }) => this.#onFrame(JSON.parse(data));
     socket.onclose = () => this.#again();
   }
@@ -115,6 +115,11 @@ export class Connection {
     this.#startOver();
     this.#connect();
   };
+}
+
+/** What an answer of this page is said to come from, on the person's other devices. */
+function device() {
+  return matchMedia("(pointer: coarse) and (max-width: 48rem)").matches ? "phone" : "page";
 }
 
 /** Of the person, for their reminders. */

@@ -174,9 +174,9 @@ export class Conversations {
     this.#connection.send({ type: "withdraw", chat: chat.id, id });
   }
 
-  approve(chat, entry, yes) {
+  approve(chat, entry, yes, always = false) {
     const { call, digest } = entry;
-    if (this.#connection.send({ type: "approve", chat: chat.id, call, yes, digest })) chat.answering(entry);
+    if (this.#connection.send({ type: "approve", chat: chat.id, call, yes, digest, always })) chat.answering(entry);
     else this.#events.trouble("You are not connected just now. Please answer again in a moment.");
   }
 

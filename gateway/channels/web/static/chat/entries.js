@@ -32,11 +32,16 @@ export function replyEntry(turn) {
 /**
  * A request to run a tool. `call` names it, `digest` covers its exact arguments; after `expiresAt` it is refused.
  * `sources` are the strangers whose text the agent has read.
- * `state` is open, yes, no, expired, or over (its turn has ended); `sent` means that this page's answer is under way.
+ * `touches` says what the call reaches; `safe`: it is known to change nothing; `standing`: a yes can be given for good.
+ * `state` is open, yes, no, expired, or over (its turn has ended); `sent` means that this page's answer is under way,
+ * `here` that it was given here, and `answer` is the frame of it.
  */
-export function approvalEntry({ call, tool, arguments: shown = "", digest = "", expires_at: expiresAt = 0, sources = [], turn, seq, at }) {
-  const marks = { own: false, approval: true, state: "open", sent: false };
-  return { ...marks, call, tool, arguments: shown, digest, expiresAt, sources, turn, seq, at: at || Date.now() };
+export function approvalEntry(frame) {
+  const { call, tool, arguments: shown = "", digest = "", expires_at: expiresAt = 0, sources = [], turn, seq, at } = frame;
+  const { touches = [], safe = false, standing = false } = frame;
+  const marks = { own: false, approval: true, state: "open", sent: false, here: false, answer: null };
+  const asked = { call, tool, arguments: shown, digest, expiresAt, sources, touches, safe, standing };
+  return { ...marks, ...asked, turn, seq, at: at || Date.now() };
 }
 
 /** Returns whether an entry is a command, or the answer to one that changed no turn. */
