@@ -15,7 +15,7 @@ from gateway.channels.web.renderer import MarkdownRenderer
 from tests.gateway.costly import COSTLY, costly
 
 TAGS = set("a blockquote br code em h1 h2 h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead tr ul".split())
-TAGS |= {"img", "span", "sup", *_MATH}
+TAGS |= {"details", "summary", "img", "span", "sup", *_MATH}
 ATTRIBUTES = {
     ("a", "href"), ("a", "title"), ("a", "rel"), ("a", "target"), ("code", "class"), ("ol", "start"), ("ol", "class"),
     ("td", "align"), ("th", "align"), ("img", "src"), ("img", "alt"), ("span", "class"), ("li", "class"),
@@ -248,6 +248,56 @@ def test_code_is_coloured() -> None:
         '<code class="language-mermaid">graph TD; A--&gt;B\n</code>',
     ):  # fmt: skip
         assert part in shown
+
+
+def test_a_diagram_is_code_with_the_name_of_its_language() -> None:
+    """Which the page shows above it, with a button that copies; nothing of it is run."""
+    for extras in (False, True):
+        shown = assert_harmless(render("```mermaid\ngraph TD\n  A[<b>x</b>]-->B\n```", extras=extras))
+        assert ("code", {"class": "language-mermaid"}) in shown.found
+        assert shown.text.strip() == "graph TD\n  A[<b>x</b>]-->B"
+
+
+DETAILS = "<details>\n<summary>**More** & <b>more</b></summary>\n\nhidden *text*\n\n</details>"
+
+
+@pytest.mark.parametrize(
+    "text", [DETAILS, DETAILS.replace("s>", "s open>", 1), f"- item\n\n  {DETAILS}".replace("\n", "\n  ")]
+)
+def test_details_can_be_folded(text: str) -> None:
+    """With Markdown inside; the summary is text."""
+    shown = assert_harmless(render(text))
+    assert [(tag, attributes) for tag, attributes in shown.found if tag in ("details", "summary", "em")] == [
+        ("details", {}), ("summary", {}), ("em", {}),
+    ]  # fmt: skip
+    assert "**More** & more" in shown.text
+    assert "</details>" not in shown.text
+
+
+def test_details_in_each_other_are_folded_each() -> None:
+    inner = DETAILS.replace("**More**", "Inner")
+    shown = assert_harmless(render(DETAILS.replace("hidden *text*", inner)))
+    assert [tag for tag, _ in shown.found].count("details") == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<details>\n\nnever ended",
+        "</details>",
+        "- <details>\n\n</details>",
+        "> <details>\n\n</details>\n\n</details>",
+        "<details ontoggle=alert(1)>\n\nx\n\n</details>",
+        "<details><script>alert(1)</script>\n\nx\n\n</details>",
+        "`<details>`\n\n</details>",
+        "```\n<details>\n\n</details>\n```",
+    ],
+)
+def test_what_is_not_exactly_details_stays_text(text: str) -> None:
+    """Unbalanced, across a list or a quote, with an attribute, or with other HTML."""
+    shown = assert_harmless(render(text))
+    assert "details" not in [tag for tag, _ in shown.found]
+    assert "details" in shown.text
 
 
 @pytest.mark.parametrize("text", [r"so $a\,b$ is", r"so \(a\,b\) is", "$$\na\\,b\n$$", "\\[\na\\,b\n\\]"])

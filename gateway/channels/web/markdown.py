@@ -53,6 +53,8 @@ _USUAL_LANGUAGES: Final = (
     "go",
     "rust",
 )
+_FOLD: Final = re.compile(r"<details(?: open)?>(?:\s*<summary>([^\n]{0,500}?)</summary>)?\s*")
+_BOLD: Final = re.compile(r"</?(?:b|strong|em|i|code)>")
 _TASK: Final = re.compile(r"\[([ xX])\] ")
 _ALIGN: Final = {"text-align:left": "left", "text-align:center": "center", "text-align:right": "right"}
 
@@ -89,10 +91,11 @@ def _allow_attribute(tag: str, attribute: str, value: str) -> str | None:
     return value if allowed else None
 
 
+_FOLDED: Final = {"details", "summary"}
 _BLOCKS: Final = {"blockquote", "br", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
 _TABLES: Final = {"table", "tbody", "td", "th", "thead", "tr"}
 _clean = nh3.Cleaner(
-    tags={*_BLOCKS, *_TABLES, *_MATH, "a", "code", "em", "img", "s", "span", "strong", "sup"},
+    tags={*_BLOCKS, *_FOLDED, *_TABLES, *_MATH, "a", "code", "em", "img", "s", "span", "strong", "sup"},
     attributes={
         **{tag: set(_MATH_ATTRIBUTES.split()) for tag in _MATH},
         **{tag: {"class"} for tag in ("code", "li", "p", "span")},
@@ -215,6 +218,7 @@ def render(text: str, *, extras: bool = False) -> str:
             token.attrs = {"align": _ALIGN.get(str(token.attrs["style"]), "left")}
         _unlink_linked_images(token.children or ())
     _mark_tasks(tokens)
+    _fold_details(tokens)
     return _clean(parser.renderer.render(tokens, parser.options, env))
 
 
@@ -241,6 +245,32 @@ def _mark_tasks(tokens: Sequence[Token]) -> None:
         if words[0].type == "text" and (task := _TASK.match(words[0].content)):
             item.attrSet("class", "task")
             words[0].content = ("☐ " if task[1] == " " else "☑ ") + words[0].content[task.end() :]
+
+
+def _fold_details(tokens: list[Token]) -> None:
+    """Make `<details>` with its `<summary>`, and the `</details>` that ends it, elements, where each
+    is a paragraph of its own in the same list item, quote or text. Anything else stays the text
+    that it is, and so does every attribute: no other HTML of a reply is ever taken."""
+    begun: list[tuple[int, str]] = []
+    for at, token in enumerate(tokens):
+        while begun and token.level < tokens[begun[-1][0]].level - 1:
+            begun.pop()  # the list item or quote that it began in has ended
+        if token.type != "inline" or tokens[at - 1].type != "paragraph_open":
+            continue
+        if fold := _FOLD.fullmatch(token.content):
+            title = html.escape(_BOLD.sub("", fold[1] or "").strip() or "Details", quote=False)
+            begun.append((at, f"<details>\n<summary>{title}</summary>\n"))
+        elif token.content.strip() == "</details>" and begun and tokens[begun[-1][0]].level == token.level:
+            opened, shown = begun.pop()
+            _replace_paragraph(tokens, opened, shown)
+            _replace_paragraph(tokens, at, "</details>\n")
+
+
+def _replace_paragraph(tokens: list[Token], at: int, shown: str) -> None:
+    """Put HTML in the place of the paragraph whose text is token number `at`."""
+    level = tokens[at - 1].level
+    blank = (Token("html_block", "", 0, content=text, level=level) for text in ("", shown, ""))
+    tokens[at - 1 : at + 2] = blank
 
 
 def _unlink_linked_images(tokens: Sequence[Token]) -> None:
