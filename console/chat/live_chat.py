@@ -212,6 +212,8 @@ class LiveChat:
 
     def _send(self, typed: str) -> None:
         question, decision = self._question, _DECISIONS.get(typed.strip().lower())
+        if decision == "always" and (question is None or not question.standing):
+            decision = None  # then it is a message like any other
         if question is not None and decision:
             self._question = None
             self._pending.add(self._dialog.send_decision(question, decision))

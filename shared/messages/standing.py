@@ -33,7 +33,8 @@ def parse_standing(field: bytes | None) -> tuple[StandingApproval, ...]:
     return tuple(_decode.or_none(field) or ()) if field else ()
 
 
-def coverage(tool: str, digest: str) -> str:
+def coverage(tool: str, digest: str, folder: str) -> str:
     """Return what a standing approval of a call covers: a command by its exact words, of another
-    tool every call."""
-    return f"call {digest}" if tool == "exec" else f"tool {tool}"
+    tool every call; while the chat works on that folder of the operator ("" = its workspace)."""
+    call = f"call {digest}" if tool == "exec" else f"tool {tool}"
+    return f"{call} in {folder}" if folder else call

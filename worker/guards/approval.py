@@ -191,7 +191,7 @@ class TurnConsent:
         if not self._can_stand(call):
             return False
         found = await self._standing.of_session(self._session)
-        covers, people = coverage(call.name, digest(call)), self._askable()
+        covers, people = coverage(call.name, digest(call), self._marked.folder), self._askable()
         given = [one for one in found if one.covers == covers and one.by in people]
         # Looked at again: strangers' text may have come meanwhile, with a message that joined.
         if not given or not self._can_stand(call):
@@ -215,7 +215,7 @@ class TurnConsent:
 
     def _coverage(self, call: ToolCallRequest, call_digest: str, card: str) -> str:
         """Return what a standing approval would cover; "" where none can be given."""
-        covers = coverage(call.name, call_digest)
+        covers = coverage(call.name, call_digest, self._marked.folder)
         listed = not covers.startswith("call ") or len(card) <= STANDING_CHARS
         return covers if self._standing is not None and listed and self._can_stand(call) else ""
 

@@ -9,6 +9,7 @@ import pytest
 
 from shared.messages.inbound import STRANGER, InboundMessage
 from shared.messages.schedule import BACKGROUND
+from shared.messages.standing import coverage
 from shared.messages.subagent import SENDER
 from shared.settings import ModelSettings, Settings, ToolsSettings, WebSettings
 from shared.settings.sections.tool_use import ApprovalSettings
@@ -264,3 +265,9 @@ def test_only_what_is_known_to_change_nothing_is_called_safe() -> None:
     ]  # fmt: skip
     consent.mark(("evil.example",))
     assert not consent.question(asked, "read_only").safe
+
+
+def test_a_yes_for_good_is_for_the_folder_in_which_it_was_given() -> None:
+    """The same command does something else in a folder of the operator."""
+    covered = {coverage(tool, "d", folder) for tool in ("exec", "write_file") for folder in ("", "docs", "code")}
+    assert len(covered) == 6
