@@ -143,6 +143,23 @@ async def test_esc_and_ctrl_c_stop_the_turn_and_then_leave(keyboard: Keyboard) -
     assert keyboard.client.sent == [("a story", ())]
 
 
+async def test_a_yes_for_good_is_a_letter_only_where_it_is_offered(
+    keyboard: Keyboard, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Elsewhere a is a message. An answer from another device says from which."""
+    asked = approval_frame("a", 3, 5, "0123", "open", "exec", "May I run exec?")
+    keyboard.happen(asked)
+    await keyboard.status("may it run exec? y or n")
+    await keyboard.type("a\r")
+    await keyboard.sent("a")
+    keyboard.happen(replace(approval_frame("a", 4, 5, "0123", "yes", "exec", "Yes.", by="owner"), where="phone"))
+    keyboard.happen(replace(asked, seq=5, call="4567", standing=True))
+    await keyboard.status("y, n or a (always)")
+    await keyboard.type("a\r")
+    await keyboard.sent("a", "/always 4567")
+    assert "yes on a phone: exec" in "".join(capsys.readouterr())
+
+
 async def test_a_request_is_answered_by_a_letter(keyboard: Keyboard, capsys: pytest.CaptureFixture[str]) -> None:
     """Only while there is one: otherwise y is a message."""
     await keyboard.type("y\r")
