@@ -42,13 +42,15 @@ class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class WorkDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a reply came about: the model, the number of tool calls and of attempts; what the last
-    attempt cost in USD (0 = nothing that is known) and how long it took in ms."""
+    attempt cost in USD (0 = nothing that is known) and how long it took in ms; whether thoughts of
+    the model are kept."""
 
     model: str = ""
     usd: float = 0.0
     ms: int = 0
     attempts: int = 1
     tools: int = 0
+    thoughts: bool = False
 
 
 class ReplyPart(msgspec.Struct, frozen=True):

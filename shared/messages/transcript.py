@@ -36,7 +36,8 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
     """Output of a model: text, tool calls, or both. `model` is its name in the settings. Its
-    `reasoning` goes back to that model alone, and only within the turn. `seen` is the state of
+    `reasoning` goes back to that model alone, and only within the turn; history keeps its beginning
+    for the work log. `seen` is the state of
     shared files that the model had seen, as the turn's files encode it."""
 
     content: str | None

@@ -19,6 +19,30 @@ from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 pytestmark = pytest.mark.usefixtures("browser")
 
 
+async def test_thoughts_stand_folded_in_the_log(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
+) -> None:
+    """Of a turn without tools, too, and after a reload; `/forget` erases them."""
+    model.script(Answer(text="Four.", reasoning="Two and two.", times=0))
+    async with page_at(fleet(spawn, tmp_path)) as page:
+        await ask(page, "sum")
+        log = page.locator(".reply > details")
+        await expect(log).to_have_count(1, timeout=PATIENCE_MS)
+        await page.reload()
+        await log.locator("> summary").click(timeout=PATIENCE_MS)
+        thoughts = log.locator(".thoughts")
+        await expect(thoughts).to_be_hidden()
+        await log.locator(".steps summary").click()
+        await expect(thoughts).to_be_visible()
+        await expect(thoughts).to_have_text("Two and two.")
+        assert await violations(page) == []
+        [session] = await sessions(client)
+        assert b"Two and two." in b"".join(await client.command("LRANGE", keys.history(session), 0, -1))
+        await ask(page, "/forget")
+        await expect(page.locator(".reply").last).to_contain_text("I have forgotten", timeout=PATIENCE_MS)
+        assert not await client.command("EXISTS", keys.history(session))
+
+
 async def test_tools_model_and_tokens_stand_under_an_answer_after_a_reload(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
 ) -> None:

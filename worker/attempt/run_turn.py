@@ -151,8 +151,15 @@ class TurnAttempt(Attempt):
         mark = INTERRUPTED if await self._journal.superseded() else STOPPED
         final = self._assistant_entry(f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
-        chars, steps = self.rules.settings.saved_result_chars, self._journal.entries
-        saved = saved_history(first, steps, final, joined=joined, result_chars=chars)
+        settings, steps = self.rules.settings, self._journal.entries
+        saved = saved_history(
+            first,
+            steps,
+            final,
+            joined=joined,
+            result_chars=settings.saved_result_chars,
+            thought_chars=settings.saved_thought_chars,
+        )
         history = (*conversation.message.history, *saved)
         await self._commit("stopped", "stopped", partial, history)
         return "stopped"
@@ -280,6 +287,7 @@ class TurnAttempt(Attempt):
             ms=round((self.rules.clock.monotonic() - self._began) * 1000),
             attempts=self.work.attempt,
             tools=sum(map(len, calls)),
+            thoughts=any(isinstance(one, AssistantEntry) and one.reasoning for one in result.entries),
         )
 
     def _assistant_entry(self, content: str) -> AssistantEntry:

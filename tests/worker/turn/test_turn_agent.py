@@ -197,6 +197,16 @@ async def test_a_result_is_cut_for_the_model_and_more_for_history_as_the_setting
     assert [len(entry.content) for entry in result.entries if isinstance(entry, ToolEntry)] == [60]
 
 
+async def test_thoughts_are_cut_for_history_and_not_for_their_model(ask: Ask, server: ScriptedOpenAI) -> None:
+    """`agent.saved_thought_chars`; within the turn the model gets them back whole."""
+    thoughts = "because " * 20
+    look = replace(LOOK, reasoning=thoughts)
+    result = await ask(look, Answer(role="tool", text="done"), agent={"saved_thought_chars": 60})
+    assert server.requests()[-1].body["messages"][-2]["reasoning_content"] == thoughts
+    kept = [entry.reasoning for entry in result.entries if isinstance(entry, AssistantEntry)]
+    assert [text and len(text) for text in kept] == [60, None]
+
+
 @pytest.mark.parametrize(("compact_at", "compacts"), [(0.9, False), (0.4, True)])
 async def test_a_prompt_is_compacted_where_the_settings_say(
     ask: Ask, server: ScriptedOpenAI, compact_at: float, compacts: bool

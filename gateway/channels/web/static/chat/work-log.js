@@ -1,11 +1,11 @@
-/** How an answer came about: what it cost, and, once it is opened, each tool with its arguments and result. */
+/** How an answer came about: what it cost, and, once it is opened, each tool with its arguments and result, and what the model thought. */
 
 import { icon, make } from "../ui/dom.js";
 import { read } from "../ui/storage.js";
 
 const AWAY = "The steps cannot be read just now. Please close and open this again.";
 
-/** Reads the steps of a turn: calls with `{name, arguments, result, ok}`, and what the model wrote before them. */
+/** Reads the steps of a turn: calls with `{name, arguments, result, ok}`, what the model wrote before them, and its thoughts. */
 export async function readSteps(chat, turn) {
   const headers = { Authorization: `Bearer ${read("token")}` };
   const answer = await fetch(`/work/${chat.id}/${turn}`, { headers }).catch(() => null);
@@ -15,7 +15,7 @@ export async function readSteps(chat, turn) {
 }
 
 /** A folded log of `work`; `ask` reads the steps when it is opened. */
-export function workLog({ model, usd = 0, ms = 0, attempts = 1, tools = 0, tokens = 0 }, ask) {
+export function workLog({ model, usd = 0, ms = 0, attempts = 1, tools = 0, tokens = 0, thoughts = false }, ask) {
   const seconds = ms < 10_000 ? (ms / 1000).toFixed(1) : Math.round(ms / 1000);
   const parts = [
     tools && count(tools, "tool"),
@@ -30,7 +30,7 @@ export function workLog({ model, usd = 0, ms = 0, attempts = 1, tools = 0, token
   ].filter(Boolean);
   const body = make("div", {}, make("p", {}, facts.join(" · ")));
   const details = make("details", {}, make("summary", {}, icon("chevron"), parts.join(" · ")), body);
-  if (tools) details.addEventListener("toggle", () => details.open && fill(body, ask));
+  if (tools || thoughts) details.addEventListener("toggle", () => details.open && fill(body, ask));
   return details;
 }
 
@@ -48,13 +48,19 @@ async function fill(body, ask) {
   spinner.remove();
 }
 
-function step({ text, name, arguments: given, result, ok }) {
+function step({ thoughts, text, name, arguments: given, result, ok }) {
+  if (thoughts) return make("li", {}, thoughtsBox(thoughts));
   if (text) return make("li", {}, make("p", {}, text));
   const outcome = ok ? "" : " failed";
   const parts = [make("code", {}, name), outcome];
   if (given) parts.push(make("pre", { tabIndex: 0, ariaLabel: `Arguments of ${name}`, role: "group" }, given));
   if (result) parts.push(make("pre", { tabIndex: 0, ariaLabel: `Result of ${name}`, role: "group" }, result));
   return make("li", {}, ...parts);
+}
+
+function thoughtsBox(thoughts) {
+  const text = make("pre", { className: "thoughts", tabIndex: 0, ariaLabel: "Thoughts", role: "group", dir: "auto" }, thoughts);
+  return make("details", {}, make("summary", {}, icon("chevron"), "Thoughts"), text);
 }
 
 function count(number, one) {
