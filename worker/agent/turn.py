@@ -52,6 +52,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_window: int = 100
     max_tokens: int = 4096
     temperature: float = 0.7
+    top_p: float | None = None
+    seed: int | None = None
     continuations: int = 3
     context_tokens: int = 0
     compact_at: float = 0.8

@@ -82,6 +82,8 @@ class AgentRunner:
             spec,
             max_tokens=min(limits.max_tokens, asked.max_tokens or limits.max_tokens),
             temperature=limits.temperature if asked.temperature is None else asked.temperature,
+            top_p=limits.top_p,
+            seed=limits.seed,
             continuations=0 if asked.max_tokens else agent.continuations,
             context_tokens=limits.context_tokens,
             compact_at=agent.compact_at,

@@ -132,6 +132,17 @@ async def test_a_call_has_the_tokens_temperature_and_model_of_the_settings(ask: 
     assert asked == [("usual", 77, 0.2), ("small", 33, 0.4), ("usual", 77, 0.2)]
 
 
+async def test_a_call_has_top_p_and_seed_where_they_are_set(ask: Ask, server: ScriptedOpenAI) -> None:
+    """Those of the preset, else those of the model; unset ones are not sent, and 0 is a seed."""
+    presets = {"own": PresetSettings(name="openai/small", top_p=0.5, seed=0), "usual": PresetSettings(name="openai/b")}
+    await ask()
+    for preset in ("", "own", "usual"):
+        await ask(model={"top_p": 0.9, "seed": 7, "presets": presets}, preset=preset)
+    asked = [(one.body.get("top_p"), one.body.get("seed")) for one in server.requests()]
+    assert asked == [(None, None), (0.9, 7), (0.5, 0), (0.9, 7)]
+    assert not {"top_p", "seed"} & set(server.requests()[0].body)
+
+
 async def test_a_preset_without_tools_has_a_short_prompt(ask: Ask, server: ScriptedOpenAI, client: RedisClient) -> None:
     """For the titles and tags that front ends ask for: a fraction of the tokens, and nothing of the memory."""
     await MemoryStore(client).write_memory(SCOPE, "likes tea", version="0")
