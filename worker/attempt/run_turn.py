@@ -281,6 +281,8 @@ class TurnAttempt(Attempt):
 
     def _work_done(self, result: AgentResult) -> WorkDone:
         calls = [one.tool_calls for one in self._journal.entries if isinstance(one, AssistantEntry)]
+        final = result.entries[-1] if result.entries else None
+        answer = final if isinstance(final, AssistantEntry) else self._assistant_entry("")
         return WorkDone(
             model=result.model,
             usd=result.usage.cost_usd,
@@ -288,6 +290,8 @@ class TurnAttempt(Attempt):
             attempts=self.work.attempt,
             tools=sum(map(len, calls)),
             thoughts=any(isinstance(one, AssistantEntry) and one.reasoning for one in result.entries),
+            context=answer.context,
+            window=answer.window,
         )
 
     def _assistant_entry(self, content: str) -> AssistantEntry:

@@ -143,6 +143,18 @@ async def test_a_call_has_top_p_and_seed_where_they_are_set(ask: Ask, server: Sc
     assert not {"top_p", "seed"} & set(server.requests()[0].body)
 
 
+async def test_an_answer_says_how_full_the_window_of_its_model_was(ask: Ask, server: ScriptedOpenAI) -> None:
+    """The tokens of the last call alone; nothing about a window that is only assumed."""
+    answers = (LOOK, Answer(role="tool", text="done"))
+    result = await ask(*answers, model={"context_tokens": 60_000})
+    final = result.entries[-1]
+    assert isinstance(final, AssistantEntry)
+    assert (final.window, 0 < final.context < result.usage.total_tokens) == (60_000, True)
+    final = (await ask(*answers)).entries[-1]
+    assert isinstance(final, AssistantEntry)
+    assert (final.window, final.context) == (0, 0)
+
+
 async def test_a_preset_without_tools_has_a_short_prompt(ask: Ask, server: ScriptedOpenAI, client: RedisClient) -> None:
     """For the titles and tags that front ends ask for: a fraction of the tokens, and nothing of the memory."""
     await MemoryStore(client).write_memory(SCOPE, "likes tea", version="0")

@@ -3,6 +3,8 @@
 import { icon, make } from "../ui/dom.js";
 import { read } from "../ui/storage.js";
 
+/** Below it a chat is far from its limit: nothing is said unasked. */
+const CONTEXT_SHOWN_PERCENT = 70;
 const AWAY = "The steps cannot be read just now. Please close and open this again.";
 
 /** Reads the steps of a turn: calls with `{name, arguments, result, ok}`, what the model wrote before them, and its thoughts. */
@@ -15,16 +17,19 @@ export async function readSteps(chat, turn) {
 }
 
 /** A folded log of `work`; `ask` reads the steps when it is opened. */
-export function workLog({ model, usd = 0, ms = 0, attempts = 1, tools = 0, tokens = 0, thoughts = false }, ask) {
+export function workLog({ model, usd = 0, ms = 0, attempts = 1, tools = 0, tokens = 0, thoughts = false, context = 0, window: size = 0 }, ask) {
   const seconds = ms < 10_000 ? (ms / 1000).toFixed(1) : Math.round(ms / 1000);
+  const percent = size ? Math.floor((100 * context) / size) : 0;
   const parts = [
     tools && count(tools, "tool"),
     `${seconds} s`,
     attempts > 1 && count(attempts, "attempt"),
+    percent >= CONTEXT_SHOWN_PERCENT && `context ${percent} % full`,
   ].filter(Boolean);
   const facts = [
     model && `Model ${model}`,
     tokens && count(tokens, "token"),
+    size && `context ${percent} % full: ${context.toLocaleString()} of ${count(size, "token")}`,
     usd && `about $${usd < 0.01 ? usd.toPrecision(2) : usd.toFixed(2)}`,
     attempts > 1 && `${attempts} attempts; times and costs are those of the last`,
   ].filter(Boolean);
