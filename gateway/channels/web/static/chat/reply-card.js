@@ -11,6 +11,12 @@ const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
 const ORIGINS = { schedule: "Scheduled", subagent: "From a subagent" };
 const QUOTE_CHARACTERS = 120;
 
+/** The rule where a conversation ended: the agent knows nothing of what stands above, but for its memory. */
+function ruleBelow() {
+  const words = make("span", { ariaHidden: "true" }, "New conversation");
+  return make("div", { className: "rule", role: "separator", ariaLabel: "New conversation" }, words);
+}
+
 export class ReplyCard {
   #entry;
   #body = make("div", { className: "body", dir: "auto" });
@@ -94,7 +100,7 @@ export class ReplyCard {
     this.node.querySelector(":scope > footer")?.prepend(make("span", { className: "mark" }, "Replaced"));
   }
 
-  #finish({ seq, text, html, kind, tools, at, media, said, about, sources, takeovers, work }) {
+  #finish({ seq, turn, text, html, kind, tools, at, media, said, about, sources, takeovers, work }) {
     if (this.node.dataset.state === "done") return;
     takeoverList(this.#takeovers, takeovers);
     this.node.hidden = false;
@@ -118,6 +124,7 @@ export class ReplyCard {
     if (work) this.node.append(workLog(work, () => this.#actions.steps(this.#entry.turn)));
     else if (tools.length) this.node.append(this.#used(tools));
     this.node.append(footer);
+    if (kind === "command" && turn > 0) this.node.append(ruleBelow());
   }
 
   /** Sends what could not be answered once more, as a new message. */
