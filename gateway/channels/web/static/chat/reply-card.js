@@ -7,7 +7,6 @@ import { showStream } from "./stream.js";
 import { takeoverList } from "./takeovers.js";
 import { workLog } from "./work-log.js";
 
-const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
 const ORIGINS = { schedule: "Scheduled", subagent: "From a subagent" };
 const QUOTE_CHARACTERS = 120;
 
@@ -113,7 +112,7 @@ export class ReplyCard {
     } else showStream(this.#body, text);
     this.#progress.replaceWith(...mediaList(media));
     const footer = make("footer");
-    if (MARKS[kind]) footer.append(make("span", { className: "mark" }, MARKS[kind]));
+    if (kind === "stopped") footer.append(make("span", { className: "mark" }, "Stopped"));
     if (sources.length) {
       const title = "Text of others may have shaped this answer. I ask before I act on it; /trust or /new ends that.";
       footer.append(make("span", { className: "read", title }, `After reading ${sources.join(", ")}`));
