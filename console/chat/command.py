@@ -22,30 +22,46 @@ _ANYWHERE: Final = ("0.0.0.0", "::", "")  # noqa: S104 - compared, not listened 
 
 @click.command(
     epilog=examples(
-        "shoal chat", 'shoal chat -m "What time is it?"', "git diff | shoal chat --json", "shoal chat --chat work"
+        "shoal chat",
+        'shoal chat -m "What time is it?"',
+        "git diff | shoal chat -m 'Explain this' -",
+        "git diff | shoal chat --json",
+        "shoal chat --chat work",
     )
 )
+@click.argument("stdin", metavar="[-]", type=click.Choice(["-"]), required=False)
 @click.option("-m", "--message", metavar="TEXT", help="Send this, print the answer, and end.")
 @click.option("--chat", "name", default="terminal", show_default=True, help="Which conversation.")
 @click.option("--url", help="Where the gateway is, e.g. ws://127.0.0.1:8080, or what `shoal open` prints.")
 @click.option("--token", help="Who you are; by default web.token, or the one that `shoal up` made.")
 @click.option("--history", type=_HISTORY, default=6, show_default=True, help="Old lines shown at start.")
 @as_json
-def chat(message: str | None, name: str, url: str | None, token: str | None, history: int, as_json: bool) -> None:
+def chat(
+    stdin: str | None,
+    message: str | None,
+    name: str,
+    url: str | None,
+    token: str | None,
+    history: int,
+    as_json: bool,
+) -> None:
     """Talk to Shoal through its web gateway.
 
     Esc or Ctrl-C stops the running answer; at the empty prompt Ctrl-C leaves, as Ctrl-D and /quit
     do. Alt-Enter begins a line, Ctrl-X Ctrl-E opens $EDITOR, /attach FILE sends a file along,
     /sessions shows your chats, /help what else may be said with a slash.
 
-    With -m, or with text on standard input, one message is sent and its answer printed; the exit
-    code is 0 for an answer, 1 for an apology or an error, 130 after Ctrl-C.
+    With -m, or with text on standard input, one message is sent and its answer printed. A
+    dash after -m TEXT adds standard input below the text; without it -m leaves standard input alone.
+    The exit code is 0 for an answer, 1 for an apology or an error, 130 after Ctrl-C.
     """
     if not CHAT_NAME.fullmatch(name):
         rule = "1 to 64 letters, digits, dashes and underscores"
         raise click.BadParameter(rule, param_hint="--chat")
-    if message is None and not sys.stdin.isatty():
-        message = sys.stdin.buffer.read().decode(errors="replace").rstrip("\r\n")
+    # With -m a pipe is read only if a dash asks for it: a script may leave one open that never ends.
+    if stdin or (message is None and not sys.stdin.isatty()):
+        piped = sys.stdin.buffer.read().decode(errors="replace").rstrip("\r\n")
+        message = "\n\n".join(filter(None, (message, piped)))
     if message is not None and not message.strip():
         raise click.UsageError("There is no text to send.")
     if message is None and as_json:

@@ -18,6 +18,7 @@ from console.chat.state import ChatNote, GrowingReply, MessageRefused, OpeningLi
 from console.chat.terminal import PromptScreen
 from console.chat.upload import AttachFailed, upload
 from shared.messages import web
+from shared.messages.outbound import CONTEXT_SHOWN_PERCENT
 from shared.messages.web import ApprovalFrame, ChatRow, MediaFrame
 from shared.tasks import cancel_all
 from shared.terminal_text import clean_line, counted, duration, shorten, size
@@ -312,9 +313,12 @@ class LiveChat:
 
 
 def _work(reply: web.ReplyFrame) -> str:
-    """Return model, tools, tokens and time of an answer; "" where no model was asked."""
+    """Return model, tools, tokens and time of an answer, and a context that is nearly full; "" where
+    no model was asked."""
     if (work := reply.work) is None:
         return ""
     tools = counted(work.tools, "tool") if work.tools else ""
     tokens = counted(reply.tokens, "token") if reply.tokens else ""
-    return ", ".join(filter(None, (clean_line(work.model), tools, tokens, f"{work.ms / 1000:.1f} s")))
+    percent = work.context_percent
+    context = f"context {percent} % full" if percent >= CONTEXT_SHOWN_PERCENT else ""
+    return ", ".join(filter(None, (clean_line(work.model), tools, tokens, f"{work.ms / 1000:.1f} s", context)))

@@ -10,7 +10,9 @@ from typing import Final
 from gateway.commands.command import CommandAnswer, CommandContext, counted
 from shared.errors import ReplyError
 from shared.messages.model_waits import why_waiting
+from shared.messages.outbound import percent_full
 from shared.messages.sources import join_sources, merge_sources
+from shared.messages.transcript import AssistantEntry, decode_transcript
 from shared.settings import ModelSettings
 from shared.settings.sections.tool_use import WorkspaceSettings
 from shared.store import keys
@@ -28,6 +30,8 @@ SHOWN_CHARS: Final = 4_000
 FOUND: Final = 8
 FOUND_CHARS: Final = 500
 LISTED_CHARS: Final = 80
+ANSWER_WITHIN: Final = 20
+"""Newest entries of a conversation among which its newest answer is looked for."""
 
 
 async def answer_status(settings: ModelSettings, sessions: Sessions, context: CommandContext) -> str:
@@ -50,7 +54,7 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
         *([f"**In the background:** {jobs}; see `/jobs`"] if state.subagents else []),
         f"**Model:** {model}{f'; {trouble}' if trouble else ''}",
         *([f"**Folder:** `{state.folder}`; see `/folder`"] if state.folder else []),
-        f"**Conversation:** {counted(state.entries, 'entry', 'entries')}",
+        f"**Conversation:** {counted(state.entries, 'entry', 'entries')}{await _context_of(context)}",
         f"**Memory:** {counted(has.memory_bytes, 'byte')}; {history} of history",
         *([f"**Read of others:** {mark}; I ask before I act on it, until `/trust`"] if mark else []),
         *([f"**Standing yeses:** {len(state.standing)}; see `/always`"] if state.standing else []),
@@ -59,6 +63,19 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
         f"**Shoal {VERSION}:** {counted(workers, 'worker')}",
     ]
     return "\n".join(f"- {row}" for row in rows)
+
+
+async def _context_of(context: CommandContext) -> str:
+    """Say how full the model's window was at the newest answer of the conversation; "" if nobody
+    knows."""
+    key = keys.history(context.message.session)
+    newest = await context.client.command("LRANGE", key, -ANSWER_WITHIN, -1)
+    entries = [entry for record in newest if (entry := decode_transcript.or_none(record))]
+    answers = [one for one in entries if isinstance(one, AssistantEntry) and one.window]
+    if not answers:
+        return ""
+    tokens, window = answers[-1].context, answers[-1].window
+    return f"; {percent_full(tokens, window)} % of the model's context ({tokens:,} of {window:,} tokens)"
 
 
 async def _model_trouble(context: CommandContext, processes: Sequence[Presence], settings: ModelSettings) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -47,15 +47,33 @@ class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached: int = 0
 
 
+CONTEXT_SHOWN_PERCENT: Final = 70
+"""Below it a chat is far from its limit: nothing is said unasked."""
+
+
+def percent_full(context: int, window: int) -> int:
+    """Return the share of a model's window that a call took; 0 if the window is unknown."""
+    return 100 * context // window if window else 0
+
+
 class WorkDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a reply came about: the model, the number of tool calls and of attempts; what the last
-    attempt cost in USD (0 = nothing that is known) and how long it took in ms."""
+    attempt cost in USD (0 = nothing that is known) and how long it took in ms; whether thoughts of
+    the model are kept; the tokens of its last call, and those that it takes (0 = unknown)."""
 
     model: str = ""
     usd: float = 0.0
     ms: int = 0
     attempts: int = 1
     tools: int = 0
+    thoughts: bool = False
+    context: int = 0
+    window: int = 0
+
+    @property
+    def context_percent(self) -> int:
+        """How full the model's window is; 0 if nobody knows."""
+        return percent_full(self.context, self.window)
 
 
 class ReplyPart(msgspec.Struct, frozen=True):

@@ -36,7 +36,9 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 
 class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="assistant"):
     """Output of a model: text, tool calls, or both. `model` is its name in the settings. Its
-    `reasoning` goes back to that model alone, and only within the turn. `seen` is the state of
+    `reasoning` goes back to that model alone, and only within the turn; history keeps its beginning
+    for the work log. `context` are the tokens of the call that wrote an answer, `window` those that
+    its model takes (0: unknown). `seen` is the state of
     shared files that the model had seen, as the turn's files encode it."""
 
     content: str | None
@@ -48,6 +50,8 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     v: int = 1
     sources: tuple[str, ...] = ()
     model: str = ""
+    context: int = 0
+    window: int = 0
 
 
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):

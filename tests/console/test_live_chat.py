@@ -123,6 +123,11 @@ async def test_a_person_goes_on_while_an_answer_grows(keyboard: Keyboard, capsys
     done = replace(reply_frame("a", 4, 6, "Done."), work=work, tokens=12952)
     keyboard.happen(ReplyEvent(done, ("m2",)))
     await keyboard.status("2 tools, 12,952 tokens, 3.4 s  ·  /help")
+    await keyboard.type("more\r")
+    await keyboard.sent("hello", "and more", "more")
+    full = WorkDone(model="small", ms=1000, context=71_999, window=100_000)
+    keyboard.happen(ReplyEvent(replace(reply_frame("a", 6, 7, "Done."), work=full), ("m3",)))
+    await keyboard.status("small, 1.0 s, context 71 % full  ·  /help")
     shown = capsys.readouterr().out
     assert "It is so." in shown
     assert "\x1b[2J" not in shown

@@ -308,11 +308,13 @@ async def test_only_what_was_set_is_sent(client: Client) -> None:
     """Tools and tool_choice only together; at least one token; own headers; the key as the provider wants it."""
     model = client.model(headers={"X-Team": Secret("shoal")})
     messages = [{"role": "system", "content": "be"}, {"role": "user", "content": "hi"}]
-    await model.chat(ModelRequest(messages, max_tokens=0, temperature=0.1))
+    await model.chat(ModelRequest(messages, max_tokens=0, temperature=0.1, top_p=0.5, seed=0))
     await model.chat(ModelRequest(messages, Toolbox(build_tools(["calculate"])).specs()), client.note)
     first, second = client.server.requests()
     assert first.body["messages"] == messages
     assert (first.body["max_tokens"], first.body["temperature"], first.body["model"]) == (1, 0.1, "scripted")
+    assert (first.body["top_p"], first.body["seed"]) == (0.5, 0)
+    assert not {"top_p", "seed"} & set(second.body)
     assert not {"tools", "tool_choice", "stream", "stream_options"} & set(first.body)
     assert (first.headers["authorization"], first.headers["x-team"]) == (f"Bearer {KEY}", "shoal")
     assert (second.body["tool_choice"], second.body["stream_options"]) == ("auto", {"include_usage": True})

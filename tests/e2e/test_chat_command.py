@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -42,13 +43,26 @@ def fleet(kept_fleet: KeptFleet, chat_port: int, tmp_path: Path) -> Fleet:
 
 
 async def test_one_message_gets_one_answer_and_nothing_else(fleet: Fleet, model: ScriptedOpenAI) -> None:
-    """By -m, by standard input, or as JSON; the answer is clean of what could touch a terminal."""
+    """By -m, by standard input, by both, or as JSON; the answer is clean of what could touch a terminal."""
     model.script(Answer(match="colour", text="\x1b]0;title\x07\x1b[31mred\x1b[0m"))
     assert await fleet.shoal("chat", "-m", "hello") == Reported(0, "echo: hello\n", "")
     assert await fleet.shoal("chat", message="from a pipe\n") == Reported(0, "echo: from a pipe\n", "")
     assert await fleet.shoal("chat", "-m", "what colour?") == Reported(0, "red\n", "")
+    both = await fleet.shoal("chat", "-m", "explain:", "-", message="a\n\ndiff\n")
+    assert both == Reported(0, "echo: explain:\n\na\n\ndiff\n", "")
     result = await fleet.shoal("chat", "--chat", "other", "--json", "-m", "hello")
     assert json.loads(result.out) == {"chat": "other", "seq": 2, "turn": 1, "kind": "reply", "text": "echo: hello"}
+
+
+async def test_a_pipe_that_stays_open_makes_nothing_wait(fleet: Fleet) -> None:
+    """Without the dash standard input is not read: what is in it goes to nobody."""
+    process = await fleet.start("chat", "-m", "hello")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"for the next command\n")
+    async with asyncio.timeout(90):
+        assert await process.stdout.read() == b"echo: hello\n"
+        assert await process.wait() == 0
 
 
 async def test_what_goes_wrong_is_one_clear_line(fleet: Fleet, kept_client: RedisClient) -> None:

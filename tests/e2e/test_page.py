@@ -388,6 +388,7 @@ async def test_new_during_a_turn_ends_its_card_and_the_next_message_begins_afres
             answer = device.locator('.card.reply[data-kind="command"]')
             await expect(answer).to_contain_text("1 waiting message was dropped", timeout=PATIENCE_MS)
             await expect(device.locator(".card.reply")).to_have_count(1)
+            await expect(answer.get_by_role("separator", name="New conversation")).to_be_visible()
             await expect(device.locator("#stop")).to_be_hidden()
             await expect(device.locator("#queue")).to_be_hidden()
             await expect(device.locator(".own .status", has_text="Not answered")).to_have_count(2)
@@ -398,6 +399,7 @@ async def test_new_during_a_turn_ends_its_card_and_the_next_message_begins_afres
         for device in (page, phone):
             await expect(device.locator(".card.reply").last).to_contain_text("Here I am.", timeout=PATIENCE_MS)
             await expect(device.locator(".card.reply")).to_have_count(2)
+            await expect(device.locator(".rule")).to_have_count(1)
     [session] = await sessions(client)
     fields = await client.command("HMGET", f"shoal:{{0ax}}:session:{session}", "errors", "crashes", "stop")
     assert fields == [None, None, None]

@@ -68,6 +68,9 @@ async def test_files_are_attached_sent_and_read(
         await expect(own.locator("button.file .name")).to_have_text("notes.txt")
         picture = own.locator("button.picture img")
         await expect(picture).to_have_js_property("naturalWidth", 3, timeout=PATIENCE_MS)
+        box = own.locator("button.picture")
+        await expect(box).to_have_css("background-color", "rgba(0, 0, 0, 0)")
+        await expect(box).to_have_css("width", "24px")
         await page.reload()
         await expect(picture).to_have_js_property("naturalWidth", 3, timeout=PATIENCE_MS)
         async with page.expect_download() as download:

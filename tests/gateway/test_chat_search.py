@@ -76,6 +76,24 @@ async def test_a_chat_is_exported_whole_as_markdown_and_json(gw: Gateway) -> Non
     assert (await get(gw, "/export/long?format=exe"))[0] == 404
 
 
+async def test_an_export_shows_where_a_conversation_ended(gw: Gateway) -> None:
+    """A rule below the answer to `/new`, and no other command's."""
+    async with client(gw.address) as owner:
+        await owner.say("a", "hello")
+        await owner.say("a", "/help")
+        await owner.say("a", "/new")
+        await owner.say("a", "hello again")
+    _, body, _ = await get(gw, "/export/a?format=json")
+    lines = json.loads(body)["lines"]
+    [ended] = [line for line in lines if line.get("ended")]
+    assert ended["text"].startswith("New conversation.")
+    _, body, _ = await get(gw, "/export/a?format=md")
+    before, rule, after = body.partition(b"\n\n---\n\n*New conversation*\n\n")
+    assert rule
+    assert before.count(b"New conversation") == 1
+    assert b"hello again" in after
+
+
 async def fill(gw: Gateway, chat: str, lines: int) -> None:
     """Lines up to a number; all but the newest 500 go to pages."""
     session = session_of(chat)

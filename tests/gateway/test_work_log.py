@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.channels.web.http.work_log import CHARS, steps_of
 from shared.messages.codec import encode
@@ -94,6 +95,19 @@ def test_any_arguments_and_results_are_shown(arguments: str, result: str) -> Non
     [step] = steps_of(turn(1, ("tool", arguments, result)))
     assert step["name"] == "tool"
     assert step["ok"]
+
+
+def test_thoughts_stand_before_what_they_led_to() -> None:
+    """Those before a call, and those before the answer; a secret in them is masked."""
+    secret = "sk-" + "a1b2c3d4" * 4
+    asked, called, result, answer = turn(1, ("now", "{}", "12:00"), text="Let me look.")
+    called = replace(called, reasoning=f"The clock of {secret} knows.\n")
+    answer = replace(answer, reasoning="Now I know.")
+    steps = steps_of([asked, called, result, answer])
+    assert [next(iter(step)) for step in steps] == ["thoughts", "text", "name", "thoughts"]
+    assert steps[0]["thoughts"].endswith("knows.")
+    assert "a1b2" not in steps[0]["thoughts"]
+    assert steps[3] == {"thoughts": "Now I know."}
 
 
 def test_a_call_without_a_result_has_failed() -> None:

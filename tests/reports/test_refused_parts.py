@@ -28,6 +28,8 @@ BODY: Final[Body] = {
     ],
     "max_tokens": 9,
     "temperature": 0.7,
+    "top_p": 0.9,
+    "seed": 7,
     "tools": [],
     "tool_choice": "auto",
     "parallel_tool_calls": True,
@@ -82,6 +84,15 @@ WORDINGS: Final[dict[str, tuple[str, ...]]] = {
         "`temperature` is deprecated for this model.",
         "`temperature` and `top_p` cannot both be specified for this model.",
         "temperature: Extra inputs are not permitted",
+    ),
+    "top_p": (
+        "Unsupported parameter: 'top_p' is not supported with this model.",
+        "top_p: Extra inputs are not permitted",
+    ),
+    "seed": (
+        "Unknown parameter: 'seed'.",
+        "property 'seed' is unsupported",
+        'Invalid JSON payload received. Unknown name "seed": Cannot find field.',
     ),
     "parallel_tool_calls": (
         "Unsupported parameter: 'parallel_tool_calls' is not supported with this model.",

@@ -23,6 +23,8 @@ from shared.messages.transcript import (
 )
 
 SAVED_RESULT_CHARS: Final = 500
+SAVED_THOUGHT_CHARS: Final = 4000
+CUT: Final = "\n... (cut)"
 NO_RESULT: Final = "Error: there is no result; the turn ended before this call did. Verify before repeating."
 
 
@@ -33,16 +35,18 @@ def saved_history(
     *,
     joined: Iterable[UserEntry] = (),
     result_chars: int = SAVED_RESULT_CHARS,
+    thought_chars: int = SAVED_THOUGHT_CHARS,
 ) -> tuple[TranscriptEntry, ...]:
     """Return the entries that history gains from a turn: the message and those that joined it, its
     steps, one final text. Also for a turn that was stopped. `steps` is its ledger or its
     transcript. An answer that was followed by further messages is left out, because the final text
-    contains it. Results are cut to `result_chars`, in their calls' order; none is missing."""
+    contains it. Results are cut to `result_chars`, in their calls' order; none is missing. Thoughts
+    are cut to `thought_chars`: no model reads them again, only people in the work log."""
     calling = (
         step for step in steps if isinstance(step, ToolEntry) or (isinstance(step, AssistantEntry) and step.tool_calls)
     )
     kept = [entry, *joined, *pair_calls_with_results(calling), *([] if final is None else [final])]
-    return tuple(_history_form(item, result_chars) for item in kept)
+    return tuple(_history_form(item, result_chars, thought_chars) for item in kept)
 
 
 def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
@@ -74,18 +78,20 @@ def _results_of(calls: Iterable[ToolCall], results: Mapping[str, ToolEntry], tur
     ]
 
 
-def _history_form(entry: TranscriptEntry, result_chars: int) -> TranscriptEntry:
+def _history_form(entry: TranscriptEntry, result_chars: int, thought_chars: int) -> TranscriptEntry:
     match entry:
         case ToolEntry():
-            content, mark = entry.content, "\n... (cut)"
-            if len(content) > result_chars:
-                content = content[: max(0, result_chars - len(mark))] + mark
-            return msgspec.structs.replace(entry, images=(), content=content)
-        case AssistantEntry(seen=seen) if seen:
-            # Of use only to a successor in the same turn
-            return msgspec.structs.replace(entry, seen="")
+            return msgspec.structs.replace(entry, images=(), content=_cut(entry.content, result_chars))
+        case AssistantEntry(seen=seen, reasoning=thoughts) if seen or thoughts:
+            kept = _cut(thoughts, thought_chars) if thoughts and thought_chars else None
+            # What was seen is of use only to a successor in the same turn.
+            return msgspec.structs.replace(entry, seen="", reasoning=kept)
         case _:
             return entry
+
+
+def _cut(text: str, chars: int) -> str:
+    return text if len(text) <= chars else text[: max(0, chars - len(CUT))] + CUT
 
 
 class ApprovalState(msgspec.Struct, frozen=True):

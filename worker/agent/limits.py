@@ -24,11 +24,14 @@ class Meter:
         self.used = TokenUsage()
         self.warning: str | None = None
         """The latest warning of the allowance."""
+        self.last = TokenUsage()
+        """Usage of the newest call."""
         self._allowance = allowance
         self._since_pop = TokenUsage()
 
     async def add(self, usage: TokenUsage) -> None:
         self.used += usage
+        self.last = usage
         self._since_pop += usage
         self.warning = await self._allowance.count(usage) or self.warning
 

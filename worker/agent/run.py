@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from shared.errors import ModelError
 from shared.messages.transcript import ToolEntry, TranscriptEntry
 from worker.agent.history import StoredReply
@@ -182,6 +184,8 @@ class AgentRun:
         if self._meter.warning and outcome != "budget" and not self._formed:
             content = f"{content}\n\n{self._meter.warning}"
         final = self._steps.assistant_entry(content, reply, with_calls=False)
+        if window := self._spec.window_tokens:
+            final = replace(final, context=self._meter.last.total_tokens, window=window)
         return AgentResult(
             content=content,
             entries=self._steps.history_entries(final),

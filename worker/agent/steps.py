@@ -99,8 +99,15 @@ class TurnSteps:
 
     def history_entries(self, final: AssistantEntry) -> tuple[TranscriptEntry, ...]:
         joined = [entry for entry in self.entries if isinstance(entry, UserEntry)]
-        spec, chars = self._spec, self._spec.saved_result_chars
-        return saved_history(spec.entry, self.entries, final, joined=joined, result_chars=chars)
+        spec = self._spec
+        return saved_history(
+            spec.entry,
+            self.entries,
+            final,
+            joined=joined,
+            result_chars=spec.saved_result_chars,
+            thought_chars=spec.saved_thought_chars,
+        )
 
 
 def _stored_call(call: ToolCallRequest) -> ToolCall:

@@ -10,7 +10,7 @@ from shared.clock import SYSTEM_CLOCK, Clock
 from shared.messages.inbound import TurnOptions
 from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry
 from worker.agent import ports
-from worker.agent.history import SAVED_RESULT_CHARS
+from worker.agent.history import SAVED_RESULT_CHARS, SAVED_THOUGHT_CHARS
 from worker.agent.hook import AgentHook
 from worker.agent.model.compact import Compact
 from worker.agent.model.model import Image, TokenUsage
@@ -27,9 +27,11 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     worker, `joined` the messages in that ledger by their numbers, `begun` the text after that ledger
     that people have seen. With `continue_partial` a reply whose stream breaks is continued, not
     begun again. `timezone` is an IANA name. The sender is set in groups. `context_tokens` is the
-    model's limit, 0 if unknown; a prompt over the share `compact_at` of it is compacted to its
+    model's limit, 0 if there is none; `window_tokens` is that which the model is known to have, 0 if
+    it is assumed. A prompt over the share `compact_at` of it is compacted to its
     newest `compact_keep` messages. A reply cut by its length is continued up to `continuations`
-    times. History keeps `saved_result_chars` of a tool's result. Hooks that are not trusted belong
+    times. History keeps `saved_result_chars` of a tool's result, and `saved_thought_chars` of the
+    thoughts of a reply. Hooks that are not trusted belong
     in a CompositeHook. Without `compact` a prompt that is too big is sent as it is.
     """
 
@@ -51,11 +53,15 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     memory_window: int = 100
     max_tokens: int = 4096
     temperature: float = 0.7
+    top_p: float | None = None
+    seed: int | None = None
     continuations: int = 3
     context_tokens: int = 0
+    window_tokens: int = 0
     compact_at: float = 0.8
     compact_keep: int = 20
     saved_result_chars: int = SAVED_RESULT_CHARS
+    saved_thought_chars: int = SAVED_THOUGHT_CHARS
     options: TurnOptions = TurnOptions()
     hook: AgentHook = AgentHook()
     clock: Clock = SYSTEM_CLOCK

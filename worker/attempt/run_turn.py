@@ -151,8 +151,15 @@ class TurnAttempt(Attempt):
         mark = INTERRUPTED if await self._journal.superseded() else STOPPED
         final = self._assistant_entry(f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
-        chars, steps = self.rules.settings.saved_result_chars, self._journal.entries
-        saved = saved_history(first, steps, final, joined=joined, result_chars=chars)
+        settings, steps = self.rules.settings, self._journal.entries
+        saved = saved_history(
+            first,
+            steps,
+            final,
+            joined=joined,
+            result_chars=settings.saved_result_chars,
+            thought_chars=settings.saved_thought_chars,
+        )
         history = (*conversation.message.history, *saved)
         await self._commit("stopped", "stopped", partial, history)
         return "stopped"
@@ -274,12 +281,17 @@ class TurnAttempt(Attempt):
 
     def _work_done(self, result: AgentResult) -> WorkDone:
         calls = [one.tool_calls for one in self._journal.entries if isinstance(one, AssistantEntry)]
+        final = result.entries[-1] if result.entries else None
+        answer = final if isinstance(final, AssistantEntry) else self._assistant_entry("")
         return WorkDone(
             model=result.model,
             usd=result.usage.cost_usd,
             ms=round((self.rules.clock.monotonic() - self._began) * 1000),
             attempts=self.work.attempt,
             tools=sum(map(len, calls)),
+            thoughts=any(isinstance(one, AssistantEntry) and one.reasoning for one in result.entries),
+            context=answer.context,
+            window=answer.window,
         )
 
     def _assistant_entry(self, content: str) -> AssistantEntry:

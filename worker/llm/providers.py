@@ -8,10 +8,10 @@ from typing import Final
 from worker.llm.provider_spec import Override, Prefix, ProviderSpec
 
 _KIMI: Final = Override(starts=("kimi-k2.5",), parameters={"temperature": 1.0})
-# OpenAI's reasoning models have their own word for max_tokens, and one temperature only.
+# OpenAI's reasoning models have their own word for max_tokens, and one way of sampling only.
 _THINKERS: Final = Override(
     starts=("o1", "o3", "o4", "gpt-5"),
-    parameters={"temperature": None},
+    parameters={"temperature": None, "top_p": None},
     max_tokens_key="max_completion_tokens",
 )
 _GPT_CHAT: Final = Override(starts=("gpt-5-chat",))

@@ -30,7 +30,13 @@ async def ask_once(settings: ModelSettings, *, within_s: float = WITHIN_S) -> st
     try:
         limits = await models.limits_of()
         messages = [{"role": "user", "content": QUESTION}]
-        request = ModelRequest(messages, max_tokens=limits.max_tokens, temperature=limits.temperature)
+        request = ModelRequest(
+            messages,
+            max_tokens=limits.max_tokens,
+            temperature=limits.temperature,
+            top_p=limits.top_p,
+            seed=limits.seed,
+        )
         return (await models.get().chat(request, ignore)).content or ""
     finally:
         await models.close()

@@ -41,6 +41,8 @@ def preset_settings(settings: ModelSettings, preset: PresetSettings) -> ModelSet
         client=preset.client or made.client,
         max_tokens=preset.max_tokens or settings.max_tokens,
         temperature=settings.temperature if preset.temperature is None else preset.temperature,
+        top_p=settings.top_p if preset.top_p is None else preset.top_p,
+        seed=settings.seed if preset.seed is None else preset.seed,
     )
 
 
@@ -135,6 +137,8 @@ class ModelLimits(msgspec.Struct, frozen=True):
     context_tokens: int
     max_tokens: int
     temperature: float
+    top_p: float | None = None
+    seed: int | None = None
 
 
 class Models:
@@ -181,7 +185,7 @@ class Models:
         if not context and settings.name != DEMO:
             # Whoever asks for long replies has a model with room for them and a prompt.
             context = max(self._settings.context_default, 2 * most)
-        return ModelLimits(context, most, settings.temperature)
+        return ModelLimits(context, most, settings.temperature, settings.top_p, settings.seed)
 
     async def facts_of(self, preset: str = "") -> ModelFacts:
         """Return prices and sizes of the model of a preset, as far as they are known."""

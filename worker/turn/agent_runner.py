@@ -76,18 +76,21 @@ class AgentRunner:
         agent, models, session = self.settings.agent, self.models, spec.session
         model = models.get(preset)
         limits = await models.limits_of(preset)
-        price = (await models.facts_of(preset)).cost_usd
+        facts = await models.facts_of(preset)
         budget, late, asked = self.settings.budget, self._background, spec.options
         spec = replace(
             spec,
             max_tokens=min(limits.max_tokens, asked.max_tokens or limits.max_tokens),
             temperature=limits.temperature if asked.temperature is None else asked.temperature,
+            top_p=limits.top_p,
+            seed=limits.seed,
             continuations=0 if asked.max_tokens else agent.continuations,
             context_tokens=limits.context_tokens,
+            window_tokens=facts.context_tokens,
             compact_at=agent.compact_at,
             compact_keep=agent.compact_keep,
             compact=partial(compact, model, session=session),
-            allowance=ChatBudget(self._spending, session, budget, late=late, price=price),
+            allowance=ChatBudget(self._spending, session, budget, late=late, price=facts.cost_usd),
         )
         try:
             with agent_span(name, session, model.name) as span:

@@ -210,6 +210,7 @@ class TurnAgent:
             max_rounds=agent.max_rounds,
             memory_window=agent.memory_window,
             saved_result_chars=agent.saved_result_chars,
+            saved_thought_chars=agent.saved_thought_chars,
             options=message.options or TurnOptions(),
             files=files,
             pictures=files,

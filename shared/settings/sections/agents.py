@@ -17,8 +17,9 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     A turn ends after `turn_timeout_s`; a message whose model is unavailable is given up `give_up_s`
     after its first try, and its sender is told after `tell_s`. One that its provider fails alone,
     while others are answered or nobody else asks, is given up after `give_up_alone_s`. A tool's
-    result is cut to `result_bytes` for the model and to `saved_result_chars` in history. A prompt
-    over `compact_at` of the model's context is compacted: the newest `compact_keep` messages stay.
+    result is cut to `result_bytes` for the model and to `saved_result_chars` in history; of a
+    model's thoughts `saved_thought_chars` a step are kept for the work log (0: none). A prompt over
+    `compact_at` of the model's context is compacted: the newest `compact_keep` messages stay.
     A reply cut by its length is continued up to `continuations` times. A hook may take `hook_s`.
 
     A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. At
@@ -37,6 +38,7 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tell_s: Seconds = 5.0
     result_bytes: Annotated[int, Meta(ge=256, le=1024 * 1024)] = 10 * 1024
     saved_result_chars: Annotated[int, Meta(ge=50, le=100_000)] = 500
+    saved_thought_chars: Annotated[int, Meta(ge=0, le=100_000)] = 4000
     compact_at: Annotated[float, Meta(gt=0, le=1)] = 0.8
     compact_keep: Annotated[int, Meta(ge=2)] = 20
     continuations: Annotated[int, Meta(ge=0, le=20)] = 3

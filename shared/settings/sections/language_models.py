@@ -14,6 +14,9 @@ from shared.settings.sections.kinds import Count, Seconds, Text
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.IGNORECASE)
 """Form of the names of presets and of principals."""
+TopP = Annotated[float, Meta(gt=0, le=1)]
+Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""Some providers take 32 bits, with a sign."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
@@ -28,6 +31,8 @@ class PresetSettings(Struct, frozen=True, forbid_unknown_fields=True):
     client: Literal["auto", "litellm", "direct"] | None = None
     max_tokens: Count | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: TopP | None = None
+    seed: Seed | None = None
     tools: bool = True
     about: str = ""
 
@@ -41,6 +46,8 @@ RequestPart = Literal[
     "max_completion_tokens",
     "parallel_tool_calls",
     "temperature",
+    "top_p",
+    "seed",
     "tool_choice",
     "tools",
 ]
@@ -53,7 +60,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     `fallbacks` are tried in order when it cannot answer; `fallback_keys` has the keys of those at
     other providers. `headers` are sent with every request to `api_base`; `traceparent` adds the
-    trace context. `context_tokens` None, and prices missing in `prices` (USD per million tokens, in
+    trace context. `top_p` and `seed` are sent where they are set; a model that refuses one is asked
+    without it. `context_tokens` None, and prices missing in `prices` (USD per million tokens, in
     and out), are looked up in built-in tables; `context_default` is the context of a model that
     none of them has. `omit` has, by the name of a model, the parts of requests that it does not take;
     `max_tokens` and `max_completion_tokens` are then replaced by each other. With `continue_partial`
@@ -72,6 +80,8 @@ class ModelSettings(Struct, frozen=True, forbid_unknown_fields=True):
     traceparent: bool = False
     max_tokens: Count = 4096
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    top_p: TopP | None = None
+    seed: Seed | None = None
     first_token_s: Seconds = 60.0
     between_tokens_s: Seconds = 60.0
     total_s: Seconds = 300.0

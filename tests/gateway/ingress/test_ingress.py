@@ -16,10 +16,11 @@ from gateway.ingress.ingest import Ingress
 from shared.embedded import EmbeddedValkey
 from shared.errors import BadInput, LeaseLost, RedisAway, Refused
 from shared.ids import nonce
+from shared.messages.codec import encode
 from shared.messages.inbound import InboundMessage
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage, UserLine
-from shared.messages.transcript import UserEntry
+from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.metrics import COMMANDS
 from shared.settings import ModelSettings, PresetSettings, Settings
 from shared.store import keys
@@ -343,6 +344,16 @@ async def test_stop_never_eats_the_next_message(client: RedisClient, ingress: In
 
 
 # /status
+
+
+async def test_status_tells_how_full_the_window_of_the_model_is(client: RedisClient, ingress: Ingress) -> None:
+    """As the newest answer of the conversation has it; after `/new` there is none."""
+    answers = [AssistantEntry(content="x", turn=n, context=n * 10_000, window=200_000) for n in (1, 3)]
+    stopped = AssistantEntry(content="[stopped]", turn=4)
+    await client.command("RPUSH", keys.history(SESSION), *map(encode, (*answers, stopped)))
+    assert "; 15 % of the model's context (30,000 of 200,000 tokens)" in await ask(client, ingress, "/status")
+    await ask(client, ingress, "/new")
+    assert "context" not in await ask(client, ingress, "/status")
 
 
 async def test_status_tells_what_a_person_wants_to_know(client: RedisClient, ingress: Ingress) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from shared.messages.transcript import AssistantEntry, IntentEntry, LedgerEntry, ToolCall, ToolEntry, UserEntry
 from worker.agent.history import NO_RESULT, resume_point, saved_history
@@ -41,6 +42,15 @@ def test_how_much_of_a_result_history_keeps_can_be_set(chars: int) -> None:
     assert isinstance(kept[2], ToolEntry)
     assert len(kept[2].content) == min(chars, 501)
     assert kept[2].content.endswith("... (cut)") is (chars < 501)
+
+
+@pytest.mark.parametrize(("chars", "kept"), [(0, None), (50, f"{'x' * 40}\n... (cut)"), (60, "x" * 60)])
+def test_how_much_of_the_thoughts_history_keeps_can_be_set(chars: int, kept: str | None) -> None:
+    """Those before a call and those before the answer; 0 keeps none."""
+    called = replace(CALLED, reasoning="x" * 60)
+    final = AssistantEntry(content="done", turn=3, reasoning="x" * 60)
+    entries = saved_history(ASKED, [called, result("a"), result("b")], final, thought_chars=chars)
+    assert [entry.reasoning for entry in entries if isinstance(entry, AssistantEntry)] == [kept, kept]
 
 
 def test_a_turn_that_was_stopped_leaves_no_call_without_result() -> None:

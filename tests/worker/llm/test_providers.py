@@ -146,6 +146,8 @@ def test_some_models_want_their_own_parameters(name: str, key: str, sent: dict[s
     """Kimi K2.5 knows one temperature; OpenAI's reasoning models refuse theirs, and call max_tokens otherwise."""
     route = choose(settings(name, key))
     assert route.apply_overrides({"temperature": 0.7, route.max_tokens_key: 5}) == sent
+    given = route.apply_overrides({"top_p": 0.9, "seed": 7})
+    assert ("top_p" in given, given["seed"]) == (route.max_tokens_key == "max_tokens", 7)
 
 
 def test_no_two_providers_share_a_name_or_the_beginning_of_a_key() -> None:

@@ -132,6 +132,29 @@ async def test_a_call_has_the_tokens_temperature_and_model_of_the_settings(ask: 
     assert asked == [("usual", 77, 0.2), ("small", 33, 0.4), ("usual", 77, 0.2)]
 
 
+async def test_a_call_has_top_p_and_seed_where_they_are_set(ask: Ask, server: ScriptedOpenAI) -> None:
+    """Those of the preset, else those of the model; unset ones are not sent, and 0 is a seed."""
+    presets = {"own": PresetSettings(name="openai/small", top_p=0.5, seed=0), "usual": PresetSettings(name="openai/b")}
+    await ask()
+    for preset in ("", "own", "usual"):
+        await ask(model={"top_p": 0.9, "seed": 7, "presets": presets}, preset=preset)
+    asked = [(one.body.get("top_p"), one.body.get("seed")) for one in server.requests()]
+    assert asked == [(None, None), (0.9, 7), (0.5, 0), (0.9, 7)]
+    assert not {"top_p", "seed"} & set(server.requests()[0].body)
+
+
+async def test_an_answer_says_how_full_the_window_of_its_model_was(ask: Ask, server: ScriptedOpenAI) -> None:
+    """The tokens of the last call alone; nothing about a window that is only assumed."""
+    answers = (LOOK, Answer(role="tool", text="done"))
+    result = await ask(*answers, model={"context_tokens": 60_000})
+    final = result.entries[-1]
+    assert isinstance(final, AssistantEntry)
+    assert (final.window, 0 < final.context < result.usage.total_tokens) == (60_000, True)
+    final = (await ask(*answers)).entries[-1]
+    assert isinstance(final, AssistantEntry)
+    assert (final.window, final.context) == (0, 0)
+
+
 async def test_a_preset_without_tools_has_a_short_prompt(ask: Ask, server: ScriptedOpenAI, client: RedisClient) -> None:
     """For the titles and tags that front ends ask for: a fraction of the tokens, and nothing of the memory."""
     await MemoryStore(client).write_memory(SCOPE, "likes tea", version="0")
@@ -195,6 +218,16 @@ async def test_a_result_is_cut_for_the_model_and_more_for_history_as_the_setting
         "x" * 400 + "\n\n[cut: 4,600 of 5,000 bytes are left out; the whole is in the file 'results/"
     )
     assert [len(entry.content) for entry in result.entries if isinstance(entry, ToolEntry)] == [60]
+
+
+async def test_thoughts_are_cut_for_history_and_not_for_their_model(ask: Ask, server: ScriptedOpenAI) -> None:
+    """`agent.saved_thought_chars`; within the turn the model gets them back whole."""
+    thoughts = "because " * 20
+    look = replace(LOOK, reasoning=thoughts)
+    result = await ask(look, Answer(role="tool", text="done"), agent={"saved_thought_chars": 60})
+    assert server.requests()[-1].body["messages"][-2]["reasoning_content"] == thoughts
+    kept = [entry.reasoning for entry in result.entries if isinstance(entry, AssistantEntry)]
+    assert [text and len(text) for text in kept] == [60, None]
 
 
 @pytest.mark.parametrize(("compact_at", "compacts"), [(0.9, False), (0.4, True)])

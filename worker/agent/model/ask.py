@@ -102,8 +102,16 @@ class Asker:
         """Make one call with a prompt for `messages`. If its stream broke after text was shown, go on
         with a longer text and take back a shorter one: only here can that be done, so the retries
         inside the model leave such faults alone."""
-        max_tokens = max(1, self._spec.max_tokens)
-        request = ModelRequest(prompt, self._tools, max_tokens, self._spec.temperature, self._spec.session)
+        spec = self._spec
+        request = ModelRequest(
+            prompt,
+            self._tools,
+            max_tokens=max(1, spec.max_tokens),
+            temperature=spec.temperature,
+            session=spec.session,
+            top_p=spec.top_p,
+            seed=spec.seed,
+        )
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
             # Cleared after the checkpoint: a turn that is stopped there keeps the text it shows.

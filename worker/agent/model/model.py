@@ -73,13 +73,22 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 class ModelRequest(msgspec.Struct, frozen=True):
     """One call of a model: `messages` in OpenAI's chat form, the tools on offer, and limits.
-    `session` is the one that it is made for; the provider does not get it."""
+    `session` is the one that it is made for; the provider does not get it. Of `top_p` and `seed` it
+    gets what is not None."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[ToolSpec] = ()
     max_tokens: int = 4096
     temperature: float = 0.7
     session: str = ""
+    top_p: float | None = None
+    seed: int | None = None
+
+    @property
+    def sampling(self) -> dict[str, float | int]:
+        """The parameters that choose among words, as providers call them."""
+        chosen = {"temperature": self.temperature, "top_p": self.top_p, "seed": self.seed}
+        return {name: value for name, value in chosen.items() if value is not None}
 
 
 class Model(Protocol):

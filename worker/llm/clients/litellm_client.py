@@ -133,7 +133,7 @@ class LiteLLMModel:
         arguments = self._fixed | {
             "messages": messages_for(self.name, messages, keep_ids=gemini, prefix=fields),
             "max_tokens": max(1, request.max_tokens),
-            "temperature": request.temperature,
+            **request.sampling,
             "timeout": self._settings.total_s,
         }
         if request.tools:

@@ -161,6 +161,8 @@ OMISSIONS: Final = (
         "parallel_tool_calls", _drop("parallel_tool_calls"), named=r"parallel[_ ]tool[_ ](calls?|use)|parallel tool"
     ),
     _omission("temperature", _drop("temperature"), named=r"temperature"),
+    _omission("top_p", _drop("top_p"), named=r"\btop_p\b"),
+    _omission("seed", _drop("seed"), named=r"\bseed\b"),
     _omission(
         "tool_choice",
         _drop("tool_choice"),

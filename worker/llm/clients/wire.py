@@ -39,7 +39,7 @@ class RequestWriter:
             "model": route.model,
             "messages": self._messages(messages_for(self._name, request.messages, prefix=fields)),
             route.max_tokens_key: max(1, request.max_tokens),
-            "temperature": request.temperature,
+            **request.sampling,
         }
         if request.tools:
             body |= {"tools": self._tools(request.tools), "tool_choice": "auto"}

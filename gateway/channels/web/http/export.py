@@ -72,6 +72,8 @@ def _fields(replaced: Collection[int], numbered: NumberedLine) -> dict[str, Any]
     about: dict[str, Any] = {"seq": numbered.seq, "at": line.at, "from": "person" if own else "agent"}
     if numbered.seq in replaced:
         about["replaced"] = True
+    if not isinstance(line, UserLine) and line.kind == "command" and line.turn:
+        about["ended"] = True  # only a command that ends the conversation has the number of a turn
     return {**about, "kind": kind, "text": text, "files": [_file_name(one) for one in line.media]}
 
 
@@ -101,4 +103,5 @@ def _markdown(title: str, lines: Sequence[NumberedLine]) -> bytes:
         parts.append(f"## {who}, {at:%Y-%m-%d %H:%M} UTC{', replaced' if fields.get('replaced') else ''}")
         parts += [fields["text"]] if fields["text"].strip() else []
         parts += [f"*File: {name}*" for name in fields["files"]]
+        parts += ["---", "*New conversation*"] if fields.get("ended") else []
     return "\n\n".join(parts).encode() + b"\n"

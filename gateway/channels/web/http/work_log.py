@@ -1,5 +1,5 @@
-"""The steps of a turn for its person: each tool call with its arguments and its result, from the
-chat's transcript."""
+"""The steps of a turn for its person: thoughts of the model, and each tool call with its arguments and
+its result, from the chat's transcript."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.transcripts import Transcripts
 
 CHARS: Final = 4000
-"""Of one text; history keeps `agent.saved_result_chars` of a result, which may be fewer."""
+"""Of one text; history keeps `agent.saved_result_chars` of a result and `agent.saved_thought_chars` of
+thoughts, which may be fewer."""
 
 BATCH: Final = 500
 PAGES: Final = 40
@@ -64,12 +65,17 @@ class WorkLogRouter:
 
 
 def steps_of(entries: list[TranscriptEntry]) -> list[dict[str, Any]]:
-    """Return what the model wrote before tools, and each call with its result. Secrets are masked
-    before anything is cut: half a secret has no shape by which it would be found."""
+    """Return what the model thought, what it wrote before tools, and each call with its result.
+    Secrets are masked before anything is cut: half a secret has no shape by which it would be
+    found."""
     results = {entry.call_id: entry for entry in entries if isinstance(entry, ToolEntry)}
     steps: list[dict[str, Any]] = []
     for entry in entries:
-        if not isinstance(entry, AssistantEntry) or not entry.tool_calls:
+        if not isinstance(entry, AssistantEntry):
+            continue
+        if entry.reasoning and entry.reasoning.strip():
+            steps.append({"thoughts": _shown(entry.reasoning.strip())})
+        if not entry.tool_calls:
             continue
         if entry.content and entry.content.strip():
             steps.append({"text": _shown(entry.content)})

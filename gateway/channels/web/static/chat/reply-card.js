@@ -7,9 +7,14 @@ import { showStream } from "./stream.js";
 import { takeoverList } from "./takeovers.js";
 import { workLog } from "./work-log.js";
 
-const MARKS = { stopped: "Stopped", apology: "Something went wrong" };
 const ORIGINS = { schedule: "Scheduled", subagent: "From a subagent" };
 const QUOTE_CHARACTERS = 120;
+
+/** The rule where a conversation ended: the agent knows nothing of what stands above, but for its memory. */
+function ruleBelow() {
+  const words = make("span", { ariaHidden: "true" }, "New conversation");
+  return make("div", { className: "rule", role: "separator", ariaLabel: "New conversation" }, words);
+}
 
 export class ReplyCard {
   #entry;
@@ -94,7 +99,7 @@ export class ReplyCard {
     this.node.querySelector(":scope > footer")?.prepend(make("span", { className: "mark" }, "Replaced"));
   }
 
-  #finish({ seq, text, html, kind, tools, at, media, said, about, sources, takeovers, work }) {
+  #finish({ seq, turn, text, html, kind, tools, at, media, said, about, sources, takeovers, work }) {
     if (this.node.dataset.state === "done") return;
     takeoverList(this.#takeovers, takeovers);
     this.node.hidden = false;
@@ -107,7 +112,7 @@ export class ReplyCard {
     } else showStream(this.#body, text);
     this.#progress.replaceWith(...mediaList(media));
     const footer = make("footer");
-    if (MARKS[kind]) footer.append(make("span", { className: "mark" }, MARKS[kind]));
+    if (kind === "stopped") footer.append(make("span", { className: "mark" }, "Stopped"));
     if (sources.length) {
       const title = "Text of others may have shaped this answer. I ask before I act on it; /trust or /new ends that.";
       footer.append(make("span", { className: "read", title }, `After reading ${sources.join(", ")}`));
@@ -118,6 +123,7 @@ export class ReplyCard {
     if (work) this.node.append(workLog(work, () => this.#actions.steps(this.#entry.turn)));
     else if (tools.length) this.node.append(this.#used(tools));
     this.node.append(footer);
+    if (kind === "command" && turn > 0) this.node.append(ruleBelow());
   }
 
   /** Sends what could not be answered once more, as a new message. */
