@@ -30,8 +30,7 @@ from tests.helpers.wait import eventually
 __all__ = ["model", "model_server"]
 
 WORKERS, GATEWAYS, PEOPLE = 4, 2, 8
-CALL_S = 0.4
-CALLS_A_TURN = 2
+FIRST_CALL_S, LAST_CALL_S = 1.0, 0.1  # so that whoever is told to end is before a step, with work to hand over
 RESTARTING = 1012
 
 
@@ -157,8 +156,8 @@ async def test_a_new_revision_under_load_loses_and_repeats_nothing(cluster: Clus
     ends with 0 within its grace."""
     tool = [Call("calculate", '{"expression": "2+2"}')]
     model.script(
-        Answer(match="^Calculate", role="user", text="Let me see.", calls=tool, total_s=CALL_S, times=0),
-        Answer(match="^Calculate", role="tool", total_s=CALL_S, times=0),
+        Answer(match="^Calculate", role="user", text="Let me see.", calls=tool, total_s=FIRST_CALL_S, times=0),
+        Answer(match="^Calculate", role="tool", total_s=LAST_CALL_S, times=0),
     )
     async with running(cluster) as fleet:
         people = fleet.people

@@ -313,7 +313,12 @@ async def test_somebody_is_called_when_workers_die_and_the_line_ages(
                     await remove_presence(client, one)  # else it expires after 15 s
             async with person(fleet.web) as people:
                 await people.say("waits", "hello?")
-                await eventually(lambda: "ShoalOldestTurnWaits" in reported(web, "firing"), within_s=60, every_s=0.5)
+                await eventually(
+                    lambda: "ShoalOldestTurnWaits" in reported(web, "firing"),
+                    within_s=60,
+                    every_s=0.5,
+                    what=lambda: f"the alert: {prometheus.ask('alerts')}, {prometheus.ask('targets')}",
+                )
                 await eventually(lambda: "ShoalNoWorkers" in reported(web, "firing"), within_s=60, every_s=0.5)
                 spawn("worker", METRICS__PORT=str(fleet.worker_port), MODEL__CLIENT="direct")
                 await workers(client, 1)

@@ -411,15 +411,17 @@ async def test_new_during_a_turn_ends_its_card_and_the_next_message_begins_afres
 
 
 async def test_a_wrong_token_gets_the_login_form_with_the_reason(client: RedisClient, spawn: Spawn) -> None:
-    """Nothing of the chat is shown to somebody without a token; the right one signs in."""
+    """Nothing of the chat is shown to somebody without a token, however long they wait; the right one signs in."""
     port = free_port()
     start_gateway(spawn, port)
     async with chromium() as browser:
         page = await browser.new_page()
+        await page.clock.install()
         await _open(page, port, token="wrong")
         await expect(page.locator("#login input")).to_be_visible(timeout=PATIENCE_MS)
         await expect(page.locator("#login-message")).to_have_text(NOT_ACCEPTED)
         assert await violations(page) == []
+        await page.clock.run_for(60_000)
         await expect(page.get_by_role("main")).to_have_count(1)
         await page.locator("#login input").fill(TOKEN)
         await page.locator("#login input").press("Enter")

@@ -76,8 +76,13 @@ async def test_a_fleet_rolls_back_and_forward_in_the_middle_of_turns(
     await answered_once(client, "quiet", ids["quiet"])
     for kind in ("begun", "stepped", "effect"):
         ids[kind] = await asked(client, kind, kind, f"second to {kind}", f"third to {kind}")
-    await eventually(lambda: model.stats()["open"] == 3, within_s=30, what="three turns that wait for the model")
-    assert await client.command("XLEN", keys.ledger("web:owner/stepped")) == STEPS
+
+    async def each_hangs() -> bool:
+        """Calls that are about to be answered are open, too."""
+        written = [await client.command("XLEN", keys.ledger(f"web:owner/{kind}")) for kind in ("stepped", "effect")]
+        return min(written) >= STEPS and model.stats()["open"] == 3
+
+    await eventually(each_hangs, within_s=30, what="three turns that wait for the model")
     this.terminate()
     assert await asyncio.to_thread(this.wait, 30) == 0
 

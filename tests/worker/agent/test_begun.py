@@ -83,6 +83,23 @@ async def test_a_model_that_begins_again_in_other_words_is_let() -> None:
     assert turn.progress.visible == other
 
 
+@pytest.mark.parametrize("more", [" and so on.", " or two, said the eel"])
+async def test_an_answer_whose_first_word_might_announce_the_rest_may_begin_again(more: str) -> None:
+    """The first words are held back to the end of a short answer; they are not shown twice for that."""
+    begun = "ok, this is a story of a thousand small fish"
+    turn = Turn([begun + more])
+    assert (await turn.run(begun=begun)).content == begun + more
+    assert turn.progress.visible == begun + more
+
+
+async def test_an_answer_whose_first_word_might_announce_the_rest_may_begin_again_in_other_words() -> None:
+    """What was held back takes the place of what was begun, on screens, too."""
+    other = "ok, this is a story of a thousand small whales."
+    turn = Turn([other])
+    assert (await turn.run(begun="ok, this is a story of a thousand small fish")).content == other
+    assert turn.progress.visible == other
+
+
 async def test_a_provider_that_refuses_such_a_conversation_is_asked_from_the_beginning() -> None:
     """A kill never turns an answer into an apology."""
     refused: Reply = ModelError("bad_request", "roles must alternate", retryable=False)

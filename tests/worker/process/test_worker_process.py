@@ -15,7 +15,7 @@ import pytest
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import list_processes
 from tests.gateway.harness import free_port
-from tests.helpers.fleet import workers
+from tests.helpers.fleet import warm, workers
 from tests.helpers.monitor import monitoring
 from tests.helpers.processes import Process
 from tests.helpers.wait import eventually
@@ -66,8 +66,9 @@ async def test_an_idle_worker_sends_at_most_six_commands_a_second(
 ) -> None:
     """Counted by the server and on its clock, for every connection of the whole process, queues, schedules, presence
     and pub/sub together, while arq queues no cron job, which is twice a minute. What scripts call does not count."""
-    start(WORKER__LEASE_S="15")
+    worker = start(WORKER__LEASE_S="15")
     await workers(client, 1)
+    await warm(worker)
     async with monitoring(redis_url, client) as monitor:
         since = await now_s(client)
 

@@ -23,7 +23,7 @@ from shared.messages.effects import SpawnEffect
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import EveryPlan, Schedule
 from shared.messages.subagent import SubagentTask
-from shared.messages.transcript import AssistantEntry, EffectEntry
+from shared.messages.transcript import ApprovalEntry, AssistantEntry, EffectEntry
 from shared.settings import AgentSettings, CronSettings, LogSettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -149,7 +149,7 @@ async def test_what_is_begun_in_a_turn_carries_its_trace(client: RedisClient) ->
     context: Any = SimpleNamespace(session=SESSION, turn=1, call_id="c", clock=Clock(), effects=Effects())
     with continued(CAME.traceparent):
         await tool.run(arguments, context)
-        question: Any = SimpleNamespace(arguments="{}", id="q", tool="exec", turn=1, digest="d", sources=())
+        question = ApprovalEntry(id="q", call_id="c", turn=1, tool="exec", digest="d", arguments="{}")
         assert question_line(question, wait_s=60).traceparent == CAME.traceparent
     assert done[0].task.traceparent == CAME.traceparent
 

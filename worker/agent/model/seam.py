@@ -59,10 +59,10 @@ class Seam:
         return "" if repeats else self._decide()
 
     def flush(self) -> str:
-        """Return what was held back because it might have announced the rest: nothing followed."""
-        held, self._held = self._held, ""
-        repeats = any(one.startswith(held) for one in self._overlaps)
-        return "" if not self._open or self._announced or repeats else held
+        """Return what is new in what was held back because it might have announced the rest: nothing followed."""
+        if not self._open or self._announced or any(one.startswith(self._held) for one in self._overlaps):
+            return ""
+        return self._decide()
 
     def _may_announce(self) -> bool:
         """Return whether more text has to tell if a line announces the rest. One that does is dropped."""

@@ -45,6 +45,7 @@ class ReplyStream:
         self._kept = [begun]
         self._unkept: list[str] = []
         self._late = ""  # what the seam held back to the end
+        self._late_replaces = False  # ... takes the place of `begun`
 
     @property
     def unkept(self) -> str:
@@ -94,7 +95,11 @@ class ReplyStream:
             think.next_part()
             think.feed(part)
             think.flush()
-            self._late, part, self._seam = self._seam.flush(), think.visible, None
+            begun_again = self._seam.restarted
+            self._late = self._seam.flush()
+            self._late_replaces = self._seam.restarted and not begun_again
+            self._seam = None
+            part = think.visible
             if not think.recalled:
                 part = seam.feed(part[len(self._begun) :]) + seam.flush()
             if think.recalled or seam.restarted:
@@ -132,6 +137,8 @@ class ReplyStream:
             await self._progress.reset_text()
 
     async def end(self) -> None:
+        if self._late_replaces:
+            await self._begin_again()
         await self._publish(self._late + self._think.flush())
         self._stops = ()  # what was held back because a stop might have begun there
         await self._publish(self._stop.flush())
@@ -153,13 +160,15 @@ class ReplyStream:
         begun_again = seam.restarted
         visible = seam.feed(visible)
         if seam.restarted and not begun_again:
-            # The model did not go on. On screens the longer text stays until this one has passed
-            # it.
-            self._shown.clear()
-            self._stop = StopFilter(self._stops)
-            await self._progress.reset_text()
-            await self._hook.on_stream_end()
+            await self._begin_again()
         await self._publish(visible)
+
+    async def _begin_again(self) -> None:
+        """The model did not go on. On screens the longer text stays until this one has passed it."""
+        self._shown.clear()
+        self._stop = StopFilter(self._stops)
+        await self._progress.reset_text()
+        await self._hook.on_stream_end()
 
     async def _publish(self, visible: str) -> None:
         if self._stops:

@@ -147,6 +147,7 @@ function startChats(token) {
     found: (frame) => search.show(frame),
     stranger: () => startOver(token),
     refused(message) {
+      clearTimeout(bannerTimer);
       drop("token");
       askForToken(message);
     },
