@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from io import FileIO
 from typing import Final
 
+from worker.sandbox import layout
 from worker.sandbox.cgroup import CommandGroup
 from worker.sandbox.command import CommandLimits, Ending, Finished, SandboxBroken
 from worker.sandbox.layout import NICE, OWN_PROCESSES, PATH, BubblewrapStart, SandboxUser
@@ -27,7 +28,7 @@ _XCPU_CODE: Final = 128 + signal.SIGXCPU
 
 
 class BubblewrapProcess:
-    """Runs bubblewrap once; adds the two options for the descriptors it needs itself."""
+    """Runs bubblewrap once; adds the options for the descriptors it needs itself, and its gate."""
 
     def __init__(self, limits: CommandLimits, group: CommandGroup | None = None) -> None:
         self._limits = limits
@@ -45,12 +46,12 @@ class BubblewrapProcess:
         began = loop.time()
         with contextlib.ExitStack() as held:
             output, to_output = _open_pipe(held)
-            status, to_status = _open_pipe(held)
+            status, to_status = _open_status(held)
             gate, to_gate = _open_pipe(held)
             self._output_fd = output.fileno()
-            ours = ("--json-status-fd", str(to_status.fileno()), "--block-fd", str(gate.fileno()))
+            ours = ("--json-status-fd", str(to_status.fileno()))
             kept = [*fds, to_status.fileno(), gate.fileno()]
-            argv = [*start.argv, *ours, *options]
+            argv = [*start.argv, *ours, *layout.gate_options(gate.fileno()), *options]
             child = _start_process(argv, stdin, to_output.fileno(), kept, start.user)
             # Our copies of the child's ends: kept open, they would hide the end of its output.
             for end in (to_output, to_status, gate):
@@ -69,7 +70,7 @@ class BubblewrapProcess:
                     raise SandboxBroken(f"bubblewrap failed: {self._last_line()}") from None
                 try:
                     self._enter_group(first)
-                    ending = await self._wait_for_ending(outer, first, to_gate.fileno())
+                    ending = await self._wait_for_ending(outer, first, to_gate)
                 finally:
                     await _kill_and_wait(child, outer, inner)
                     self._drain_output()
@@ -81,7 +82,7 @@ class BubblewrapProcess:
             return self._build_result(ending, child.returncode, ended, loop.time() - began)
 
     async def _read_first_pid(self, status: int) -> int:
-        """Return the pid of the first inner process, as seen from outside. bubblewrap blocks on the
+        """Return the pid of the first inner process, as seen from outside. bubblewrap waits at the
         gate before it runs the command, so that a pidfd can be opened before it may exit."""
         status_line = b""
         with contextlib.suppress(TimeoutError):
@@ -105,12 +106,13 @@ class BubblewrapProcess:
         except OSError as exc:
             raise SandboxBroken(f"the control group of a command cannot be used: {exc.strerror}") from None
 
-    async def _wait_for_ending(self, outer: int, first: int, gate: int) -> Ending:
+    async def _wait_for_ending(self, outer: int, first: int, gate: FileIO) -> Ending:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, first, NICE)
         # A broken pipe: bubblewrap has failed already; its output says why.
         with contextlib.suppress(BrokenPipeError):
-            os.write(gate, b".")
+            gate.write(layout.OPEN_GATE)
+        gate.close()  # bubblewrap reads up to the end
         watching = asyncio.create_task(self._watch_usage(first))
         leaving = asyncio.create_task(_wait_readable(outer))
         leaving.add_done_callback(lambda _: self._set_ending("exit"))
@@ -256,6 +258,17 @@ async def _wait_readable(fd: int) -> None:
         await seen.wait()
     finally:
         loop.remove_reader(fd)
+
+
+def _open_status(held: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
+    """Open the pipe for bubblewrap's status. Its end can also be read, so that a write succeeds when
+    the worker has been killed. Otherwise the write would end bubblewrap before it lets its first
+    process go on, and that one would wait for ever."""
+    read, write = _open_pipe(held)
+    # Opened anew, not duplicated: only a description of its own has another mode.
+    both = held.enter_context(FileIO(os.open(f"/proc/self/fd/{write.fileno()}", os.O_RDWR | os.O_CLOEXEC), "r+"))
+    write.close()
+    return read, both
 
 
 def _open_pipe(held: contextlib.ExitStack) -> tuple[FileIO, FileIO]:

@@ -32,10 +32,12 @@ OWN_PROCESSES: Final = 3  # the first inner process of bubblewrap and the shells
 CPU_GRACE_S: Final = 2
 NICE: Final = 10  # whoever measures and ends a command must still get to run
 NO_LIMITS: Final = 125  # exit code of a shell that could not set the limits
+OPEN_GATE: Final = b"open\n"
 TMP: Final = "/tmp"  # noqa: S108 (the command's own, in memory)
 SHM: Final = "/dev/shm"  # noqa: S108
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_GATE: Final = "/gate"
 _SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 _ETC: Final = (
     *("alternatives", "ca-certificates", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime"),
@@ -121,7 +123,8 @@ def shell_argv(what: str | Sequence[str]) -> list[str]:
 
 def limited_argv(what: str | Sequence[str], limits: CommandLimits) -> list[str]:
     """Wrap a command in a shell that sets the limits for itself and its children. They are set
-    inside, where the limit on processes counts only those of the sandbox's own user namespace."""
+    inside, where the limit on processes counts only those of the sandbox's own user namespace. It
+    runs nothing when the gate was not opened."""
     soft, hard = limits.cpu_s, limits.cpu_s + CPU_GRACE_S
     processes = limits.processes + OWN_PROCESSES
     settings = (
@@ -130,8 +133,15 @@ def limited_argv(what: str | Sequence[str], limits: CommandLimits) -> list[str]:
         f"&& ulimit -t {hard} && ulimit -S -t {soft} "
         f"&& {{ ulimit -u {processes} || ulimit -p {processes}; }}"
     )
-    line = f'{{ {settings}; }} 2>/dev/null || exit {NO_LIMITS}; exec "$@"'
+    line = f'[ -s {_GATE} ] && {{ {settings}; }} 2>/dev/null || exit {NO_LIMITS}; exec "$@"'
     return ["/bin/sh", "-c", line, "sh", *shell_argv(what)]
+
+
+def gate_options(gate: int) -> tuple[str, ...]:
+    """Return the options that come first: bubblewrap copies the pipe `gate` into a file and waits for
+    the end of the pipe meanwhile. The file is empty when the worker was killed and has opened
+    nothing: the command then ends at once. `--block-fd` would let it run unwatched."""
+    return ("--perms", "0444", "--file", str(gate), _GATE)
 
 
 class SandboxUser(msgspec.Struct, frozen=True):
