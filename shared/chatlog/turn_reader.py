@@ -13,14 +13,15 @@ from shared.store.delivery.outbox import LogPosition, NumberedLine
 class TurnReader:
     """Waits for the line that answers message `id`, from the line after number `after` on. `number`
     is that of the message, once it is accepted; 0 for a command. `end` is the line; `lost` means
-    that none will come. `away`: the log cannot be read now."""
+    that none will come. `away`: the log cannot be read now. With `turn` it waits for the line that
+    answers that turn, which goes on with what a program submitted."""
 
-    def __init__(self, id: str, after: int) -> None:
+    def __init__(self, id: str, after: int, turn: int | None = None) -> None:
         self.seq = after
         self.mark = 0
         self.stale = False
         self.reading: asyncio.Task[None] | None = None
-        self.number: int | None = None
+        self.number = turn
         self.end: OutboundMessage | None = None
         self.lost = False
         self.away = False
@@ -28,6 +29,7 @@ class TurnReader:
         self.question: Approval | None = None
         self.changed = asyncio.Event()
         self._id = id
+        self._continues = turn is not None
         self._whole = after == 0
         self._was_accepted = False
         self._joined: dict[int, int] = {}
@@ -109,7 +111,7 @@ class TurnReader:
     def _add_line(self, line: LogLine) -> None:
         if not isinstance(line, OutboundMessage):
             return
-        if self._id in line.in_reply_to:
+        if self._id in line.in_reply_to or (self._continues and line.in_reply_to and line.turn == self.number):
             self.end = self.end or line
             return
         if line.approval is not None:

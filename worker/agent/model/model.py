@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -73,13 +73,15 @@ class ToolSpec(msgspec.Struct, frozen=True):
 
 class ModelRequest(msgspec.Struct, frozen=True):
     """One call of a model: `messages` in OpenAI's chat form, the tools on offer, and limits.
-    `session` is the one that it is made for; the provider does not get it."""
+    `session` is the one that it is made for; the provider does not get it. With `tool_choice`
+    `required` the reply must call a tool, where the provider can be told so."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[ToolSpec] = ()
     max_tokens: int = 4096
     temperature: float = 0.7
     session: str = ""
+    tool_choice: Literal["auto", "required"] = "auto"
 
 
 class Model(Protocol):
