@@ -30,6 +30,7 @@ class TurnReader:
         self.changed = asyncio.Event()
         self._id = id
         self._continues = turn is not None
+        self._after = after
         self._whole = after == 0
         self._was_accepted = False
         self._joined: dict[int, int] = {}
@@ -82,7 +83,8 @@ class TurnReader:
     async def read_line(self, numbered: NumberedLine) -> None:
         if numbered.seq > self.seq:
             self.seq, self.mark = numbered.seq, numbered.mark
-            self._add_line(numbered.line)
+            if not self._ended_request_before(numbered):
+                self._add_line(numbered.line)
 
     def on_log_lost(self) -> None:
         self._lines.clear()
@@ -107,6 +109,13 @@ class TurnReader:
     def fail(self) -> None:
         self.failed = True
         self.changed.set()
+
+    def _ended_request_before(self, numbered: NumberedLine) -> bool:
+        """Tell whether a line asked the program for what it then submitted: where the whole log is
+        read again, this comes before what is waited for."""
+        line = numbered.line
+        calls = isinstance(line, OutboundMessage) and line.calls is not None
+        return calls and self._continues and numbered.seq <= self._after
 
     def _add_line(self, line: LogLine) -> None:
         if not isinstance(line, OutboundMessage):
