@@ -65,7 +65,7 @@ FIRST: Final = {
     "turns/say": "test_effects",
     "turns/spawn": "test_effects",
     "turns/show_text": "test_shown_text",
-    "turns/park": "test_approvals",
+    "waits/park": "test_approvals",
     "turns/take": "test_joining",
     "turns/withdraw": "test_joining",
 }

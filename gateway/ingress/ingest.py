@@ -20,6 +20,7 @@ from shared.store.access.audit import Audit, actor_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import READ_CHANNELS
 from shared.store.turns.approvals import Approvals
+from shared.store.turns.client_calls import ClientCalls
 from shared.store.turns.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits
 from shared.store.turns.known_messages import WithdrawalOutcome, Withdrawals
 
@@ -48,6 +49,7 @@ class Ingress:
         """The commands that channels may offer."""
 
         self.stop = self._inbox.stop
+        self.client_calls = ClientCalls(client, limits)
         self.approve = desk.approve
         self.limit_questions = desk.limit_questions
 

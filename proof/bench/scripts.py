@@ -20,10 +20,10 @@ from shared.messages.codec import encode
 from shared.messages.effects import SayEffect
 from shared.messages.inbound import TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.live import TurnEvent
-from shared.messages.outbound import OutboundMessage, UserLine
+from shared.messages.outbound import OutboundMessage, UserLine, WaitingCalls
 from shared.messages.schedule import EveryPlan, Schedule
 from shared.messages.subagent import RESULT_LIMIT_BYTES
-from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, CallsEntry, ToolCall, UserEntry
 from shared.settings import MemorySettings, Settings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
@@ -39,6 +39,7 @@ from shared.store.sessions.requests import ApiRequest
 from shared.store.sessions.session import ARCHIVE_CAP_BYTES, Sessions
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.albums import Albums
+from shared.store.turns.client_calls import ClientCalls
 from shared.store.turns.dead_letters import DeadLetters
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.known_messages import SeenMessages, Withdrawals
@@ -80,9 +81,9 @@ CONSTANT: Final = frozenset(
             "sessions/share",
             "subagents/detach",
             "subagents/save_note",
-            "turns/approve",
+            "waits/approve",
         ),
-        *("turns/park", "turns/show_text", "turns/slow_down", "turns/stop"),
+        *("waits/park", "turns/show_text", "turns/slow_down", "turns/stop"),
     }
 )
 """They read and write single fields and members, or one record at the end of a list."""
@@ -320,9 +321,23 @@ async def _feed(stage: Stage) -> None:
     await feed.follow("web:owner", known.cursor)
 
 
+async def _client_calls(stage: Stage) -> None:
+    """A program that submits as many and as long results as one request may have."""
+    claim, calls = await stage.claim(), ClientCalls(stage.client, LIMITS)
+    assert claim.turn is not None
+    asked = CallsEntry(
+        id="abcd", turn=claim.turn.n, calls=tuple(ToolCall(f"c{at}", "f", "x" * 1000) for at in range(64))
+    )
+    await stage.turns.append_step(claim, 1, AssistantEntry(content=None, turn=1, tool_calls=asked.calls))
+    line = OutboundMessage(content="", turn=1, kind="notice", calls=WaitingCalls(calls=asked.calls))
+    await calls.park(claim, "turns", 2, asked, line, wait_s=600, cap_bytes=LEDGER_CAP_BYTES)
+    outputs = {call.id: "x" * 8192 for call in asked.calls}
+    await calls.submit(claim.session, outputs, request=nonce(), cap_bytes=LEDGER_CAP_BYTES)
+
+
 CASES: Final = (
     *(_one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents),
-    *(_responses, _feed),
+    *(_responses, _feed, _client_calls),
 )
 
 

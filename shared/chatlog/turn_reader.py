@@ -13,14 +13,15 @@ from shared.store.delivery.outbox import LogPosition, NumberedLine
 class TurnReader:
     """Waits for the line that answers message `id`, from the line after number `after` on. `number`
     is that of the message, once it is accepted; 0 for a command. `end` is the line; `lost` means
-    that none will come. `away`: the log cannot be read now."""
+    that none will come. `away`: the log cannot be read now. With `turn` it waits for the line that
+    answers that turn, which goes on with what a program submitted."""
 
-    def __init__(self, id: str, after: int) -> None:
+    def __init__(self, id: str, after: int, turn: int | None = None) -> None:
         self.seq = after
         self.mark = 0
         self.stale = False
         self.reading: asyncio.Task[None] | None = None
-        self.number: int | None = None
+        self.number = turn
         self.end: OutboundMessage | None = None
         self.lost = False
         self.away = False
@@ -28,6 +29,8 @@ class TurnReader:
         self.question: Approval | None = None
         self.changed = asyncio.Event()
         self._id = id
+        self._continues = turn is not None
+        self._after = after
         self._whole = after == 0
         self._was_accepted = False
         self._joined: dict[int, int] = {}
@@ -80,7 +83,8 @@ class TurnReader:
     async def read_line(self, numbered: NumberedLine) -> None:
         if numbered.seq > self.seq:
             self.seq, self.mark = numbered.seq, numbered.mark
-            self._add_line(numbered.line)
+            if not self._ended_request_before(numbered):
+                self._add_line(numbered.line)
 
     def on_log_lost(self) -> None:
         self._lines.clear()
@@ -106,10 +110,17 @@ class TurnReader:
         self.failed = True
         self.changed.set()
 
+    def _ended_request_before(self, numbered: NumberedLine) -> bool:
+        """Tell whether a line asked the program for what it then submitted: where the whole log is
+        read again, this comes before what is waited for."""
+        line = numbered.line
+        calls = isinstance(line, OutboundMessage) and line.calls is not None
+        return calls and self._continues and numbered.seq <= self._after
+
     def _add_line(self, line: LogLine) -> None:
         if not isinstance(line, OutboundMessage):
             return
-        if self._id in line.in_reply_to:
+        if self._id in line.in_reply_to or (self._continues and line.in_reply_to and line.turn == self.number):
             self.end = self.end or line
             return
         if line.approval is not None:

@@ -11,10 +11,13 @@ import msgspec
 
 from shared.errors import BadRecord
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Newest version of the records that are queued. A worker leaves a record with a higher version
 than its own to newer workers: raise it when an old worker must not handle what is new in a
 record."""
+
+OPTIONS_VERSION: Final = 3
+"""Version of a message with options, but without functions of a program."""
 
 PLAIN_VERSION: Final = 2
 """Version of records without anything that came later: workers of the release before take them."""

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from shared.ids import session_id
-from shared.messages.codec import Decoder
-from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.messages.codec import OPTIONS_VERSION, PLAIN_VERSION, SCHEMA_VERSION, Decoder
+from shared.messages.transcript import AssistantEntry, ToolEntry, UserEntry
 
 TEXT_LIMIT_BYTES: Final = 64 * 1024
 SYSTEM: Final = "system"
@@ -38,16 +38,30 @@ ADMIN: Final = "admin"
 NO_ORIGIN: Final = "cli"  # the channel of a system message whose chat id names none
 
 
+class ClientTool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function that a program offers to the agent and runs itself. `parameters` is the JSON
+    schema of its arguments, as JSON; the description is text of that program's person."""
+
+    name: str
+    description: str = ""
+    parameters: str = ""
+
+
 class TurnOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A program's wishes for the turn that its message begins. `max_tokens` limits each reply of
     the model, 0: as the settings do. The answer ends before the first of `stop`. `schema` is the
-    JSON schema that the answer must fit, as JSON. `system` is added to the system text."""
+    JSON schema that the answer must fit, as JSON. `system` is added to the system text. `tools` are
+    the program's own. `tool_choice` binds the first round: `required` = one of them is called, or
+    the name of one. `steps` are calls of them and their results, with which the turn begins."""
 
     max_tokens: int = 0
     temperature: float | None = None
     stop: tuple[str, ...] = ()
     schema: str = ""
     system: str = ""
+    tools: tuple[ClientTool, ...] = ()
+    tool_choice: str = ""
+    steps: tuple[AssistantEntry | ToolEntry, ...] = ()
 
 
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="in"):
@@ -68,9 +82,18 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     thread: str | None = None
     traceparent: str | None = None
     v: int = 1
-    history: tuple[UserEntry | AssistantEntry, ...] = ()
+    history: tuple[UserEntry | AssistantEntry | ToolEntry, ...] = ()
     sources: tuple[str, ...] = ()
     options: TurnOptions | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of this record. An older worker would answer in another form than the program
+        asked for."""
+        options = self.options or TurnOptions()
+        if options.tools or options.steps or any(isinstance(entry, ToolEntry) for entry in self.history):
+            return SCHEMA_VERSION
+        return PLAIN_VERSION if self.options is None else OPTIONS_VERSION
 
     @property
     def origin(self) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from shared.messages.codec import Decoder
 from shared.messages.live import Takeover
+from shared.messages.transcript import ToolCall
 
 OutboundKind = Literal["reply", "stopped", "apology", "notice", "command", "withdrawn"]
 """Kinds of messages. A notice and the answer to a command appear while a turn runs; the latter ends
@@ -37,6 +38,14 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     standing: bool = False
     by_name: str = ""
     where: str = ""
+
+
+class WaitingCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Functions that the program of a turn is asked to run. After `expires_at` (ms) their results
+    come too late."""
+
+    calls: tuple[ToolCall, ...]
+    expires_at: int = 0
 
 
 class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,7 +105,8 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     shared.messages.sources). `traceparent` is W3C trace context. `failed` is the reason of an
     apology, as its dead letter has it, and `refusal` what the model's provider said, for the owner
     alone. `takeovers`: workers that died while they wrote this reply; `work`: how it came about.
-    `parts` are the texts before the last one, for programs, whose streams cannot take text back."""
+    `parts` are the texts before the last one, for programs, whose streams cannot take text back.
+    `calls` marks a notice at which the turn waits for its program; its `parts` are all the texts."""
 
     content: str
     turn: int
@@ -118,6 +128,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     takeovers: tuple[Takeover, ...] = ()
     work: WorkDone | None = None
     parts: tuple[ReplyPart, ...] = ()
+    calls: WaitingCalls | None = None
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):
@@ -153,14 +164,16 @@ class RequestFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 class StoredAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="answer"):
     """The text, or the reason why there is none, for a client that repeats its request. `length`:
-    something was left out, as the text says. `stopped`: by a person or their program."""
+    something was left out, as the text says. `stopped`: by a person or their program. `tool_calls`:
+    the program is to run `calls`."""
 
     text: str = ""
-    finish: Literal["stop", "length"] = "stop"
+    finish: Literal["stop", "length", "tool_calls"] = "stop"
     usage: TokensUsed | None = None
     failed: RequestFailed | None = None
     v: int = 1
     stopped: bool = False
+    calls: tuple[ToolCall, ...] = ()
 
 
 decode_answer: Decoder[StoredAnswer] = Decoder(StoredAnswer, limit_bytes=1024 * 1024)

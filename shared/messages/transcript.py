@@ -138,8 +138,22 @@ class DecisionEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     v: int = 1
 
 
+class CallsEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="calls"):
+    """The turn waits for its program to run these functions. `id` names the wait. The results are
+    `ToolEntry` steps that `submit.lua` writes. Times are the server's, in ms."""
+
+    id: str
+    turn: int
+    calls: tuple[ToolCall, ...]
+    at: int = 0
+    expires_at: int = 0
+    v: int = 1
+
+
 TranscriptEntry = UserEntry | AssistantEntry | ToolEntry
-LedgerEntry = AssistantEntry | IntentEntry | ToolEntry | EffectEntry | JoinEntry | ApprovalEntry | DecisionEntry
+LedgerEntry = (
+    AssistantEntry | IntentEntry | ToolEntry | EffectEntry | JoinEntry | ApprovalEntry | DecisionEntry | CallsEntry
+)
 
 decode_transcript: Decoder[TranscriptEntry] = Decoder(TranscriptEntry)
 decode_ledger: Decoder[LedgerEntry] = Decoder(LedgerEntry)

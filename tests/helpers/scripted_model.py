@@ -36,6 +36,7 @@ class ScriptedModel:
         self._pieces = pieces or (lambda text: re.findall(r"\s*\S+|\s+", text))
         self.asked: list[list[dict[str, Any]]] = []
         self.offered: list[list[str]] = []
+        self.choices: list[str] = []
 
     async def preload(self) -> None:
         pass
@@ -46,6 +47,7 @@ class ScriptedModel:
     async def chat(self, request: ModelRequest, on_delta: OnDelta | None = None) -> LLMResponse:
         self.asked.append([dict(message) for message in request.messages])
         self.offered.append([tool.name for tool in request.tools])
+        self.choices.append(request.tool_choice)
         reply = self._next()
         if isinstance(reply, BaseException):
             raise reply

@@ -10,8 +10,17 @@ import msgspec
 
 from shared.errors import TurnParked
 from shared.messages.effects import Effect
-from shared.messages.transcript import ApprovalEntry, EffectEntry, IntentEntry, JoinEntry, LedgerEntry, ToolEntry
+from shared.messages.transcript import (
+    ApprovalEntry,
+    CallsEntry,
+    EffectEntry,
+    IntentEntry,
+    JoinEntry,
+    LedgerEntry,
+    ToolEntry,
+)
 from shared.store.turns.queue import Claim
+from worker.agent.model.model import TokenUsage
 from worker.agent.ports import FollowupMessage
 from worker.agent.tools.tool import Safety, ToolContext
 from worker.guards.marks import TurnMark
@@ -68,6 +77,13 @@ class MemoryJournal:
             return
         await self._happens(f"park:{question.call_id}", None if question in self.entries else question)
         raise TurnParked(question.id)
+
+    async def park_calls(self, calls: CallsEntry, *, wait_s: float, usage: TokenUsage) -> None:
+        """Parks the turn; calls that are in `unanswered` were waited for long enough."""
+        if self.unanswered.intersection(call.id for call in calls.calls):
+            return
+        await self._happens("park_calls", None if calls in self.entries else calls)
+        raise TurnParked(calls.id)
 
     async def confirm(self) -> None:
         await self._happens("confirm", None)

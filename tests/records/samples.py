@@ -7,14 +7,15 @@ from typing import Final
 import msgspec
 
 from shared.messages.codec import encode
-from shared.messages.inbound import InboundMessage, TurnOptions
+from shared.messages.inbound import ClientTool, InboundMessage, TurnOptions
 from shared.messages.live import DeltaEvent, ProgressEvent, Takeover, TurnEvent, encode_live
-from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, TokensUsed, UserLine
+from shared.messages.outbound import OutboundMessage, RequestFailed, StoredAnswer, TokensUsed, UserLine, WaitingCalls
 from shared.messages.schedule import AtPlan, CronPlan, EveryPlan, Plan, Schedule
 from shared.messages.subagent import SubagentTask, report
 from shared.messages.transcript import (
     ApprovalEntry,
     AssistantEntry,
+    CallsEntry,
     DecisionEntry,
     EffectEntry,
     IntentEntry,
@@ -153,6 +154,26 @@ def _others() -> dict[str, tuple[str, bytes]]:
             encode(EffectEntry(call_id="c1", turn=1, kind="say", to=QUIET, at=AT)),
         ),
         "messages joined": ("step", encode(JoinEntry(turn=1, messages=(2, 3), at=AT))),
+        "functions that a program is to run": ("step", encode(CallsEntry(id="ab", turn=1, calls=CALLS, at=AT))),
+        "the line that asks the program": (
+            "line",
+            encode(OutboundMessage(content="f", turn=1, kind="notice", calls=WaitingCalls(calls=CALLS, expires_at=AT))),
+        ),
+        "an answer that asks the program": ("answer", encode(StoredAnswer(finish="tool_calls", calls=CALLS))),
+        "a message with functions and their results": (
+            "inbound",
+            encode(
+                InboundMessage(
+                    channel="api",
+                    chat_id="owner/~a",
+                    sender_id="owner",
+                    id="m1",
+                    content="hi",
+                    timestamp=AT,
+                    options=TurnOptions(tools=(ClientTool("f", "F.", "{}"),), tool_choice="f", steps=(ASKED, RESULT)),
+                )
+            ),
+        ),
         "the answer to it": ("step", encode(DecisionEntry(call_id="c2", turn=1, yes=True, by="owner", at=AT))),
         "the line that asks": ("line", encode(question_line(question, wait_s=600))),
         "the line that says what was answered": (

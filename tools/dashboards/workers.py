@@ -58,6 +58,12 @@ WORKERS: Final = Board(
             (
                 Panel("Tool calls", "ops", rate_by("shoal_tool_calls_total", "tool", "outcome"), "By tool and end."),
                 Panel("Approvals", "ops", rate_by("shoal_approvals_total", "outcome"), "Tools that ask people first."),
+                Panel(
+                    "Functions of programs",
+                    "ops",
+                    rate_by("shoal_client_calls_total", "outcome"),
+                    "Calls that programs run themselves.",
+                ),
                 Panel("Slow tools", "s", slow_by("shoal_tool_seconds", "tool"), "95 % were quicker."),
                 Panel(
                     "Wait of jobs",

@@ -11,6 +11,7 @@ import msgspec
 from shared.messages.transcript import (
     ApprovalEntry,
     AssistantEntry,
+    CallsEntry,
     DecisionEntry,
     EffectEntry,
     IntentEntry,
@@ -104,13 +105,15 @@ class ApprovalState(msgspec.Struct, frozen=True):
 class StoredReply(msgspec.Struct, frozen=True):
     """The end of a ledger: the last stored reply and the state of its calls, by their ids.
     `intents` are calls that were begun, `effects` their effects inside Shoal so far, `results` the
-    finished ones, `approvals` those that a person was asked about."""
+    finished ones, `approvals` those that a person was asked about, `asked` those that the program of
+    the turn was asked to run."""
 
     reply: AssistantEntry
     intents: dict[str, IntentEntry] = {}
     results: dict[str, ToolEntry] = {}
     effects: dict[str, list[EffectEntry]] = {}
     approvals: dict[str, ApprovalState] = {}
+    asked: CallsEntry | None = None
 
     @property
     def answered(self) -> bool:
@@ -138,4 +141,6 @@ def resume_point(ledger: Iterable[LedgerEntry]) -> StoredReply | None:
                 point.approvals[entry.call_id] = ApprovalState(entry)
             case DecisionEntry(call_id=id) if point is not None and id in point.approvals:
                 point.approvals[id] = ApprovalState(point.approvals[id].question, entry)
+            case CallsEntry() if point is not None:
+                point = msgspec.structs.replace(point, asked=entry)
     return point

@@ -14,7 +14,7 @@ import msgspec
 from shared.errors import ToolFailed
 from shared.messages.effects import Effect
 from shared.messages.schedule import Misfire, Plan, Schedule, ScheduleStatus
-from shared.messages.transcript import ApprovalEntry, LedgerEntry, UserEntry
+from shared.messages.transcript import ApprovalEntry, CallsEntry, LedgerEntry, UserEntry
 from worker.agent.model.model import Image, TokenUsage, ToolCallRequest
 
 Safety = Literal["read_only", "idempotent", "unsafe"]
@@ -38,6 +38,11 @@ class Journal(Protocol):
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Ask a person, or wait on for the answer to a question, and give the turn up until then.
         Returns after `wait_s` without one. Raises TurnParked, LeaseLost, TurnStopped."""
+
+    async def park_calls(self, calls: CallsEntry, *, wait_s: float, usage: TokenUsage) -> None:
+        """Ask the program of the turn to run functions, or wait on for their results, and give the
+        turn up until then. `usage` is that of the turn so far. Returns after `wait_s` without
+        results. Raises TurnParked, LeaseLost, TurnStopped."""
 
     async def confirm(self) -> None:
         """Renew the lease now, before something that cannot be undone. Raises LeaseLost."""

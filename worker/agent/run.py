@@ -20,6 +20,7 @@ from worker.agent.model.seam import RESTART_CHARS
 from worker.agent.ports import FollowupMessage, Journal
 from worker.agent.steps import TurnSteps
 from worker.agent.tools.act import Actor, tool_hint
+from worker.agent.tools.client_calls import ClientFunctions
 from worker.agent.tools.text import valid_text
 from worker.agent.tools.toolbox import Toolbox
 from worker.agent.turn import AgentResult, AgentRunSpec, TurnOutcome
@@ -40,7 +41,10 @@ class AgentRun:
         self._model_name = model.name
         self._journal = journal
         self._meter = meter = Meter(spec.allowance)
-        self._asker = Asker(spec, model, tools.specs(), journal, meter)
+        self._theirs = theirs = ClientFunctions(spec, journal)
+        theirs.check_names(tools.specs())
+        offered = (*tools.specs(), *theirs.specs) if theirs.specs else tools.specs()
+        self._asker = Asker(spec, model, offered, journal, meter)
         self._actor = Actor(spec, tools, journal)
         self._steps = TurnSteps(spec)
         for call in self._steps.calls():
@@ -48,7 +52,7 @@ class AgentRun:
                 spec.consent.mark(spec.consent.brings(call))
         for entry in self._steps.entries:
             spec.consent.mark(entry.sources)
-        self._window = ContextWindow(spec, tools.specs(), journal, meter)
+        self._window = ContextWindow(spec, offered, journal, meter)
         self._window.add(self._steps.entries)
         self._asker.before = before = self._steps.answered_text
         opening = f"{before}\n\n" if before else ""
@@ -109,6 +113,7 @@ class AgentRun:
         begun, self._begun = self._begun, ""
         await self._window.begin(self.rounds)
         began = self._spec.clock.monotonic()
+        self._asker.forced = self._theirs.forced() if self.rounds == 1 else ()
         try:
             reply = await self._asker.ask(self._window.messages, begun)
         except ModelError as exc:
@@ -118,7 +123,7 @@ class AgentRun:
                 raise
             reply = await self._asker.ask(self._window.messages)
         self._seconds = self._spec.clock.monotonic() - began
-        return self._steps.with_unique_ids(reply)
+        return self._steps.with_unique_ids(reply, self._theirs.split(reply.calls)[1])
 
     async def asked_for_form(self, reply: ModelReply) -> bool:
         """Return whether the answer does not fit its schema and is asked for again, with the
@@ -142,13 +147,21 @@ class AgentRun:
         return bool(self._spec.options.max_tokens) and reply.finish_reason == "length"
 
     async def act(self, reply: ModelReply) -> None:
-        """Store the reply, run its tools, and add both to the next prompt."""
+        """Store the reply, run its tools, and add both to the next prompt. The program runs its own
+        functions once the agent's tools have their results."""
         resumed = self._steps.pop_stored()
         stored = resumed or await self._store(reply)
         hint = tool_hint(reply.calls)
         await self._spec.progress.add_activity(f"{reply.text}\n{hint}" if reply.text else hint)
         seen = resumed.reply.seen if resumed else None
-        results = await self._actor.act(reply.calls, stored, seen=seen)
+        own, theirs = self._theirs.split(reply.calls)
+        results = await self._actor.act(own, stored, seen=seen)
+        if theirs:
+            answered = await self._theirs.results(theirs, stored, self._meter.used)
+            for entry in answered:
+                self._spec.consent.mark(entry.sources)
+            done = {entry.call_id: entry for entry in (*results, *answered)}
+            results = tuple(done[call.id] for call in reply.calls)
         self._add([stored.reply, *results])
         await self._report_round(reply, results)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from shared.messages.transcript import AssistantEntry, JoinEntry, ToolCall, Tool
 from worker.agent.history import StoredReply, pair_calls_with_results, resume_point, saved_history
 from worker.agent.model.ask import ModelReply
 from worker.agent.model.model import ToolCallRequest
+from worker.agent.tools.client_calls import call_id
 from worker.agent.tools.text import is_json_object
 from worker.agent.turn import AgentRunSpec
 
@@ -21,14 +22,15 @@ class TurnSteps:
 
     def __init__(self, spec: AgentRunSpec) -> None:
         self._spec = spec
-        steps = enumerate(spec.resume)
-        replies = [(at, step) for at, step in steps if isinstance(step, AssistantEntry)]
+        # Calls of the program's functions that came with the message are steps of the turn, too.
+        resume = (*spec.steps, *spec.resume)
+        replies = [(at, step) for at, step in enumerate(resume) if isinstance(step, AssistantEntry)]
         self._call_ids = {call.id for _, reply in replies for call in reply.tool_calls}
-        point = resume_point(spec.resume)
+        point = resume_point(resume)
         whole = point is None or point.answered
         self._stored = None if whole else point
         # The steps of an unfinished reply are left out here: they are added when it is finished.
-        complete = spec.resume if whole else spec.resume[: replies[-1][0]]
+        complete = resume if whole else resume[: replies[-1][0]]
         entries: list[TranscriptEntry] = []
         for step in complete:
             match step:
@@ -37,7 +39,7 @@ class TurnSteps:
                 case JoinEntry(messages=numbers):
                     entries += [spec.joined[at].entry for at in numbers if at in spec.joined]
         self.entries = pair_calls_with_results(entries)
-        self.rounds = len(replies)
+        self.rounds = sum(isinstance(step, AssistantEntry) for step in spec.resume)
 
     def calls(self) -> Iterator[ToolCallRequest]:
         """Yield every call whose result the model has seen."""
@@ -65,12 +67,13 @@ class TurnSteps:
         popped, self._stored = self._stored, None
         return popped
 
-    def with_unique_ids(self, reply: ModelReply) -> ModelReply:
+    def with_unique_ids(self, reply: ModelReply, of_program: Collection[ToolCallRequest] = ()) -> ModelReply:
         """Return the reply of this round, each call with an id that is unique in the turn: some
-        providers repeat or omit ids, by which the ledger finds intents, results and effects."""
+        providers repeat or omit ids, by which the ledger finds intents, results and effects. Ids of
+        calls `of_program` are made here, so that they are unique in the session."""
         named: list[ToolCallRequest] = []
         for at, call in enumerate(reply.calls):
-            new = call.id
+            new = call_id(self._spec, self.rounds, at) if call in of_program else call.id
             if not new or new in self._call_ids:
                 new = f"call_{self.rounds}_{at}"
             while new in self._call_ids:

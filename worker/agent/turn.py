@@ -8,7 +8,7 @@ import msgspec
 
 from shared.clock import SYSTEM_CLOCK, Clock
 from shared.messages.inbound import TurnOptions
-from shared.messages.transcript import LedgerEntry, TranscriptEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, LedgerEntry, ToolEntry, TranscriptEntry, UserEntry
 from worker.agent import ports
 from worker.agent.history import SAVED_RESULT_CHARS, SAVED_THOUGHT_CHARS
 from worker.agent.hook import AgentHook
@@ -23,7 +23,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a turn depends on except its model, its tools and its journal.
 
     `entry` is the message to answer; its `turn` names the turn. `images` go out with it; its text
-    only names them. `history` is the conversation before it, `resume` the ledger of an earlier
+    only names them. `history` is the conversation before it, `steps` are calls of the program's own
+    functions with their results, which came with it, `resume` the ledger of an earlier
     worker, `joined` the messages in that ledger by their numbers, `begun` the text after that ledger
     that people have seen. With `continue_partial` a reply whose stream breaks is continued, not
     begun again. `timezone` is an IANA name. The sender is set in groups. `context_tokens` is the
@@ -31,8 +32,9 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     it is assumed. A prompt over the share `compact_at` of it is compacted to its
     newest `compact_keep` messages. A reply cut by its length is continued up to `continuations`
     times. History keeps `saved_result_chars` of a tool's result, and `saved_thought_chars` of the
-    thoughts of a reply. Hooks that are not trusted belong
-    in a CompositeHook. Without `compact` a prompt that is too big is sent as it is.
+    thoughts of a reply. Hooks that are not trusted belong in a CompositeHook. Without `compact` a
+    prompt that is too big is sent as it is. Results of the program's functions are waited for
+    `calls_wait_s`; then the turn ends, or goes on without them if it `goes_on_unanswered`.
     """
 
     session: str
@@ -44,6 +46,7 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     sender_id: str = ""
     system: str = ""
     history: tuple[TranscriptEntry, ...] = ()
+    steps: tuple[AssistantEntry | ToolEntry, ...] = ()
     resume: tuple[LedgerEntry, ...] = ()
     joined: dict[int, FollowupMessage] = {}
     begun: str = ""
@@ -63,6 +66,8 @@ class AgentRunSpec(msgspec.Struct, frozen=True, kw_only=True):
     saved_result_chars: int = SAVED_RESULT_CHARS
     saved_thought_chars: int = SAVED_THOUGHT_CHARS
     options: TurnOptions = TurnOptions()
+    calls_wait_s: float = 600.0
+    goes_on_unanswered: bool = False
     hook: AgentHook = AgentHook()
     clock: Clock = SYSTEM_CLOCK
     compact: Compact | None = None

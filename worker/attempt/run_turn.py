@@ -112,7 +112,7 @@ class TurnAttempt(Attempt):
         super().__init__(rules, lease, work, rules.settings.turn_timeout_s)
         self._conversation = conversation
         if conversation is not None:
-            journal = TurnJournal(lease, rules.turns, conversation.resume, conversation.joined)
+            journal = TurnJournal(lease, rules.turns, conversation.resume, conversation.joined, conversation.message.id)
             self._journal = journal
             self._updates = LiveUpdates(
                 rules.client,

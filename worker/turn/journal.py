@@ -11,21 +11,24 @@ from shared.crash_points import crash_point
 from shared.errors import BadInput, RedisAway, TurnParked, TurnReleased
 from shared.log import logger
 from shared.messages.effects import Effect, SayEffect
-from shared.messages.outbound import ReplyPart
+from shared.messages.outbound import OutboundMessage, ReplyPart, TokensUsed, WaitingCalls
 from shared.messages.sources import Sources
 from shared.messages.transcript import (
     TRANSCRIBED,
     ApprovalEntry,
     AssistantEntry,
+    CallsEntry,
     EffectEntry,
     IntentEntry,
     JoinEntry,
     LedgerEntry,
     ToolEntry,
 )
-from shared.metrics import APPROVALS, MESSAGES_JOINED
+from shared.metrics import APPROVALS, CLIENT_CALLS, MESSAGES_JOINED
 from shared.store.subagents.subagents import Subagents
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
+from shared.tracing import current_traceparent
+from worker.agent.model.model import TokenUsage
 from worker.agent.ports import FollowupMessage
 from worker.agent.turn import AgentResult
 from worker.guards.marks import TurnMark
@@ -100,6 +103,10 @@ class LeaseJournal:
         """Fail: only a turn can wait for a person."""
         raise AssertionError(f"{question.tool!r} needs a yes, and nobody can be asked here")
 
+    async def park_calls(self, calls: CallsEntry, *, wait_s: float, usage: TokenUsage) -> None:
+        """Fail: only a turn has a program that offers functions."""
+        raise AssertionError("functions of a program are called, and there is none here")
+
 
 class TurnJournal(LeaseJournal):
     """The journal of a turn. `joined` are the messages that joined it; it grows here as well."""
@@ -110,11 +117,13 @@ class TurnJournal(LeaseJournal):
         turns: Turns,
         entries: Sequence[LedgerEntry],
         joined: dict[int, JoinedMessage] | None = None,
+        message_id: str = "",
     ) -> None:
         assert lease.claim.turn is not None
         super().__init__(lease, turns, entries, sources=lease.claim.turn.sources)
         self.joined = {} if joined is None else joined
         self._turns = turns
+        self._message_id = message_id
         self._work = lease.claim.turn
         self.open: Final = self._work.steers
         """True when messages that arrive during the turn may join it."""
@@ -145,15 +154,22 @@ class TurnJournal(LeaseJournal):
         return before, spoken
 
     def parts(self) -> tuple[ReplyPart, ...]:
-        """Return the texts of the turn before its last one, in order; none if there is no remark."""
+        """Return the texts of the turn before its last one, in order; none if there is no remark.
+        What came before it last waited for its program, that program has."""
+        found = self._texts()
+        return tuple(found) if any(part.kind == "remark" for part in found) else ()
+
+    def _texts(self) -> list[ReplyPart]:
         own, found = self.lease.claim.session, list[ReplyPart]()
         for entry in self.entries:
             match entry:
+                case CallsEntry():
+                    found.clear()
                 case AssistantEntry(tool_calls=calls, content=str(content)) if content:
                     found.append(ReplyPart("remark" if calls else "answer", content))
                 case EffectEntry(kind=SayEffect.kind, to=to) if to == own:
                     found.append(ReplyPart("sent"))
-        return tuple(found) if any(part.kind == "remark" for part in found) else ()
+        return found
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Ask, or keep waiting; give the lease up until an answer or `wait_s` (see `Journal`)."""
@@ -182,6 +198,50 @@ class TurnJournal(LeaseJournal):
             log.info("approval asked", tool=tool, question=id, digest=digest)
         raise TurnParked(f"{tool!r} waits for a yes")
 
+    async def park_calls(self, calls: CallsEntry, *, wait_s: float, usage: TokenUsage) -> None:
+        """Ask the program, or keep waiting; give the lease up until it answers or `wait_s`."""
+        await self.lease.allow()
+        async with self._writing:
+            crash_point("before_park_calls")
+            known = next((at for at, entry in enumerate(self.entries, 1) if _is_wait(entry, calls)), None)
+            waits = await self._turns.client_calls.park(
+                self.lease.claim,
+                self.lease.queue.name,
+                known or len(self.entries) + 1,
+                calls,
+                self._calls_line(calls, usage),
+                wait_s=wait_s,
+                cap_bytes=LEDGER_CAP_BYTES,
+                retry_for_s=STORE_PATIENCE_S,
+            )
+            crash_point("after_park_calls")
+        names, count = [call.name for call in calls.calls], len(calls.calls)
+        if not waits:
+            CLIENT_CALLS.labels("expired").inc(count)
+            log.info("client calls expired", functions=names)
+            return
+        if known is None:
+            CLIENT_CALLS.labels("asked").inc(count)
+            log.info("client calls asked", functions=names)
+        raise TurnParked("functions of its program are called")
+
+    def _calls_line(self, calls: CallsEntry, usage: TokenUsage) -> OutboundMessage:
+        """Build the line that ends the request whose program is asked; park.lua adds its times."""
+        names = ", ".join(f"`{call.name}`" for call in calls.calls)
+        joined = [one.message.id for one in self.joined.values() if one.message is not None]
+        used = TokensUsed(prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=usage.cached_tokens)
+        return OutboundMessage(
+            content=f"Its program is to run {names}.",
+            turn=calls.turn,
+            in_reply_to=(self._message_id, *joined),
+            kind="notice",
+            # Lua would write an empty map as a list; a successor of the one that asked has no count.
+            usage=used if used != TokensUsed() else None,
+            parts=tuple(self._texts()),
+            calls=WaitingCalls(calls=calls.calls),
+            traceparent=current_traceparent(),
+        )
+
     async def superseded(self) -> bool:
         """Return whether a newer message replaces the turn. False while Redis is unavailable."""
         with contextlib.suppress(RedisAway):
@@ -208,6 +268,10 @@ class TurnJournal(LeaseJournal):
             self.joined.update(new)
             MESSAGES_JOINED.inc(len(new))
             return [joined.followup for joined in new.values()]
+
+
+def _is_wait(entry: LedgerEntry, calls: CallsEntry) -> bool:
+    return isinstance(entry, CallsEntry) and entry.id == calls.id
 
 
 def _is_of_agent(entry: LedgerEntry) -> bool:

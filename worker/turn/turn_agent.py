@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from shared.clock import SYSTEM_CLOCK
 from shared.confinement.parsers import can_confine_parsers
 from shared.errors import ToolFailed, TurnReleased
-from shared.ids import split_session
+from shared.ids import is_ephemeral, is_stored, split_session
 from shared.log import logger
 from shared.media.disk import DiskFloor
 from shared.media.store import MediaStore
@@ -203,6 +203,7 @@ class TurnAgent:
             timezone=usable_timezone(message.metadata.get(TIMEZONE, "")) or self.runner.timezone,
             system=system,
             history=conversation.history,
+            steps=(message.options or TurnOptions()).steps,
             resume=conversation.resume,
             joined={number: one.followup for number, one in joined.items()},
             begun=begun,
@@ -212,6 +213,9 @@ class TurnAgent:
             saved_result_chars=agent.saved_result_chars,
             saved_thought_chars=agent.saved_thought_chars,
             options=message.options or TurnOptions(),
+            calls_wait_s=settings.api.calls_wait_s,
+            # The session ends with the request, or with the last one that continues it.
+            goes_on_unanswered=not (is_ephemeral(conversation.session) or is_stored(conversation.session)),
             files=files,
             pictures=files,
             outside=LeasedOutside(journal.lease, files),

@@ -18,7 +18,8 @@ DAY_MS: Final = 86_400_000
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A response. `turn` is the number of its message in the session, `after` the chat's last line
     before it; `shown` and `input` are JSON of the API. `answer` is None while nobody has stored it:
-    it may be in the log of its chat."""
+    it may be in the log of its chat. `continues`: it goes on with that turn, which waited for what it
+    submitted."""
 
     id: str
     session: str
@@ -28,6 +29,7 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     shown: bytes
     input: bytes
     answer: bytes | None = None
+    continues: bool = False
 
 
 class Responses:
@@ -38,7 +40,9 @@ class Responses:
         self._keep_ms = days * DAY_MS
         self._most = most
 
-    async def keep(self, principal: str, asked: ApiRequest, turn: int, *, shown: bytes, input: bytes) -> bool:
+    async def keep(
+        self, principal: str, asked: ApiRequest, turn: int, *, shown: bytes, input: bytes, continues: bool = False
+    ) -> bool:
         """Store what was asked, once its message is accepted; a repetition changes nothing. False:
         its session was erased meanwhile. Raises Refused when the store is full."""
         kept = await self._client.run(
@@ -53,6 +57,7 @@ class Responses:
             after=asked.after,
             shown=shown,
             input=input,
+            continues=int(continues),
             unnamed=int(is_stored(asked.session)),
             most=self._most,
             keep_ms=self._keep_ms,
@@ -61,8 +66,8 @@ class Responses:
 
     async def lookup(self, principal: str, id: str) -> StoredResponse | None:
         """Read a response; None if this principal has no such one, or not any more."""
-        fields = ("by", "session", "n", "at", "after", "shown", "input", "answer")
-        by, session, turn, at_ms, after, shown, input, answer = await self._client.command(
+        fields = ("by", "session", "n", "at", "after", "shown", "input", "answer", "continues")
+        by, session, turn, at_ms, after, shown, input, answer, continues = await self._client.command(
             "HMGET", keys.response(id), *fields
         )
         if by is None or by.decode() != principal:
@@ -76,6 +81,7 @@ class Responses:
             shown=shown,
             input=input,
             answer=answer,
+            continues=continues == b"1",
         )
 
     async def read_answer(self, id: str) -> bytes | None:

@@ -118,6 +118,6 @@ class Chats:
 
 
 def _asks(asked: bytes, done: int) -> bool:
-    """Tell whether the question in field `asked` (`turns/park.lua`) waits for an answer."""
+    """Tell whether the question in field `asked` (`waits/park.lua`) waits for an answer."""
     state, _, _, _, turn = (*asked.split(b" "), *[b""] * 5)[:5]
     return state == b"open" and turn.isdigit() and int(turn) > done

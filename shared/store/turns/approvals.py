@@ -13,7 +13,7 @@ from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.outbound import Approval, OutboundMessage
 from shared.messages.sources import join_sources
-from shared.messages.transcript import ApprovalEntry, decode_ledger
+from shared.messages.transcript import ApprovalEntry, CallsEntry, decode_ledger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import TURNS, InboxLimits
@@ -81,33 +81,18 @@ class Approvals:
         Return True when the turn waits. False: the time is over, nobody answered, and the lease is
         kept. Raises TurnStopped when the turn was told to stop, TurnLimited when its ledger is
         full, LeaseLost, RedisAway."""
-        assert claim.turn is not None
-        line = encode(question_line(question, wait_s=wait_s))
-        done = await self._client.run(
-            "turns/park",
-            session=claim.session,
-            queue=queue,
-            member=claim.member,
-            lease=claim.lease_id,
-            step=step,
-            question=encode(question),
-            line=line,
-            wait_ms=int(wait_s * 1000),
-            n=claim.turn.n,
-            id=question.id,
-            tool=question.tool,
+        return await park_turn(
+            self._client,
+            self._limits,
+            claim,
+            queue,
+            step,
+            question,
+            question_line(question, wait_s=wait_s),
+            wait_s=wait_s,
             cap_bytes=cap_bytes,
-            keep_log_ms=self._limits.log_ms,
-            keep_session_ms=self._limits.session_ms,
             retry_for_s=retry_for_s,
         )
-        if done == b"lost":
-            raise claim.lost()
-        if done == b"full":
-            raise ledger_full("this turn", cap_bytes)
-        if done == b"stopped":
-            raise TurnStopped
-        return bool(done != b"late")
 
     async def open_question(self, session: str, id: str = "") -> ApprovalEntry | None:
         """Read the question that the turn of a session waits for, or waited for until nobody
@@ -140,7 +125,7 @@ class Approvals:
         line = encode_resolution(question, answered, now_ms=now_ms)
         crash_point("before_approve")
         done = await self._client.run(
-            "turns/approve",
+            "waits/approve",
             session=session,
             queue=TURNS,
             member=keys.turn(session),
@@ -156,6 +141,49 @@ class Approvals:
         )
         crash_point("after_approve")
         return approval_outcome(done)
+
+
+async def park_turn(
+    client: RedisClient,
+    limits: InboxLimits,
+    claim: Claim,
+    queue: str,
+    step: int,
+    entry: ApprovalEntry | CallsEntry,
+    line: OutboundMessage,
+    *,
+    wait_s: float,
+    cap_bytes: int,
+    retry_for_s: float,
+) -> bool:
+    """Park a turn that waits for an answer to `entry`; see `Approvals.park`."""
+    assert claim.turn is not None
+    done = await client.run(
+        "waits/park",
+        session=claim.session,
+        queue=queue,
+        member=claim.member,
+        lease=claim.lease_id,
+        step=step,
+        question=encode(entry),
+        line=encode(line),
+        wait_ms=int(wait_s * 1000),
+        n=claim.turn.n,
+        id=entry.id,
+        state="open" if isinstance(entry, ApprovalEntry) else "calls",
+        tool=entry.tool if isinstance(entry, ApprovalEntry) else " ".join(call.id for call in entry.calls),
+        cap_bytes=cap_bytes,
+        keep_log_ms=limits.log_ms,
+        keep_session_ms=limits.session_ms,
+        retry_for_s=retry_for_s,
+    )
+    if done == b"lost":
+        raise claim.lost()
+    if done == b"full":
+        raise ledger_full("this turn", cap_bytes)
+    if done == b"stopped":
+        raise TurnStopped
+    return bool(done != b"late")
 
 
 def approval_outcome(reply: bytes) -> ApprovalOutcome:

@@ -10,7 +10,7 @@ import msgspec
 from shared.crash_points import crash_point
 from shared.errors import BadInput, Refused, TooBig
 from shared.ids import API, KEEP_MS, is_ephemeral, session_id
-from shared.messages.codec import PLAIN_VERSION, SCHEMA_VERSION, encode
+from shared.messages.codec import encode
 from shared.messages.inbound import RESERVED_CHANNELS, TEXT_LIMIT_BYTES, InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.schedule import is_background
@@ -217,8 +217,6 @@ class Inbox:
             title = title[: TITLE_LIMIT - 1].rstrip() + "…"
         writer = "" if internal else "bot" if message.metadata.get("bot") == "1" else "person"
         policy = "" if internal else limits.busy_by_channel.get(channel, limits.busy)
-        # An old worker would answer in another form than the client asked for.
-        version = PLAIN_VERSION if message.options is None else SCHEMA_VERSION
         # Tests kill the process on both sides of the call: a sender that repeats gets the first
         # answer.
         crash_point("before_ingest")
@@ -229,7 +227,7 @@ class Inbox:
             chats=keys.chats(channel, principal),
             brake=keys.brake(_sender(message)),
             record=encode(message),
-            version=version,
+            version=message.version,
             dedupe_id=f"{message.chat_id}/{message.id}",
             seen=keys.seen(channel),
             days=limits.seen_days,

@@ -25,6 +25,7 @@ from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient, pairs, with_retries
 from shared.store.jobs.jobs import QUEUE as JOBS
 from shared.store.turns.approvals import Approvals
+from shared.store.turns.client_calls import ClientCalls
 from shared.store.turns.inbox import TURNS, InboxLimits
 from shared.store.turns.queue import Claim, ledger_full
 
@@ -70,6 +71,7 @@ class Turns:
         self._client = client
         self._limits = limits or InboxLimits()
         self.approvals = Approvals(client, self._limits)
+        self.client_calls = ClientCalls(client, self._limits)
         self._commits = CommitBatcher(client, self._limits, HISTORY_CAP_BYTES)
 
     async def append_step(

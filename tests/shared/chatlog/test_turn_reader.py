@@ -6,7 +6,8 @@ import pytest
 
 from shared.chatlog.turn_reader import TurnReader
 from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
-from shared.messages.outbound import OutboundMessage, UserLine
+from shared.messages.outbound import OutboundMessage, UserLine, WaitingCalls
+from shared.messages.transcript import ToolCall
 from shared.store.delivery.outbox import LogPosition, NumberedLine
 
 
@@ -99,3 +100,20 @@ def test_a_message_that_was_not_accepted_when_the_log_was_read_is_not_lost() -> 
     made.number = 1
     made.on_caught_up(LogPosition(0, None))
     assert not made.lost
+
+
+async def test_what_a_program_submitted_is_answered_by_its_turn() -> None:
+    """Whatever message began it; the line that asked the program is not the answer, also when all is read again."""
+    calls = WaitingCalls(calls=(ToolCall("c1", "f", "{}"),))
+    asked = line(3, "asks", in_reply_to=("m1",), kind="notice", calls=calls)
+    made = TurnReader("m2", 3, 1)
+    assert made.waiting
+    made.seq = 0
+    await made.read_line(asked)
+    assert made.end is None
+    await made.read_line(line(4, "asks again", in_reply_to=("m1",), kind="notice", calls=calls))
+    assert made.end is not None
+    assert made.end.content == "asks again"
+    first = TurnReader("m1", 0)
+    first.on_line(asked)
+    assert first.end is asked.line

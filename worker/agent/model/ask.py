@@ -62,6 +62,9 @@ class Asker:
         shown = spec.progress is not NULL_PORTS or spec.hook.wants_streaming
         self._streams = shown and not spec.options.schema
         self._stream = ReplyStream(spec.progress, spec.hook)
+        self.forced: Sequence[ToolSpec] = ()
+        """Functions of which the next reply must call one; no other tool is offered with them."""
+
         self.before = ""  # answers that were followed by further messages: they stay visible
 
     @property
@@ -103,14 +106,16 @@ class Asker:
         with a longer text and take back a shorter one: only here can that be done, so the retries
         inside the model leave such faults alone."""
         spec = self._spec
+        tools = self.forced or self._tools
         request = ModelRequest(
             prompt,
-            self._tools,
+            tools,
             max_tokens=max(1, spec.max_tokens),
             temperature=spec.temperature,
             session=spec.session,
             top_p=spec.top_p,
             seed=spec.seed,
+            tool_choice="required" if self.forced else "auto",
         )
         for restarts_left in range(RESTARTS, -1, -1):
             await self._journal.checkpoint()
@@ -126,7 +131,7 @@ class Asker:
                 # Before the first token it may think for long. A refused call costs nothing.
                 timeout = isinstance(exc, ModelError) and exc.kind == "timeout"
                 if stream.unkept or timeout or isinstance(exc, asyncio.CancelledError):
-                    self._meter.add_estimate(request.messages, self._tools, output=stream.unkept)
+                    self._meter.add_estimate(request.messages, tools, output=stream.unkept)
                 broken = isinstance(exc, ModelError) and exc.retryable and stream.unkept
                 if not broken or not restarts_left:
                     raise
@@ -135,7 +140,7 @@ class Asker:
                 # never say more.
                 if response.finish_reason or restarts_left < RESTARTS or not self._streams:
                     return response
-                self._meter.add_estimate(request.messages, self._tools, output=stream.unkept)
+                self._meter.add_estimate(request.messages, tools, output=stream.unkept)
             if self._spec.continue_partial and (begun := stream.go_on()):
                 request = replace(request, messages=_continued(messages, begun, GO_ON))
                 await self._spec.progress.note_broken(len(begun))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -74,7 +74,8 @@ class ToolSpec(msgspec.Struct, frozen=True):
 class ModelRequest(msgspec.Struct, frozen=True):
     """One call of a model: `messages` in OpenAI's chat form, the tools on offer, and limits.
     `session` is the one that it is made for; the provider does not get it. Of `top_p` and `seed` it
-    gets what is not None."""
+    gets what is not None. With `tool_choice` `required` the reply must call a tool, where the
+    provider can be told so."""
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[ToolSpec] = ()
@@ -83,6 +84,7 @@ class ModelRequest(msgspec.Struct, frozen=True):
     session: str = ""
     top_p: float | None = None
     seed: int | None = None
+    tool_choice: Literal["auto", "required"] = "auto"
 
     @property
     def sampling(self) -> dict[str, float | int]:

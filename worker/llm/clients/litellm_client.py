@@ -137,7 +137,7 @@ class LiteLLMModel:
             "timeout": self._settings.total_s,
         }
         if request.tools:
-            arguments |= {"tools": offers(request.tools, caching=caching), "tool_choice": "auto"}
+            arguments |= {"tools": offers(request.tools, caching=caching), "tool_choice": request.tool_choice}
         if extra := self._headers | trace_header(self._settings):
             arguments["extra_headers"] = extra
         if prefix is not None and prefix.body:

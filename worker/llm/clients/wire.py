@@ -42,7 +42,7 @@ class RequestWriter:
             **request.sampling,
         }
         if request.tools:
-            body |= {"tools": self._tools(request.tools), "tool_choice": "auto"}
+            body |= {"tools": self._tools(request.tools), "tool_choice": request.tool_choice}
         if stream:
             body["stream"] = True
             if route.stream_usage:

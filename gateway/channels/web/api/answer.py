@@ -60,6 +60,9 @@ def stored_answer(
     Only the `owner` reads what the provider said: it may name the account behind the model. Raises
     ApiError (429) for a message that was not read because its chat is busy."""
     match line.kind:
+        case "notice" if line.calls is not None:
+            text = whole_text(replace(line, content=""), sent_texts)
+            return StoredAnswer(text=text, finish="tool_calls", usage=line.usage, calls=line.calls.calls)
         case "notice":
             raise session_busy()
         case "apology":
@@ -78,6 +81,13 @@ def stored_answer(
                 usage=line.usage,
                 stopped=line.kind == "stopped",
             )
+
+
+def last_text(line: OutboundMessage) -> str:
+    """Return the text of the reply that a line ends with, without what came before it."""
+    if line.calls is None:
+        return line.content
+    return line.parts[-1].text if line.parts and line.parts[-1].kind == "remark" else ""
 
 
 def whole_text(line: OutboundMessage, sent_texts: Sequence[str]) -> str:

@@ -26,13 +26,14 @@ from shared.media.store import MediaStore
 from shared.messages.codec import encode
 from shared.messages.inbound import PRESET, InboundMessage
 from shared.messages.outbound import OutboundMessage, StoredAnswer, decode_answer
-from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
+from shared.metrics import CLIENT_CALLS, MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
 from shared.settings import ApiSettings
 from shared.settings.sections.gateways import OWNER
 from shared.store.responses.responses import Responses, StoredResponse
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.inbox import Accepted
+from shared.store.turns.turn_writes import LEDGER_CAP_BYTES
 from shared.tasks import event_within
 
 TICK_S: Final = 1.0
@@ -113,6 +114,9 @@ class Completion:
         if known is not None:
             self.answer = decode_answer(known)
             return
+        if self.request.prompt.outputs:
+            await self._submit(begun)
+            return
         reader = self.reader = TurnReader(begun.ticket, begun.after)
         try:
             accepted = await self._ingest(begun, reader, traceparent)
@@ -138,6 +142,36 @@ class Completion:
             reader.stale = True
             await services.follower.follow(begun.session, reader)
 
+    async def _submit(self, begun: ApiRequest) -> None:
+        """Hand the results of functions to the turn that waits for them, and follow it."""
+        services, request = self._services, self.request
+        try:
+            submitted = await services.sink.client_calls.submit(
+                begun.session,
+                dict(request.prompt.outputs),
+                request=begun.ticket,
+                cap_bytes=LEDGER_CAP_BYTES,
+                retry_for_s=services.limits.retry_s,
+            )
+        except RedisAway:
+            raise errors.store_unavailable(again=self.again) from None
+        outcome, turn = submitted.outcome, submitted.turn
+        log.info("client calls answered", session=log_id(begun.session), turn=turn, outcome=outcome)
+        if not submitted.accepted:
+            CLIENT_CALLS.labels("refused").inc(len(request.prompt.outputs))
+            await services.requests.release(begun)
+            raise errors.not_submitted(outcome, submitted.ids)
+        if outcome == "done":
+            CLIENT_CALLS.labels("answered").inc(len(request.prompt.outputs))
+        if request.stored:
+            await self._keep(turn, continues=True)
+        await self._note_metadata()
+        self._counted = True
+        reader = self.reader = TurnReader(begun.ticket, begun.after, turn)
+        reader.stale = True
+        await services.follower.follow(begun.session, reader)
+        await services.requests.mark_accepted(begun, ephemeral=False)
+
     async def resume(self, found: StoredResponse, answer: StoredAnswer | None) -> None:
         """Follow a response that exists, in place of `begin`. `answer` is None while it runs."""
         self.resumed = self._counted = True
@@ -147,13 +181,14 @@ class Completion:
         if answer is not None:
             self.answer = answer
             return
-        reader = self.reader = TurnReader(found.id, found.after)
+        reader = self.reader = TurnReader(found.id, found.after, found.turn if found.continues else None)
         reader.number, reader.stale = found.turn, True
         await self._services.follower.follow(found.session, reader)
 
-    async def _keep(self, turn: int) -> None:
-        request, principal = self.request, self._login.principal
-        await self._services.responses.keep(principal, self.begun, turn, shown=request.shown, input=request.input)
+    async def _keep(self, turn: int, *, continues: bool = False) -> None:
+        request, principal, responses = self.request, self._login.principal, self._services.responses
+        shown, input = request.shown, request.input
+        await responses.keep(principal, self.begun, turn, shown=shown, input=input, continues=continues)
 
     async def _note_metadata(self) -> None:
         # The message is accepted: it is answered whatever becomes of notes about its session.
@@ -189,6 +224,9 @@ class Completion:
             return await services.sink.ingest(message, principal=owner, follows=follows, retry_for_s=retry_s)
         except (BadInput, Refused) as exc:
             MESSAGES_REFUSED.labels(API, exc.code).inc()
+            waiting = await services.sink.client_calls.waiting(begun.session) if exc.code == "running" else ()
+            if waiting:
+                raise errors.not_submitted("missing", waiting) from None
             if exc.code in ("moved", "running"):
                 raise errors.cannot_continue(exc.code) from None
             raise

@@ -10,8 +10,9 @@ import msgspec
 from gateway.channels.web.api.completion import Completion
 from gateway.channels.web.api.errors import ApiError, encode_error
 from shared.messages.outbound import StoredAnswer, TokensUsed
+from shared.messages.transcript import ToolCall
 
-Finish = Literal["stop", "length"]
+Finish = Literal["stop", "length", "tool_calls"]
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -63,7 +64,9 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
     def encode_answer(self, answer: StoredAnswer | None) -> bytes:
         """Encode the complete answer."""
         assert answer is not None, "only a response is made in the background"
-        message = {"role": "assistant", "content": answer.text, "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+        if answer.calls:
+            message |= {"content": answer.text or None, "tool_calls": [*map(_call, answer.calls)]}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish}
         body = self._body("chat.completion", [choice])
         return msgspec.json.encode(body | {"usage": _usage(answer.usage)})
@@ -78,14 +81,15 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
 
     def encode_last(self, answer: StoredAnswer) -> bytes:
         """Encode the pieces at the end."""
-        end = self._piece({}, answer.finish)
+        calls = [{"index": at, **_call(call)} for at, call in enumerate(answer.calls)]
+        end = (self._piece({"tool_calls": calls}) if calls else b"") + self._piece({}, answer.finish)
         return (end + self._event([], _usage(answer.usage)) if self.with_usage else end) + DONE
 
     def encode_error(self, error: ApiError, *, over: bool) -> bytes:
         """Encode the error that ends a stream."""
         return event(encode_error(error))
 
-    def _piece(self, delta: dict[str, str], finish: Finish | None = None) -> bytes:
+    def _piece(self, delta: dict[str, Any], finish: Finish | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return self._event([choice])
 
@@ -102,6 +106,10 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
 def event(data: bytes) -> bytes:
     """Return one event of a stream."""
     return b"data: " + data + b"\n\n"
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _usage(used: TokensUsed | None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from shared.errors import BadInput, RedisAway, Refused, TooBig
 from shared.messages.outbound import RequestFailed
 from shared.store.sessions.requests import KeyReused
+from shared.store.turns.client_calls import SubmitOutcome
 
 RETRY_S: Final = 1.0
 BUSY_S: Final = 5.0
@@ -26,6 +28,7 @@ FAILED_TURNS: Final = {
     "auth": (403, "model_auth"),
     "billing": (403, "model_billing"),
     "invalid_output": (500, "invalid_output"),
+    "function_name": (400, "function_name_taken"),
 }
 """Status and code of a turn that failed for a reason, which a retry does not change. It is 403 for
 a wrong key or an empty account of the model: 401 and 402 would speak of the client's own."""
@@ -110,6 +113,27 @@ def cannot_continue(code: str) -> ApiError:
         "name that, or send the whole conversation as 'input'"
     )
     return bad_parameter(PREVIOUS, message, code="previous_response_not_newest")
+
+
+def not_submitted(outcome: SubmitOutcome, ids: Sequence[str]) -> ApiError:
+    """Return the error of results that were not taken."""
+    named = ", ".join(ids)
+    match outcome:
+        case "unknown":
+            message = f"no turn here waits for the result of {named}; perhaps it has ended, or 'store' was false"
+            return ApiError(400, message, code="no_such_call")
+        case "missing":
+            return ApiError(400, f"no tool output found for function call {named}", code="missing_output")
+        case "used":
+            return ApiError(409, "these results were submitted before, and count once", code="output_used", again=False)
+        case "full":
+            return ApiError(413, "these results do not fit into the turn any more", code="too_big")
+        case "held":
+            message = "the turn moves just now; ask again in a moment"
+            return ApiError(409, message, code="conversation_busy", retry_after_s=RETRY_S)
+        case _:
+            message = "these results come too late: the turn does not wait for them any more"
+            return ApiError(409, message, code="output_too_late", again=False)
 
 
 def turn_error(failed: RequestFailed) -> ApiError:

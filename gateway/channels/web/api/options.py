@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.channels.web.api.client_tools import OfferedTools, Step
 from gateway.channels.web.api.errors import bad_parameter
 from shared.messages.inbound import TurnOptions
 
@@ -14,21 +15,32 @@ STOPS: Final = 16
 STOP_CHARS: Final = 256
 SCHEMA_LIMIT_BYTES: Final = 64 * 1024
 LIMITS: Final = ("max_completion_tokens", "max_tokens")
+NO_TOOLS: Final = OfferedTools()
 ANY_OBJECT: Final = '{"type":"object"}'
 
 
 def read_options(
-    fields: Mapping[str, Any], system: str, *, schema: str | None = None, limits: Sequence[str] = LIMITS
+    fields: Mapping[str, Any],
+    system: str,
+    *,
+    schema: str | None = None,
+    limits: Sequence[str] = LIMITS,
+    offered: OfferedTools = NO_TOOLS,
+    steps: tuple[Step, ...] = (),
 ) -> TurnOptions | None:
     """Return the options in the fields of a request, and its `system` texts where these count as
     such; None if they say nothing. `schema` is the one in `response_format` unless it was read from
-    elsewhere, `limits` are the names of the limit of tokens. Raises ApiError."""
+    elsewhere, `limits` are the names of the limit of tokens, `offered` its functions, `steps`
+    calls of them that it brings. Raises ApiError."""
     options = TurnOptions(
         max_tokens=_read_limit(fields, limits),
         temperature=_read_temperature(fields.get("temperature")),
         stop=_read_stops(fields.get("stop")),
         schema=_read_schema(fields.get("response_format")) if schema is None else schema,
         system=system,
+        tools=offered.tools,
+        tool_choice=offered.choice if offered.tools else "",
+        steps=steps,
     )
     return None if options == TurnOptions() else options
 

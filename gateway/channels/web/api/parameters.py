@@ -21,6 +21,8 @@ USED: Final[Mapping[str, Any]] = {
     "temperature": float | None,
     "stop": str | list[str] | None,
     "response_format": dict[str, Any] | None,
+    "tools": list[dict[str, Any]] | None,
+    "tool_choice": str | dict[str, Any] | None,
 }
 
 WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
@@ -35,8 +37,6 @@ WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
 
 FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (1,),
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     "functions": ([],),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
@@ -49,15 +49,14 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 """Refused, since a client that sets them relies on the effect; only null and these values pass."""
 
-OFFERED: Final = ("tools", "functions")
-"""Functions that the client offers. Front ends and agent libraries send them with every request, so
-they are ignored unless `api.strict`. A `tool_choice` that demands a call is refused in any case."""
+OFFERED: Final = ("functions",)
+"""Functions in the older form. They are ignored unless `api.strict`. A `function_call` that demands
+a call is refused in any case."""
 
 NAMED_LIMIT: Final = 32
 
 INSTEAD: Final = {
-    "tools": "; the agent has tools of its own",
-    "functions": "; the agent has tools of its own",
+    "functions": "; send them as 'tools'",
     "web_search_options": "; the agent searches the web by itself, if it may",
     "n": "; a chat has one answer",
 }

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gateway.channels.web.api.client_tools import check_outputs, pair_results, read_calls, read_id, read_tools
 from gateway.channels.web.api.errors import ApiError, bad_parameter
 from gateway.channels.web.api.files import SentFile
 from gateway.channels.web.api.options import read_options
@@ -18,9 +19,10 @@ from gateway.channels.web.api.parameters import check_parameters
 from shared.errors import BadInput
 from shared.ids import MARK
 from shared.messages.inbound import TurnOptions
-from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, UserEntry
 from shared.settings import ApiSettings
 from shared.store.sessions.details import pack_metadata
+from shared.store.turns.client_calls import CLIENT_TOOLS
 
 MODEL: Final = "shoal"  # the model name that leaves the choice to the chat, or to the settings
 SESSION_HEADER: Final = "X-Shoal-Session"
@@ -33,29 +35,39 @@ _DATA_URL: Final = re.compile(r"data:[^,;]*(?:;[^,;]*)*;base64,", re.ASCII)
 _SYSTEM: Final = ("system", "developer")
 _RESULTS: Final = ("tool", "function")
 _UNSUPPORTED: Final = ("refusal", "audio")
-CLIENT_TOOLS: Final = "tools of the client"  # the source that results of them mark a turn with
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """The message to answer, its files, and the texts before it. System texts are of the user, or
-    are in `system`. `sources` mark what others may have written."""
+    are in `system`. `sources` mark what others may have written. `steps` are calls of the client's
+    functions and their results after it. `outputs` are such results, by the ids of their calls, for
+    a turn that waits for them; there is no message then."""
 
     text: str
     files: tuple[SentFile, ...] = ()
-    history: tuple[UserEntry | AssistantEntry, ...] = ()
+    history: tuple[UserEntry | AssistantEntry | ToolEntry, ...] = ()
     system: str = ""
     sources: tuple[str, ...] = ()
+    steps: tuple[AssistantEntry | ToolEntry, ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
 
 
 class _ParsedMessage(msgspec.Struct, frozen=True):
-    """One message: its text, and its other parts with their places in the request."""
+    """One message: its text, its calls or the call that it is the result of, and its other parts with
+    their places in the request."""
 
     role: str
     text: str
     parts: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
 
-    def entry(self) -> UserEntry | AssistantEntry:
+    def entry(self) -> UserEntry | AssistantEntry | ToolEntry:
         """Return the message as history, which only names files."""
+        if self.call_id:
+            return ToolEntry(call_id=self.call_id, name="", content=self.text, turn=0)
+        if self.calls:
+            return AssistantEntry(content=self.text or None, turn=0, tool_calls=self.calls)
         placeholders = [_placeholder(part) for _, part in self.parts]
         text = "\n".join([self.text, *placeholders] if self.text else placeholders)
         return (AssistantEntry if self.role == "assistant" else UserEntry)(content=text, turn=0)
@@ -114,6 +126,9 @@ def parse_request(
     if options and not stream:
         raise bad_parameter("stream_options", "'stream_options' needs 'stream': true")
     metadata = read_metadata(body_fields)
+    offered = read_tools(body_fields, nested=True)
+    if offered.other:
+        ignored = ignore_other_tools(ignored, strict=api.strict)
     prompt = read_messages(body_fields["messages"], with_history=name is None, system=api.system_texts)
     # The session's name counts the same in the header and in `user`.
     asked = {key: value for key, value in body_fields.items() if key not in (*FORM_FIELDS, "user")}
@@ -126,9 +141,18 @@ def parse_request(
         prompt=prompt,
         hash=hash_of(name, asked),
         metadata=metadata,
-        options=read_options(body_fields, prompt.system),
+        options=read_options(body_fields, prompt.system, offered=offered, steps=prompt.steps),
         ignored=ignored,
     )
+
+
+def ignore_other_tools(ignored: tuple[str, ...], *, strict: bool) -> tuple[str, ...]:
+    """Return the names of what is ignored, with the tools that are no functions. Raises ApiError if
+    `strict`."""
+    if strict:
+        message = "'tools' can only have functions; the agent has tools of its own"
+        raise bad_parameter("tools", message, code="unsupported_parameter")
+    return (*ignored, "tools")
 
 
 def hash_of(*asked: object) -> str:
@@ -179,8 +203,9 @@ def session_name(name: str | None, where: str) -> str | None:
 
 
 def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool, system: bool = False) -> Prompt:
-    """Parse the messages: the user's last one is answered, others are history, but with `system`
-    not the system texts. Results of the client's tools are texts of the user. Raises ApiError."""
+    """Parse the messages: the user's last one is answered. Others are history before it, but with
+    `system` not the system texts, and calls of the client's functions with their results after it.
+    Without history results at the end are for the turn that waits for them. Raises ApiError."""
     if len(raw) > MESSAGES_LIMIT:
         message = f"there are {len(raw):,} messages; at most {MESSAGES_LIMIT:,} are taken"
         raise bad_parameter("messages", message)
@@ -190,25 +215,67 @@ def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool, syste
     if asked < 0 or parsed[asked].role not in ("user", *_RESULTS):
         where = f"messages[{asked}].role" if asked >= 0 else "messages"
         raise bad_parameter(where, "the last message must be of the role 'user': it is the one that is answered")
-    last = parsed[asked]
+    if parsed[asked].call_id and not with_history:
+        return Prompt(text="", outputs=trailing_outputs(parsed[: asked + 1]))
+    newest = asked
+    if parsed[asked].call_id:
+        asked = max((at for at, one in enumerate(parsed) if one.role == "user"), default=-1)
+        if asked < 0:
+            raise bad_parameter("messages", "there is no message of the user: results belong to an answer to one")
+    last, after = parsed[asked], [(at, parsed[at]) for at in range(asked + 1, newest + 1)]
     files = tuple(_parse_file(part, where, n) for n, (where, part) in enumerate(last.parts, 1))
     if not last.text.strip() and not files:
         raise bad_parameter(f"messages[{asked}].content", "the message has no text")
-    before = [*parsed[:asked], *parsed[asked + 1 :]] if with_history else []
+    placed = [*enumerate(parsed[:asked]), *enumerate(parsed[newest + 1 :], newest + 1)] if with_history else []
+    # System texts among calls and results are treated as if they came before the message.
+    placed += [(at, one) for at, one in after if one.role in _SYSTEM]
+    after = [(at, one) for at, one in after if one.role not in _SYSTEM]
     instructions = [one.text for one in parsed if system and one.role in _SYSTEM]
     if instructions:
-        before = [one for one in before if one.role not in _SYSTEM]
-    if sum(len(text.encode()) for text in [*instructions, *(one.text for one in before)]) > HISTORY_LIMIT_BYTES:
+        placed = [(at, one) for at, one in placed if one.role not in _SYSTEM]
+    if sum(map(_size, (one for _, one in (*placed, *after)))) + sum(map(len, instructions)) > HISTORY_LIMIT_BYTES:
         limit_kb = HISTORY_LIMIT_BYTES // 1024
         message = f"the messages before the last one have more than {limit_kb} kB; leave old ones out, or use a session"
         raise ApiError(413, message, code="too_big", param="messages")
+    marked = any(one.role in _RESULTS for _, one in (*placed, *after)) or last.role in _RESULTS
+    sources = (CLIENT_TOOLS,) if marked else ()
     return Prompt(
         text=last.text,
         files=files,
-        history=tuple(one.entry() for one in before),
+        history=tuple(pair_results(map(_placed_entry, placed), sources)),
         system="\n\n".join(instructions),
-        sources=(CLIENT_TOOLS,) if any(one.role in _RESULTS for one in (*before, last)) else (),
+        sources=sources,
+        steps=_steps(pair_results(map(_placed_entry, after), sources)),
     )
+
+
+def _placed_entry(placed: tuple[int, _ParsedMessage]) -> tuple[str, UserEntry | AssistantEntry | ToolEntry]:
+    return f"messages[{placed[0]}]", placed[1].entry()
+
+
+def _size(message: _ParsedMessage) -> int:
+    return len(message.text.encode()) + sum(len(call.arguments.encode()) for call in message.calls)
+
+
+def _steps(entries: Sequence[UserEntry | AssistantEntry | ToolEntry]) -> tuple[AssistantEntry | ToolEntry, ...]:
+    """Return what follows the message as steps of its turn: a text without calls, which the turn
+    would repeat in its answer, stays out."""
+    return tuple(
+        entry
+        for entry in entries
+        if isinstance(entry, ToolEntry) or (isinstance(entry, AssistantEntry) and entry.tool_calls)
+    )
+
+
+def trailing_outputs(parsed: Sequence[_ParsedMessage]) -> tuple[tuple[str, str], ...]:
+    """Return the results at the end of the messages. Raises ApiError."""
+    outputs: list[tuple[str, str]] = []
+    for one in reversed(parsed):
+        if one.role not in _SYSTEM and not one.call_id:
+            break
+        outputs += [(one.call_id, one.text)] if one.call_id else []
+    check_outputs(outputs, "messages")
+    return tuple(reversed(outputs))
 
 
 def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
@@ -228,7 +295,8 @@ def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
             f"{where}.content", f"{where}.content must be a text or a list of parts", code="invalid_type"
         )
     # Calls of the client's own tools, and their results, become texts of the conversation.
-    texts = [_describe_result(message)] if role in _RESULTS else []
+    call_id = read_id(message.get("tool_call_id"), f"{where}.tool_call_id") if role == "tool" else ""
+    texts = [_describe_result(message)] if role == "function" else []
     parts: list[tuple[str, Mapping[str, Any]]] = []
     for at, part in enumerate(content):
         here = f"{where}.content[{at}]"
@@ -241,28 +309,25 @@ def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
             raise bad_parameter(
                 here, f"{here} must be a text, or of the user an image_url or a file, not {str(kind)[:40]!r}"
             )
-    texts += _describe_calls(message, where) if role == "assistant" else []
-    return _ParsedMessage(role, "\n".join(texts), tuple(parts))
+    calls: tuple[ToolCall, ...] = ()
+    if role == "assistant":
+        calls = read_calls(message, where)
+        texts += _describe_call(message)
+    return _ParsedMessage(role, "\n".join(texts), tuple(parts), calls, call_id)
 
 
-def _describe_calls(message: Mapping[str, Any], where: str) -> list[str]:
-    """Return the calls of an assistant's message as text."""
-    calls, old = message.get("tool_calls") or [], message.get("function_call")
-    if not isinstance(calls, list):
-        raise bad_parameter(f"{where}.tool_calls", f"{where}.tool_calls must be a list", code="invalid_type")
-    functions = [call.get("function") if isinstance(call, dict) else None for call in calls]
-    lines = []
-    for function in [*functions, *([old] if old else [])]:
-        name, arguments = (
-            (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None,) * 2
-        )
-        lines.append(f"[called {str(name)[:64]} with {arguments if isinstance(arguments, str) else '{}'}]")
-    return lines
+def _describe_call(message: Mapping[str, Any]) -> list[str]:
+    """Return the call of an assistant's message in the older form as text."""
+    function = message.get("function_call")
+    if not isinstance(function, dict):
+        return []
+    name, arguments = function.get("name"), function.get("arguments")
+    return [f"[called {str(name)[:64]} with {arguments if isinstance(arguments, str) else '{}'}]"]
 
 
 def _describe_result(message: Mapping[str, Any]) -> str:
     """Return the line before the result of a client's tool."""
-    name = message.get("name") or message.get("tool_call_id") or "a tool"
+    name = message.get("name") or "a tool"
     return f"[result of {str(name)[:64]}]"
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from gateway.channels.web.api.answer import last_text
 from gateway.channels.web.api.completion import Completion
 from gateway.channels.web.api.encoder import AnswerEncoder
 from gateway.channels.web.api.errors import ApiError, as_api_error, error_response, turn_error
@@ -142,7 +143,7 @@ class CompletionResponse(Response):
                 sent_at = self._clock.monotonic()
         answer, reader = await self._wait_for_answer(), completion.reader
         end = reader and reader.end  # without the asides, which were sent
-        rest = end.content if end else answer.text
+        rest = last_text(end) if end else answer.text
         if more := buffer.finish(rest, answer.text):
             yield encoder.encode_text(more)
         yield encoder.encode_last(answer)

@@ -48,6 +48,27 @@ local function change_standing(session, id, question, sender, now)
   end
 end
 
+-- Makes a parked turn due, whose question was answered. Somebody waits for it now, even if it was
+-- background work. It returns to the place in the queue that it had when it was first claimed.
+local function resume_parked(session, queue, wake_list, member, now)
+  local place = tonumber(string.match(redis.call('HGET', session, 'place') or '', '^%d+'))
+  local fair_key = guarded('HGET', FAIR_KEYS, member)
+  guarded('ZREM', BACKGROUND, member)
+  redis.call('ZADD', queue, integer(math.min(now, place or now)), member)
+  if place then
+    -- `<place> <now>`: the wait that is reported for it counts from here.
+    redis.call('HSET', session, 'place', integer(place) .. ' ' .. integer(now))
+  end
+  if fair_key == 'background' then
+    -- Background work that a person answered runs as the chat's own.
+    set_fair_key(member, nil)
+  elseif fair_key and place and string.sub(fair_key, 1, 1) ~= '+' then
+    -- '+' exempts it from fair sharing: it was begun already.
+    set_fair_key(member, '+' .. fair_key)
+  end
+  wake(wake_list)
+end
+
 -- Records the answer to the question that a parked turn waits for as an entry of its ledger, where
 -- whichever worker claims the turn finds it. `answer` has the member, the keys, and id, yes ('1'),
 -- request, sender, digest ('' = not named), line, log_ms, always ('1' = the yes is for later calls,
@@ -59,7 +80,7 @@ end
 local function resolve_approval(answer)
   local now = now_ms()
   -- Field `asked`: `<state> <id> <expires ms> <step> <turn> <request> <tool>`, state open, yes or
-  -- no.
+  -- no; calls or done where a program is asked.
   local fields = redis.call('HGET', answer.session, 'asked') or ''
   local state, id, expires, step, n, request, tool = string.match(fields, '^(%a+) (%x+) (%d+) (%d+) (%d+) (%S+) (.*)$')
   if id ~= answer.id then return 'unknown' end
@@ -103,23 +124,6 @@ local function resolve_approval(answer)
   if always then change_standing(answer.session, nil, question, answer.sender, now) end
   local seq = add_line(answer.session, answer.log, answer.live, answer.line, answer.log_ms, nil, nil, false)
   add_own_line_fact(answer.session, seq, 'asks', 0)
-  -- A person waits for the turn now, even if it was background work. It returns to the place in the
-  -- queue that it had when it was first claimed.
-  local place = tonumber(string.match(redis.call('HGET', answer.session, 'place') or '', '^%d+'))
-  local fair_key = guarded('HGET', FAIR_KEYS, answer.member)
-  guarded('ZREM', BACKGROUND, answer.member)
-  redis.call('ZADD', answer.queue, integer(math.min(now, place or now)), answer.member)
-  if place then
-    -- `<place> <now>`: the wait that is reported for it counts from here.
-    redis.call('HSET', answer.session, 'place', integer(place) .. ' ' .. integer(now))
-  end
-  if fair_key == 'background' then
-    -- Background work that a person answered runs as the chat's own.
-    set_fair_key(answer.member, nil)
-  elseif fair_key and place and string.sub(fair_key, 1, 1) ~= '+' then
-    -- '+' exempts it from fair sharing: it was begun already.
-    set_fair_key(answer.member, '+' .. fair_key)
-  end
-  wake(answer.wake)
+  resume_parked(answer.session, answer.queue, answer.wake, answer.member, now)
   return 'done'
 end

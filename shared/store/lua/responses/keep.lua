@@ -8,17 +8,18 @@
 -- n, after  number of its message, and of the last line of its chat's log before that
 -- shown     what it is shown with
 -- input     what was asked
+-- continues '1' = it goes on with a turn that waited for what it submitted
 -- unnamed   '1' = its session is deleted with the newest response in it
 -- most      responses that a principal keeps
 -- returns 1 done, 0 its session is gone by now
 local response, session, responses, kept, EPHEMERAL = unpack(KEYS)
-local name, id, by, n, at, after, shown, input, unnamed, most, keep_ms = unpack(ARGV)
+local name, id, by, n, at, after, shown, input, continues, unnamed, most, keep_ms = unpack(ARGV)
 -- Erased since its message was accepted: nothing of it may come back.
 if redis.call('EXISTS', session) == 0 then return 0 end
 keep_ms = tonumber(keep_ms)
 local now = now_ms()
 redis.call('HSET', response, 'ticket', id, 'session', name, 'by', by, 'n', n, 'at', at, 'after', after,
-  'shown', shown, 'input', input)
+  'shown', shown, 'input', input, 'continues', continues)
 redis.call('PEXPIRE', response, keep_ms)
 -- Records expire by themselves, their names in the lists with the next response.
 for _, list in ipairs({responses, kept}) do

@@ -78,7 +78,7 @@ if first_answer then
   return {'known', tonumber(n), ahead_of(n), tonumber(seq)}
 end
 -- One read for all that the decision needs.
-local fields = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept', 'log', 'began')
+local fields = redis.call('HMGET', session, 'n', 'busy', 'bots', 'scope', 'taken', 'kept', 'log', 'began', 'asked')
 -- Checked here, so that two messages that continue the same turn cannot both be accepted.
 if follows ~= '' then
   -- A message came since, or `/new` ended the conversation of that turn (`began` is its last one).
@@ -195,8 +195,16 @@ local function person_waits()
   until #found < 8
   return false
 end
+-- Whether the turn at the head waits for its program to run functions (field `asked`, see park.lua).
+local function program_waits()
+  local expires, n = string.match(fields[9] or '', '^calls %x+ (%d+) %d+ (%d+) ')
+  local head = n and now < tonumber(expires) and redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
+  return head and head[1] == n .. '-0' and not redis.call('HGET', leases, member)
+end
+-- The program writes something else: nobody will run those functions, so that turn ends.
+local abandons = waiting > 0 and person ~= 'background' and program_waits()
 -- The chat is told that its message was not read, and the sender's client gets `rejected`.
-if busy == 'reject' and waiting > 0 and not adds_to_album and person_waits() then
+if busy == 'reject' and not abandons and waiting > 0 and not adds_to_album and person_waits() then
   count_message()
   -- The message itself still shows in the chat.
   local seq = 0
@@ -242,7 +250,7 @@ end
 if person ~= '' then add_field('p', person) end
 if album ~= '' then add_field('g', album) end
 -- The parts of an album that interrupts do not interrupt each other.
-local interrupts = busy == 'interrupt' and waiting > 0 and not adds_to_album
+local interrupts = (abandons or busy == 'interrupt') and waiting > 0 and not adds_to_album
 -- 'c' lets a withdrawal of this message find the interruption before it.
 if interrupts then add_field('c', '1') end
 -- The number of a message in its session is its id. A session with lines and no messages has had

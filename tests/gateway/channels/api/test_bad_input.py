@@ -125,7 +125,7 @@ BAD: dict[str, tuple[Any, int, str | None]] = {
     "a name that is too long": (HELLO | {"user": "x" * 300}, 400, None),
     "two answers": (HELLO | {"n": 2}, 400, "n"),
     "a tool that must be called": (
-        HELLO | {"tools": [{"type": "function"}], "tool_choice": "required"},
+        HELLO | {"tools": [], "tool_choice": "required"},
         400,
         "tool_choice",
     ),

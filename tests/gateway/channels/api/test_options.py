@@ -1,4 +1,4 @@
-"""What a client asks of its turn travels with the message, and calls of its own tools are text."""
+"""What a client asks of its turn travels with the message, and so do calls of its functions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.channels.web.api.options import ANY_OBJECT
-from gateway.channels.web.api.request import CLIENT_TOOLS, parse_request
+from gateway.channels.web.api.request import parse_request
+from shared.messages.codec import SCHEMA_VERSION
 from shared.messages.inbound import TurnOptions
+from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry
 from shared.settings import ApiSettings
 from shared.store.client.redis_client import RedisClient
+from shared.store.turns.client_calls import CLIENT_TOOLS
 from tests.gateway.channels.api.asking import HELLO, answering, asker, post, user
 from tests.gateway.harness import gateway
 
@@ -64,37 +67,32 @@ async def test_an_answer_in_a_form_is_that_text_alone(redis_url: str, client: Re
         assert json.loads(made.choices[0].message.content or "") == {"city": "Kiel"}
 
 
-async def test_calls_of_the_clients_tools_are_text(redis_url: str, client: RedisClient) -> None:
-    """A result is what others may have written, so it marks the turn: tools that can do harm are not run freely."""
+async def test_calls_and_results_are_steps_of_the_turn(redis_url: str, client: RedisClient) -> None:
+    """After the message that they belong to; before a newer one they are history. A result is what others may have
+    written, so it marks the turn: tools that can do harm are not run freely."""
     async with gateway(redis_url) as at, answering(client, {"content": "take an umbrella"}) as asked:
         assert (await post(at.address, HELLO | {"messages": CALLED})).status == 200
         assert (await post(at.address, HELLO | {"messages": [*CALLED, user("so?")]})).status == 200
     first, second = asked
-    assert first.content == "[result of call_1]\nrain"
-    called = '[called get_weather with {"city": "Kiel"}]'
-    assert [entry.content for entry in first.history] == ["how is the weather?", called]
-    assert [entry.content for entry in second.history] == ["how is the weather?", called, first.content]
+    steps = (
+        AssistantEntry(content=None, turn=0, tool_calls=(ToolCall("call_1", "get_weather", '{"city": "Kiel"}'),)),
+        ToolEntry(call_id="call_1", name="get_weather", content="rain", turn=0, sources=(CLIENT_TOOLS,)),
+    )
+    assert (first.content, first.history, first.options) == ("how is the weather?", (), TurnOptions(steps=steps))
+    assert (second.content, second.history[1:], second.options) == ("so?", steps, None)
     assert first.sources == second.sources == (CLIENT_TOOLS,)
+    assert first.version == second.version == SCHEMA_VERSION
 
 
-def test_odd_calls_are_text_too() -> None:
-    """Whatever a client noted: no part of it is trusted, or can fail."""
-    odd: list[Any] = [1, {}, {"function": {"name": 7, "arguments": None}}, {"function": "f"}]
-    answer = {"role": "assistant", "content": "I look.", "tool_calls": odd, "function_call": {"name": "old"}}
+def test_a_call_in_the_older_form_is_text() -> None:
+    """And so is its result."""
+    answer = {"role": "assistant", "content": "I look.", "function_call": {"name": "old"}}
     body = HELLO | {
         "messages": [user("a"), answer, {"role": "function", "name": "old", "content": [{"type": "text", "text": "b"}]}]
     }
     prompt = parse_request(json.dumps(body).encode(), None, {"shoal": ""}).prompt
     assert prompt.text == "[result of old]\nb"
-    assert prompt.history[1].content == "\n".join(
-        [
-            "I look.",
-            *["[called None with {}]"] * 2,
-            "[called 7 with {}]",
-            "[called None with {}]",
-            "[called old with {}]",
-        ]
-    )
+    assert prompt.history[1].content == "I look.\n[called old with {}]"
 
 
 @pytest.mark.parametrize("name", [None, "support"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 from zlib import crc32
 
 import msgspec
@@ -15,6 +15,7 @@ from gateway.channels.web.api.responses import numbers
 from gateway.channels.web.api.responses.shape import Fields, ResponseShape, status_of, text_part
 from shared.messages.outbound import RequestFailed, StoredAnswer
 
+_ARGUMENTS: Final = "response.function_call_arguments."
 _LAST = {"completed": "response.completed", "failed": "response.failed"}
 
 
@@ -32,7 +33,9 @@ class ResponseFold:
         length, low = (0, numbers.CREATED) if after is None else divmod(after, numbers.SCALE)
         ending = length > 0 and low < numbers.DELTA
         # The first item was taken back, as the client knows: its text is not known here.
-        self._abandoned = ending and low >= numbers.END_ABANDONED
+        self._abandoned = ending and numbers.END_ABANDONED <= low < numbers.CALLS
+        # It has a call of a function: only the answer tells whether an item was taken back before.
+        self._among_calls = ending and low >= numbers.CALLS
         # False until a text is known that begins with the one that the client has.
         self._joined = low < numbers.DELTA and not self._abandoned
         self._had = length - 1 if ending else length  # characters of the first item
@@ -72,7 +75,10 @@ class ResponseFold:
 
     def encode_last(self, answer: StoredAnswer) -> bytes:
         """Encode the events that end the response with its answer."""
-        events, output = b"", self._shape.output(answer)
+        events, output = b"", self._shape.messages(answer)
+        if self._among_calls:
+            self._abandoned = self._had != len(answer.text)
+            self._joined = not self._abandoned
         if output and not self._joined and not self._abandoned:
             events += self._join(answer.text)
         if not self._joined:
@@ -85,8 +91,28 @@ class ResponseFold:
                 events += self._begin_item() + (self._delta(answer.text) if answer.text else b"")
             events += self._end_item(status, numbers.END_OTHER if self._index else numbers.END)
             output = [self._shape.message(self._index, answer.text, status)]
+            self._index += 1
+        events += self._calls(answer)
+        output += self._shape.calls(answer)
         name, body = _LAST.get(status_of(answer), "response.incomplete"), self._shape.whole(answer, output)
         return events + self._event(name, self._after_text(numbers.LAST), {"response": body}) + DONE
+
+    def _calls(self, answer: StoredAnswer) -> bytes:
+        """Encode the calls of the client's functions, each whole: half of one is of no use."""
+        events = b""
+        for at, call in enumerate(answer.calls):
+            number, index = self._after_text(numbers.CALLS + 4 * at), self._index + at
+            item = self._shape.call(at, call, "completed")
+            place = {"item_id": item["id"], "output_index": index}
+            done = place | {"name": call.name, "arguments": call.arguments}
+            begun = {"output_index": index, "item": self._shape.call(at, call, "in_progress")}
+            events += (
+                self._event("response.output_item.added", number, begun)
+                + self._event(_ARGUMENTS + "delta", number + 1, place | {"delta": call.arguments})
+                + self._event(_ARGUMENTS + "done", number + 2, done)
+                + self._event("response.output_item.done", number + 3, {"output_index": index, "item": item})
+            )
+        return events
 
     def encode_error(self, error: ApiError, *, over: bool) -> bytes:
         """Encode the error that ends the stream. A stored response that is not over does not fail

@@ -10,7 +10,7 @@ from gateway.channels.web.api.errors import bad_parameter
 from gateway.channels.web.api.request import MESSAGES_LIMIT
 
 RESPONSE_ID: Final = re.compile(r"resp_([0-9a-f]{32})")
-ITEM_ID: Final = re.compile(r"msg_([0-9a-f]{32})_(?:in)?\d+")
+ITEM_ID: Final = re.compile(r"(?:msg|fc)_([0-9a-f]{32})_(?:in)?\d+")
 INPUT_LIMIT_BYTES: Final = 64 * 1024
 """Most bytes of input that are stored to be listed; what is over it is cut."""
 
@@ -47,6 +47,19 @@ def referenced(items: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
     return found, after
 
 
+def brings_results(items: Sequence[Mapping[str, Any]], first: int) -> bool:
+    """Tell whether the items from place `first` on are results of functions. Raises ApiError for a
+    message with them: the turn that waits for them takes none."""
+    new = [(at, item.get("type", "message")) for at, item in enumerate(items) if at >= first]
+    if not any(kind in _RESULTS for _, kind in new):
+        return False
+    for at, kind in new:
+        if kind == "message":
+            message = f"input[{at}] is a message among results of functions: send it when they are answered"
+            raise bad_parameter(f"input[{at}]", message, code="unsupported_item")
+    return True
+
+
 def as_messages(items: Sequence[Mapping[str, Any]], first: int = 0) -> tuple[list[Message], list[int]]:
     """Return the items from place `first` on as messages of a chat, and the place of each.
     Raises ApiError for an item that a conversation cannot have."""
@@ -65,7 +78,7 @@ def _as_message(item: Mapping[str, Any], where: str) -> Message:
         return {"role": item.get("role"), "content": _as_parts(item.get("content"), where)}
     if kind in _CALLS:
         function = {"name": item.get("name"), "arguments": item.get("arguments", item.get("input"))}
-        return {"role": "assistant", "tool_calls": [{"function": function}]}
+        return {"role": "assistant", "tool_calls": [{"id": item.get("call_id"), "function": function}]}
     if kind in _RESULTS:
         content = _as_parts(item.get("output"), f"{where}.output")
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": content}

@@ -20,7 +20,7 @@ SCALE: Final = 8192
 LONGEST: Final = 1024 * 1024
 """Most characters of a text that a stream shows; lines of a chat are shorter."""
 
-DELTA: Final = 16
+DELTA: Final = 512
 
 # Before the text.
 CREATED: Final = 0
@@ -34,7 +34,8 @@ BEGIN_OTHER: Final = 6
 DELTA_OTHER: Final = 8
 END_OTHER: Final = 9
 ERROR: Final = 11  # a response that fails has no other item
-LAST: Final = 12
+CALLS: Final = 16  # the first of four events of the first call; at most 64 follow one another
+LAST: Final = DELTA - 1
 
 
 def delta_number(length: int, checksum: int) -> int:
@@ -68,7 +69,8 @@ def check_after(after: int, answer: StoredAnswer | None) -> None:
     elif low < END_ABANDONED:
         possible = length - 1 == known
     else:
-        possible = answer is not None and low <= LAST
+        calls = 0 if answer is None else len(answer.calls)
+        possible = answer is not None and (low <= ERROR or low == LAST or CALLS <= low < CALLS + 4 * calls)
     if not possible:
         raise _beyond()
 

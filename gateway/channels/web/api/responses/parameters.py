@@ -19,6 +19,8 @@ USED: Final[Mapping[str, Any]] = {
     "max_output_tokens": int | None,
     "temperature": float | None,
     "metadata": dict[str, str] | None,
+    "tools": list[dict[str, Any]] | None,
+    "tool_choice": str | dict[str, Any] | None,
 }
 
 WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
@@ -31,8 +33,6 @@ WITHOUT_EFFECT: Final[Mapping[str, Any]] = {
 }
 
 FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
-    "tools": ([],),
-    "tool_choice": ("none", "auto"),
     # Clients that do not store ask for this always; without thoughts there is none to include.
     "include": ([], ["reasoning.encrypted_content"]),
     "top_logprobs": (0,),
@@ -42,7 +42,6 @@ FIXED: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 INSTEAD: Final = {
-    "tools": "; the agent has tools of its own",
     "include": "; a response has texts alone",
     "prompt": "; send its text as 'instructions'",
     "context_management": "; the agent shortens long conversations by itself",
@@ -52,7 +51,7 @@ RESPONSES: Final = Parameters(
     used=USED,
     without_effect=WITHOUT_EFFECT,
     fixed=FIXED,
-    offered=("tools",),
+    offered=(),
     required=("model", "input"),
     instead=INSTEAD,
 )

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from gateway.channels.web.api.client_tools import read_tools
 from gateway.channels.web.api.errors import PREVIOUS, ApiError, bad_parameter
 from gateway.channels.web.api.options import ANY_OBJECT, encode_schema, read_options
 from gateway.channels.web.api.parameters import check_parameters
@@ -17,6 +18,7 @@ from gateway.channels.web.api.request import (
     CompletionRequest,
     Prompt,
     hash_of,
+    ignore_other_tools,
     no_model,
     parse_object,
     read_messages,
@@ -36,7 +38,8 @@ INSTRUCTIONS_BYTES: Final = 16 * 1024
 
 _SHOWN: Final = (
     *("model", "metadata", "temperature", "top_p", "max_output_tokens", "max_tool_calls", "parallel_tool_calls"),
-    *("tool_choice", "truncation", "user", "safety_identifier", "prompt_cache_key", "text", "store", "background"),
+    *("tools", "tool_choice", "truncation", "user", "safety_identifier", "prompt_cache_key", "text", "store"),
+    "background",
 )
 
 
@@ -57,8 +60,13 @@ def parse_response_request(
         raise bad_parameter("background", message)
     sent = items.read_items(fields["input"])
     before, first = _read_previous(fields, sent, name, stored=stored)
-    prompt = _read_prompt(fields, sent, first, with_history=name is None, api=api)
-    if before:
+    offered = read_tools(fields, nested=False)
+    if offered.other:
+        ignored = ignore_other_tools(ignored, strict=api.strict)
+    # What continues a response is for a session that has the conversation, as with a name.
+    submits = bool(before) and items.brings_results(sent, first)
+    prompt = _read_prompt(fields, sent, first, with_history=name is None and not submits, api=api)
+    if before and not submits:
         prompt = _as_one_message(prompt)
     if (size := len(prompt.text.encode())) > TEXT_LIMIT_BYTES:
         raise ApiError(413, TooBig(size, TEXT_LIMIT_BYTES).message, code="too_big", param="input")
@@ -66,7 +74,7 @@ def parse_response_request(
         ignored = (*ignored, "instructions")
     asked = {key: value for key, value in fields.items() if key not in FORM_FIELDS}
     limits, schema = ("max_output_tokens",), _read_form(fields.get("text"))
-    options = read_options(fields, prompt.system, schema=schema, limits=limits)
+    options = read_options(fields, prompt.system, schema=schema, limits=limits, offered=offered, steps=prompt.steps)
     return CompletionRequest(
         model=fields["model"],
         preset=models[fields["model"]],

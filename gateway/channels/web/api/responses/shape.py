@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.channels.web.api.answer import DROPPED
 from shared.messages.outbound import StoredAnswer, TokensUsed
+from shared.messages.transcript import ToolCall
 
 Status = Literal["completed", "incomplete", "failed", "cancelled", "in_progress"]
 Fields = dict[str, Any]
@@ -72,11 +73,30 @@ class ResponseShape(msgspec.Struct, frozen=True):
         return body
 
     def output(self, answer: StoredAnswer) -> list[Fields]:
-        """Return the items of an answer: one message, unless there is no text to show."""
+        """Return the items of an answer: its message, and the calls of the client's functions."""
+        return [*self.messages(answer), *self.calls(answer)]
+
+    def messages(self, answer: StoredAnswer) -> list[Fields]:
+        """Return the message of an answer, unless there is no text to show."""
         status = status_of(answer)
-        if status == "failed" or (status == "cancelled" and not answer.text):
+        if status == "failed" or ((status == "cancelled" or answer.calls) and not answer.text):
             return []
         return [self.message(0, answer.text, "completed" if status == "completed" else "incomplete")]
+
+    def calls(self, answer: StoredAnswer) -> list[Fields]:
+        """Return the calls of the client's functions."""
+        return [self.call(at, call, "completed") for at, call in enumerate(answer.calls)]
+
+    def call(self, number: int, call: ToolCall, status: str) -> Fields:
+        """Return the item of a call; one that is just begun has no arguments."""
+        return {
+            "id": f"fc_{self.ticket}_{number}",
+            "type": "function_call",
+            "status": status,
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments if status == "completed" else "",
+        }
 
     def message(self, number: int, text: str | None, status: str) -> Fields:
         """Return a message item; without a text it is just begun."""

@@ -140,7 +140,8 @@ class StoredResponses:
         went away before it was there, or if it is too long to be stored; it is then stored now."""
         if found.answer is not None:
             return decode_answer(found.answer)
-        services, reader = self._services, TurnReader(found.id, found.after)
+        services = self._services
+        reader = TurnReader(found.id, found.after, found.turn if found.continues else None)
         reader.number, reader.stale = found.turn, True
         await services.follower.follow(found.session, reader)
         try:

@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from gateway.channels.web.api.responses.numbers import DELTA, SCALE, check_after
 from gateway.channels.web.api.responses.shape import ResponseShape
 from gateway.channels.web.api.stream_buffer import StreamBuffer
 from shared.messages.outbound import RequestFailed, StoredAnswer, TokensUsed
+from shared.messages.transcript import ToolCall
 
 SHAPE = ResponseShape("0" * 32, 1_700_000_000, b'{"model":"shoal"}')
 EVENTS = {
@@ -248,3 +250,30 @@ def test_numbers_that_no_event_has_are_refused(after: int, answer: StoredAnswer 
     with pytest.raises(ApiError) as refused:
         check_after(after, answer)
     assert (refused.value.status, refused.value.param) == (400, "starting_after")
+
+
+CALLED = StoredAnswer(
+    text="Let me look.", finish="tool_calls", calls=(ToolCall("call_a", "f", "{}"), ToolCall("call_b", "g", '{"a": 1}'))
+)
+
+
+@given(st.sampled_from(["", "Let me", "Let me look.", "Let us"]), st.data())
+def test_calls_of_functions_follow_the_text(shown: str, data: st.DataObject) -> None:
+    """Each in four events; a stream that was cut anywhere goes on with exactly those that are missing."""
+    text = data.draw(st.sampled_from(["", CALLED.text]))
+    answer = msgspec.structs.replace(CALLED, text=text)
+    shown = shown if text else ""
+    events = replayed(None, [shown] if shown else [], answer)
+    assert [event["type"] for event in events[-9:-1]] == 2 * [
+        "response.output_item.added",
+        "response.function_call_arguments.delta",
+        "response.function_call_arguments.done",
+        "response.output_item.done",
+    ]
+    output = events[-1]["response"]["output"]
+    assert [item["type"] for item in output] == ["message"] * bool(text) + ["function_call"] * 2
+    assert [event["item"] for event in events[-9:-1] if event["type"].endswith("item.done")] == output[-2:]
+    at = data.draw(st.integers(len(events) - 10, len(events) - 1))
+    after = events[at]["sequence_number"]
+    check_after(after, answer)
+    assert replayed(after, [], answer) == events[at + 1 :]

@@ -133,11 +133,14 @@ def test_what_is_missing_is_named(missing: str) -> None:
     assert (refused.value.param, refused.value.code) == (missing, "missing_required_parameter")
 
 
-def test_tools_of_the_client_are_ignored_unless_the_api_is_strict() -> None:
-    """As in chat completions, and so are unknown names."""
+def test_other_tools_of_the_client_are_ignored_unless_the_api_is_strict() -> None:
+    """As in chat completions, and so are unknown names; functions are offered."""
     fields = {"tools": [FUNCTION, {"type": "custom", "name": "c"}], "tool_choice": "auto", "top_p": 0.5, "top_k": 3}
-    assert ask(fields).ignored == ("tools", "top_p", "top_k")
-    assert refusal(fields, strict=True).param == "tools"
+    asked = ask(fields)
+    assert asked.ignored == ("top_p", "top_k", "tools")
+    assert asked.options is not None
+    assert [tool.name for tool in asked.options.tools] == [FUNCTION["name"]]
+    assert refusal({"tools": fields["tools"]}, strict=True).param == "tools"
     assert refusal({"top_k": 3}, strict=True).code == "unknown_parameter"
     assert ask({"include": ["reasoning.encrypted_content"]}).ignored == ()
 

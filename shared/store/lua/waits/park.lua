@@ -1,19 +1,21 @@
 #!lua flags=allow-oom
 -- durable
--- Parks a turn that waits for a person's approval. The question becomes a step of its ledger and a
--- line of its chat, and the lease ends, so that the turn holds no slot. It is due again when the
--- time for an answer is over. If the step holds this question already, the turn goes on waiting for
--- it.
+-- Parks a turn that waits for a person's approval, or for its program to run functions. The question
+-- becomes a step of its ledger and a line of its chat, and the lease ends, so that the turn holds no
+-- slot. It is due again when the time for an answer is over. If the step holds this question already,
+-- the turn goes on waiting for it.
 -- step       counted from 1
 -- question   its record, without its times
 -- line       the line that asks, without its times
 -- wait_ms    how long an answer counts
 -- n, id      the turn, and the id of the question
+-- state      'open' = a person is asked about `tool`, 'calls' = a program; `tool` has the ids of the
+--            calls
 -- cap_bytes  of the ledger
 -- returns 'parked', 'parked before' = by this, 'late' = nobody answered in time (the lease is
 --         kept), 'lost', 'full' = the ledger is, 'stopped' = the turn was told to stop
 local queue, leases, wake_list, session, ledger, outbox, live = unpack(KEYS)
-local member, lease, step, question, line, wait_ms, n, id, tool, cap_bytes, keep_log_ms,
+local member, lease, step, question, line, wait_ms, n, id, state, tool, cap_bytes, keep_log_ms,
   keep_session_ms = unpack(ARGV)
 -- Steps are numbered without gaps, so the length of the ledger is the number of the last step.
 local now, have = now_ms(), redis.call('XLEN', ledger)
@@ -21,7 +23,7 @@ local now, have = now_ms(), redis.call('XLEN', ledger)
 local there = have == tonumber(step) and redis.call('XRANGE', ledger, step .. '-0', step .. '-0')[1]
 local asked = there and cmsgpack.unpack(field(there, 'm'))
 -- Another entry stands there: this is not a repetition.
-if asked and (asked.t ~= 'approval' or asked.id ~= id) then
+if asked and ((asked.t ~= 'approval' and asked.t ~= 'calls') or asked.id ~= id) then
   asked = nil
 end
 -- Without a lease, but parked with this question: an earlier call succeeded and its reply was lost.
@@ -47,7 +49,7 @@ local expires = asked and asked.expires_at or now + tonumber(wait_ms)
 if not asked then
   question, line = cmsgpack.unpack(question), cmsgpack.unpack(line)
   question.at, question.expires_at = now, expires
-  line.at, line.approval.expires_at = now, expires
+  line.at, (line.approval or line.calls).expires_at = now, expires
   local record = cmsgpack.pack(question)
   -- As in ledger.lua: booked first, undone if the cap is reached.
   local size = count_up(session, 'ledger', #record)
@@ -56,11 +58,12 @@ if not asked then
     return 'full'
   end
   redis.call('XADD', ledger, step .. '-0', 'm', record)
-  -- `<state> <id> <expires ms> <step> <turn> <request> <tool>`, read by resolve_approval.
-  redis.call('HSET', session, 'asked', table.concat({'open', id, integer(expires), step, n, '-', tool}, ' '))
+  -- `<state> <id> <expires ms> <step> <turn> <request> <tool>`, read by resolve_approval, submit.lua
+  -- and ingest.lua.
+  redis.call('HSET', session, 'asked', table.concat({state, id, integer(expires), step, n, '-', tool}, ' '))
   -- The model answered, and whatever killed earlier attempts was not this message alone.
   redis.call('HDEL', session, 'crashes', 'spared', 'away', 'alone')
-  add_line(session, outbox, live, cmsgpack.pack(line), keep_log_ms, nil, nil, {'asks', 1})
+  add_line(session, outbox, live, cmsgpack.pack(line), keep_log_ms, nil, nil, state == 'open' and {'asks', 1})
   redis.call('PEXPIRE', session, keep_session_ms)
 end
 -- The lease ends here: a waiting turn holds no slot. It is due again when the time is over.
