@@ -1,5 +1,4 @@
-"""The file with the lines of all processes of `shoal up`: written beside the terminal, read by
-`shoal logs`.
+"""The file with the lines of all processes of `shoal up`, which `shoal logs` reads.
 
 A line is `2026-11-23T22:57:30.123Z worker | text`, with the time in UTC and without colours. The
 file is bounded: a full one becomes `up.log.1`, which replaces the one before.
