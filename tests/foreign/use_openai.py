@@ -99,7 +99,7 @@ def main(address: str, token: str) -> dict[str, Any]:
     found["tool result"] = ask.create(model="shoal", messages=with_call).choices[0].message.content
     messages = [user("umbrella")]
     choice = ask.create(model="shoal", messages=messages, tools=[TOOL]).choices[0]
-    call = (choice.message.tool_calls or [])[0]
+    call: Any = (choice.message.tool_calls or [])[0]
     messages += [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
     answer = ask.create(model="shoal", messages=messages, tools=[TOOL]).choices[0].message.content
     found["function"] = [choice.finish_reason, call.function.name, answer]
