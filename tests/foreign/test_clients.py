@@ -13,7 +13,7 @@ from tests.gateway.harness import TOKENS, free_port
 from tests.helpers.fleet import warm
 from tests.helpers.fleet_fixtures import Spawn
 from tests.helpers.need import need
-from tests.helpers.openai_server import Answer, ScriptedOpenAI
+from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
 
@@ -27,6 +27,9 @@ SCRIPT: Final = (
     Answer(match="^wrong", times=0, text="no JSON"),
     Answer(match="(?s)city", times=0, text=FENCED),
     Answer(match="weather", times=0, text=RAIN),
+    Answer(match="umbrella", role="user", times=0, calls=[Call("get_weather", '{"city": "Kiel"}')]),
+    Answer(match="umbrella", role="tool", times=0, text=RAIN),
+    Answer(match="demand", role="user", times=0, calls=[Call("final_result", json.dumps(KIEL))]),
 )
 
 EXPECTED: dict[str, dict[str, Any]] = {
@@ -36,7 +39,10 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "usage": True,
         "stream": RAIN,
         "stream usage": True,
-        "tools": ["seed, tools", RAIN],
+        "tools": ["seed", RAIN],
+        "function": ["tool_calls", "get_weather", RAIN],
+        "function streamed": RAIN,
+        "response with a function": ["get_weather", RAIN],
         "stop": "one two ",
         "stop in a stream": "one two ",
         "schema": KIEL,
@@ -67,6 +73,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "response streamed": RAIN,
         "response parsed": KIEL,
         "tools": RAIN,
+        "function": ["get_weather", RAIN],
         "stop": "one two ",
         "schema": KIEL,
         "object": KIEL,
@@ -100,7 +107,9 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "response streamed": RAIN,
         "response with history": FENCED,
         "response parsed": KIEL,
-        "a call that must be made": 400,
+        "function": RAIN,
+        "response with a function": RAIN,
+        "a call that must be made": KIEL,
         "refused by the provider": 400,
     },
 }

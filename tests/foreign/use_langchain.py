@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import openai
+from langchain_core.messages import HumanMessage, ToolMessage  # type: ignore[import-not-found]
 from langchain_openai import ChatOpenAI  # type: ignore[import-not-found]
 from pydantic import BaseModel
 
@@ -34,6 +35,10 @@ def main(address: str, token: str) -> dict[str, Any]:
     found["response streamed"] = "".join(str(piece.text) for piece in pieces)
     found["response parsed"] = responses.with_structured_output(Place, method="json_schema").invoke("city").model_dump()
     found["tools"] = model.bind_tools([get_weather]).invoke("weather").content
+    asked = model.bind_tools([get_weather]).invoke("umbrella")
+    [call] = asked.tool_calls
+    result = ToolMessage("rain", tool_call_id=call["id"])
+    found["function"] = [call["name"], model.invoke([HumanMessage("umbrella"), asked, result]).content]
     found["stop"] = model.invoke("count", stop=["END"]).content
     found["schema"] = model.with_structured_output(Place, method="json_schema").invoke("city").model_dump()
     found["object"] = model.with_structured_output(Place, method="json_mode").invoke("city").model_dump()

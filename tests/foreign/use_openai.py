@@ -49,6 +49,12 @@ def respond(client: openai.OpenAI) -> dict[str, Any]:
     found["response parsed"] = parsed is not None and parsed.model_dump()
     found["response refused"] = refused(lambda: ask.create(model="shoal", input="x", tools=[{"type": "web_search"}]))
     found["response of the provider"] = refused(lambda: ask.create(model="shoal", input="refuse"))
+    flat: Any = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+    asked = ask.create(model="shoal", input="umbrella", tools=[flat])
+    call: Any = asked.output[-1]
+    output: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "rain"}]
+    answer = ask.create(model="shoal", input=output, previous_response_id=asked.id).output_text
+    found["response with a function"] = [call.name, answer]
     ask.delete(first.id)
     found["response deleted"] = refused(lambda: ask.retrieve(first.id))
     return found
@@ -91,6 +97,18 @@ def main(address: str, token: str) -> dict[str, Any]:
         {"role": "tool", "tool_call_id": "c1", "content": "weather: rain"},
     ]
     found["tool result"] = ask.create(model="shoal", messages=with_call).choices[0].message.content
+    messages = [user("umbrella")]
+    choice = ask.create(model="shoal", messages=messages, tools=[TOOL]).choices[0]
+    call: Any = (choice.message.tool_calls or [])[0]
+    messages += [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "rain"}]
+    answer = ask.create(model="shoal", messages=messages, tools=[TOOL]).choices[0].message.content
+    found["function"] = [choice.finish_reason, call.function.name, answer]
+    strict: Any = {"type": "function", "function": TOOL["function"] | {"strict": True}}
+    with ask.stream(model="shoal", messages=[user("umbrella")], tools=[strict], user="s") as stream:
+        call = (stream.get_final_completion().choices[0].message.tool_calls or [])[0]
+    message: Any = {"role": "tool", "tool_call_id": call.id, "content": "rain"}
+    with ask.stream(model="shoal", messages=[message], user="s") as stream:
+        found["function streamed"] = stream.get_final_completion().choices[0].message.content
     found.update(respond(client))
     found["no such form"] = refused(lambda: ask.parse(model="shoal", messages=[user("wrong")], response_format=Place))
     found["refused by the provider"] = refused(lambda: ask.create(model="shoal", messages=[user("refuse")]))

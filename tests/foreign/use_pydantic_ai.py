@@ -46,14 +46,13 @@ async def main(address: str, token: str) -> dict[str, Any]:
     found["response with history"] = (await Agent(responses).run("city", message_history=history)).output
     parsed = await Agent(responses, output_type=NativeOutput(Place)).run("city")
     found["response parsed"] = parsed.output.model_dump()
-    for name, agent, asked in (
-        ("a call that must be made", Agent(model, output_type=Place), "city"),
-        ("refused by the provider", Agent(model), "refuse"),
-    ):
-        try:
-            await agent.run(asked)
-        except ModelHTTPError as exc:
-            found[name] = exc.status_code
+    for name, used_model in (("function", model), ("response with a function", responses)):
+        found[name] = (await Agent(used_model, tools=[get_weather]).run("umbrella")).output
+    found["a call that must be made"] = (await Agent(model, output_type=Place).run("demand")).output.model_dump()
+    try:
+        await Agent(model).run("refuse")
+    except ModelHTTPError as exc:
+        found["refused by the provider"] = exc.status_code
     return found
 
 

@@ -39,8 +39,8 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The API of the web gateway. `strict` refuses tools of clients and unknown parameters, which
-    are ignored otherwise. `system_texts` adds system texts of requests to the agent's own system
+    """The API of the web gateway. `strict` refuses unknown parameters, and tools that are no
+    functions, which are ignored otherwise. `system_texts` adds system texts of requests to the agent's own system
     text; otherwise they are texts of the user. A response is stored for `store_days`. A turn waits
     for the results of a client's functions for `calls_wait_s`."""
 

@@ -35,7 +35,7 @@ DELTA_OTHER: Final = 8
 END_OTHER: Final = 9
 ERROR: Final = 11  # a response that fails has no other item
 CALLS: Final = 16  # the first of four events of the first call; at most 64 follow one another
-LAST: Final = DELTA - 1
+LAST: Final = DELTA - 2
 
 
 def delta_number(length: int, checksum: int) -> int:

@@ -13,7 +13,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from shared.messages.outbound import ReplyPart, TokensUsed
-from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, ToolCall, ToolEntry, UserEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from tests.gateway.channels.api.asking import (
@@ -101,9 +101,8 @@ async def test_the_conversation_of_the_first_request_stays(redis_url: str, clien
         UserEntry(content="be brief", turn=0),
         UserEntry(content="in German", turn=0),
         UserEntry(content="one", turn=0),
-        AssistantEntry(content="1", turn=0),
-        AssistantEntry(content="[called f with {}]", turn=0),
-        UserEntry(content="[result of c1]\nrain", turn=0),
+        AssistantEntry(content="1", turn=0, tool_calls=(ToolCall("c1", "f", "{}"),)),
+        ToolEntry(call_id="c1", name="f", content="rain", turn=0, sources=("tools of the client",)),
     )
     assert message.sources == ("tools of the client",)
 
@@ -114,7 +113,7 @@ async def test_all_that_is_new_is_one_message(redis_url: str, client: RedisClien
         async with working(redis_url), asker(at.address) as one:
             first = await one.responses.create(**HELLO)
         new = [
-            {"type": "function_call_output", "call_id": "c1", "output": "rain"},
+            {"role": "user", "content": "it rains"},
             {"role": "user", "content": "and now?"},
         ]
         seen = [{"role": "user", "content": "hello"}, {"type": "item_reference", "id": first.output[0].id}]
@@ -122,7 +121,7 @@ async def test_all_that_is_new_is_one_message(redis_url: str, client: RedisClien
         async with asking(at.address, body, path=PATH):
             session = f"api:owner/~-{first.id.removeprefix('resp_')}"
             message = await waiting_message(client, session)
-    assert message.content == "be brief\n\n[result of c1]\nrain\n\nand now?"
+    assert message.content == "be brief\n\nit rains\n\nand now?"
     assert message.history == ()
 
 
