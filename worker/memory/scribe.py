@@ -86,8 +86,7 @@ class MemoryWriter:
             again = f"{fault} Call `{TOOL_NAME}` now, and say nothing else."
             messages.append(clean({"role": "assistant", "content": response.content}))
             messages.append({"role": "user", "content": again})
-        failed = f"{self._model.name!r} gave no call of {TOOL_NAME!r} that can be used"
-        raise UnusableReply(f"{failed}; a larger model may")
+        raise UnusableReply(f"{self._model.name!r} gave no usable call of {TOOL_NAME!r}; a larger model may")
 
     def _objection(self, memory: str | None, old: str) -> str:
         if memory is None:

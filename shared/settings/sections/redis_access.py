@@ -16,8 +16,7 @@ from shared.settings.sections.kinds import Text
 
 EMBEDDED: Final = "embedded"
 EMBEDDED_URL_FILE: Final = "valkey.url"  # written below `data.dir` by the embedded server
-CA_FILE: Final = "ssl_ca_certs"
-"""Parameter of an address: the file with the certificates to trust; redis-py's name."""
+CA_FILE: Final = "ssl_ca_certs"  # parameter of an address: certificates to trust; redis-py's name
 _REDIS_SCHEMES: Final = (
     "redis",
     "rediss",
