@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from shared.ids import KEEP_MS, account_of, is_ephemeral, nonce
-from shared.messages.codec import PLAIN_VERSION, SCHEMA_VERSION
-from shared.messages.inbound import PRESET, InboundMessage, TurnOptions
+from shared.messages.codec import OPTIONS_VERSION, PLAIN_VERSION, SCHEMA_VERSION
+from shared.messages.inbound import PRESET, ClientTool, InboundMessage, TurnOptions
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
-from shared.messages.transcript import AssistantEntry, IntentEntry, UserEntry
+from shared.messages.transcript import AssistantEntry, IntentEntry, ToolEntry, UserEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
@@ -202,24 +202,25 @@ async def test_a_session_of_one_request_is_not_kept_as_a_chat_is(
 
 
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "version"),
     [
-        {},
-        {"options": TurnOptions(max_tokens=5)},
-        {"history": (UserEntry(content="before", turn=0),)},
-        {"metadata": {PRESET: "deep"}},
-        {"metadata": {"group": "1"}},
+        ({}, PLAIN_VERSION),
+        ({"options": TurnOptions(max_tokens=5)}, OPTIONS_VERSION),
+        ({"options": TurnOptions(tools=(ClientTool("look"),))}, SCHEMA_VERSION),
+        ({"history": (ToolEntry(call_id="c", name="look", content="rain", turn=0),)}, SCHEMA_VERSION),
+        ({"history": (UserEntry(content="before", turn=0),)}, PLAIN_VERSION),
+        ({"metadata": {PRESET: "deep"}}, PLAIN_VERSION),
+        ({"metadata": {"group": "1"}}, PLAIN_VERSION),
     ],
 )
 async def test_every_message_carries_the_version_that_an_older_worker_leaves_alone(
-    client: RedisClient, fields: dict[str, object]
+    client: RedisClient, fields: dict[str, object], version: int
 ) -> None:
     """A worker that knows only lower versions leaves the message to a newer one: it would answer in
     another form than the client asked for. All other messages are for workers of both releases."""
     asked = await begin(Requests(client))
     await Inbox(client).ingest(message_of(asked, **fields))
     [[_, entry]] = await client.command("XRANGE", keys.inbox(asked.session), "-", "+")
-    version = SCHEMA_VERSION if "options" in fields else PLAIN_VERSION
     assert entry[:2] == [b"v", str(version).encode()]
 
 
