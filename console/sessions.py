@@ -247,7 +247,7 @@ async def set_(client: RedisClient, name: str, changes: tuple[str, ...], as_json
 
     pairs = [change.partition("=") for change in changes]
     if wrong := [key for key, equals, _ in pairs if not equals]:
-        raise click.UsageError(f"{wrong[0]!r} is no change; write KEY=TEXT, or KEY= to remove it.")
+        raise click.UsageError(f"{wrong[0]!r} is not a change; write KEY=TEXT, or KEY= to remove it.")
     session = await _existing_session(client, name)
     if not await change_metadata(client, session, {key: text for key, _, text in pairs}):
         raise no_session(session)

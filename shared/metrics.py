@@ -134,7 +134,8 @@ SUBAGENTS = _count("subagents", "Subagents ended, by outcome.", "outcome")
 SUBAGENT_RESULTS_DROPPED = _count("subagent_results_dropped", "Results whose conversation was over.")
 
 DELIVERIES = _count("deliveries", "Lines that left the outbox of a chat, by outcome.", "channel", "outcome")
-DELIVERY_UNKNOWN = _count("delivery_unknown", "Posts sent again, as nobody knew of the first time.", "channel")
+DELIVERY_UNKNOWN = _count("delivery_unknown", "Posts sent again after a send whose outcome was unknown.", "channel")
+DELIVERY_NOT_FOUND = _count("delivery_not_found", "Posts sent again after a look-up did not find them.", "channel")
 DELIVERY_FAILED_LATER = _count(
     "delivery_failed_later", "Posts that a platform took and then did not deliver.", "channel"
 )

@@ -91,7 +91,7 @@ def _parse_url(url: str) -> tuple[str, str | None]:
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.hostname:
         advice = "write it like ws://127.0.0.1:8080"
-        raise SettingsError(f"--url {url!r} is no address of a gateway; {advice}")
+        raise SettingsError(f"--url {url!r} is not the address of a gateway; {advice}")
     path = parts.path if parts.path.strip("/") else "/ws"
     token = parse_qs(parts.fragment).get("token", [None])[0]
     return urlunsplit((scheme, parts.netloc, path, parts.query, "")), token

@@ -45,7 +45,7 @@ def converse(url: str, token: str, chat: str, *, history: int) -> None:
                 if not text.strip():
                     continue
                 if word := unknown_command(text, dialog.commands):
-                    screen.note(f"{word} is no command; it was said as a message")
+                    screen.note(f"{word} is not a command; it was said as a message")
                 try:
                     dialog.ask(text)
                 except MessageNotAccepted as exc:

@@ -221,7 +221,7 @@ class LiveChat:
             return
         text = self._dialog.expand_number(typed)
         if word := unknown_command(text, self._commands()):
-            self._screen.note(f"{word} is no command; it was said as a message")
+            self._screen.note(f"{word} is not a command; it was said as a message")
         if text.strip() == "/help":
             self._screen.note(LOCAL_HELP)
         self._stopping = False

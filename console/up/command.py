@@ -147,7 +147,7 @@ def _page_port(settings: Settings) -> int:
     try:
         return _free_port(host, port)
     except socket.gaierror as exc:
-        why = f"which is no address here: {exc.strerror}; try 127.0.0.1"
+        why = f"which is not an address here: {exc.strerror}; try 127.0.0.1"
         raise SettingsError(f"web.host is {host!r}, {why}") from None
     except OSError as exc:
         what = "is taken" if exc.errno == errno.EADDRINUSE else f"cannot be used ({exc.strerror})"

@@ -26,7 +26,7 @@ from shared.crash_points import crash_point
 from shared.ids import log_id
 from shared.log import logger
 from shared.messages.outbound import OutboundMessage
-from shared.metrics import DELIVERIES, DELIVERY_SECONDS, DELIVERY_UNKNOWN
+from shared.metrics import DELIVERIES, DELIVERY_NOT_FOUND, DELIVERY_SECONDS, DELIVERY_UNKNOWN
 from shared.store.delivery.deliveries import DeliveryState, RateKey, ResendGuard, Wait
 from shared.tasks import event_within
 
@@ -116,6 +116,8 @@ class LineDelivery:
                     found = await context.call(self._lease, partial(self._platform.find, post))
                     if found is not None:
                         return await self._confirm(part, found)
+                    DELIVERY_NOT_FOUND.labels(self._platform.name).inc()
+                    log.info("post not found, sent again", **self._log_fields(), line=self._seq)
                     unclear = False
                 rates = outgoing.rates.edits if replaces else outgoing.rates.posts
                 if not await self._announce(part, rates, guard=guard):

@@ -37,7 +37,7 @@ def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> sock
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as exc:
-        problem = f"{section}.host is {host!r}, which is no address here: {exc}"
+        problem = f"{section}.host is {host!r}, which is not an address here: {exc}"
         raise SettingsError(f"{problem}; write 127.0.0.1") from None
     family, kind, protocol, _, address = found[0]
     # With its protocol named: asyncio turns Nagle's algorithm off only then, and answers would wait

@@ -315,7 +315,7 @@ def test_a_page_host_that_is_no_address_ends_the_start_with_one_line(start: Star
     """No traceback for a slip of the pen."""
     up = start(SHOAL_WEB__HOST="127.0.0.999")
     assert up.process.wait(20) == 2
-    up.line(r"^web\.host is '127\.0\.0\.999', which is no address here: .*; try 127\.0\.0\.1$")
+    up.line(r"^web\.host is '127\.0\.0\.999', which is not an address here: .*; try 127\.0\.0\.1$")
 
 
 def test_a_reader_that_goes_away_ends_it_in_order(start: Start) -> None:

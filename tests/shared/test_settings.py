@@ -104,7 +104,7 @@ def test_media_are_in_the_product_of_workspaces_unless_another_is_named() -> Non
     assert (other.store_access_key, other.store_secret_key) == (None, None)
     with pytest.raises(SettingsError, match=r"media\.store_access_key and media\.store_secret_key belong"):
         load({"SHOAL_MEDIA__STORE_SECRET_KEY": "b"})
-    with pytest.raises(SettingsError, match=r"media\.store .* is no address of a bucket"):
+    with pytest.raises(SettingsError, match=r"media\.store .* is not the address of a bucket"):
         load({"SHOAL_MEDIA__STORE": "/srv/media"})
 
 
@@ -299,7 +299,7 @@ def test_a_channel_reads_files_only_for_what_sounds_like_a_secret() -> None:
         ('[agent]\ntimezone = "Mars/Base"\n', "agent.timezone is 'Mars/Base', which is no timezone"),
         ('[redis]\nurl = "http://h"\n', "redis.url has the scheme 'http'; use redis://, rediss:// or unix://"),
         ('[redis]\nurl = "redis://:pw@:6379"\n', "redis.url names no host"),
-        ('[redis]\nurl = "redis://h:x"\n', "redis.url is no address"),
+        ('[redis]\nurl = "redis://h:x"\n', "redis.url is not an address"),
         ('[redis]\nurl = "unix://"\n', "redis.url names no socket"),
         ('[network]\nproxy = "proxy:3128"\n', "network.proxy is not a whole address; write one such as http://"),
         ('[network]\nproxy = "socks5://p:1"\n', "network.proxy is a SOCKS proxy, which only a channel can use"),
@@ -317,7 +317,7 @@ def test_a_channel_reads_files_only_for_what_sounds_like_a_secret() -> None:
         ("[model]\ntotal_s = 1\n", "model.total_s is shorter than model.first_token_s"),
         ("worker = \n", "the settings file 'shoal.toml' is not valid TOML: "),
         ('[tracing]\nendpoint = "collector:4318"\n', "tracing.endpoint is 'collector:4318'; write a whole address"),
-        ('[tracing]\nendpoint = "http://c:x"\n', "tracing.endpoint is no address; write one such as"),
+        ('[tracing]\nendpoint = "http://c:x"\n', "tracing.endpoint is not an address; write one such as"),
         ('[tracing]\nendpoint = "https://me:pw@c:4318"\n', "tracing.endpoint names a user or a password, which"),
         ('[tracing]\nheaders = { "a b" = "x" }\n', "tracing.headers has 'a b', which no HTTP request can carry"),
         ("[tracing]\nsample = 1.5\n", "tracing.sample must be a number from 0 to 1, not 1.5"),

@@ -86,8 +86,14 @@ CHANNELS: Final = Board(
                 Panel(
                     "Sent again",
                     "short",
-                    (Query("sum by (channel) (shoal:delivery_unknown:increase15m)", "{{channel}}"),),
-                    "In 15 minutes, without knowing whether the first time arrived: some may be there twice.",
+                    (
+                        Query("sum by (channel) (shoal:delivery_unknown:increase15m)", "{{channel}}"),
+                        Query(
+                            "sum by (channel) (increase(shoal_delivery_not_found_total[15m]))", "{{channel}} not found"
+                        ),
+                    ),
+                    "In 15 minutes, without knowing whether the first time arrived: some may be there twice. Not found: "
+                    "the platform was asked, and had no such post.",
                 ),
                 Panel(
                     "Failed later",

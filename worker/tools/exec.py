@@ -92,7 +92,7 @@ class Exec:
 
     async def run(self, arguments: ExecArguments, context: ToolContext) -> str:
         if "\0" in arguments.command:
-            why = "the command has a NUL character in it, which no shell takes"
+            why = "the command has a NUL character in it, which no shell accepts"
             raise ToolFailed(f"{why}; write it without")
         began = context.clock.monotonic()
         outcome = "cancelled"  # stays so if neither a result nor a ToolFailed replaces it

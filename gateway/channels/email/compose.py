@@ -35,7 +35,7 @@ def compose_mail(post: Post, *, address: str, name: str) -> bytes:
     and MIME boundary. Raises PostRefused if the recipient is not an address."""
     to = post.target.chat_id
     if not ADDRESS.fullmatch(to):
-        raise PostRefused("the chat is no mail address")
+        raise PostRefused("the chat is not a mail address")
     mail = _mail_body(post)
     notes = post.target.notes
     mail["From"] = formataddr((_one_line(name), address))

@@ -28,7 +28,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f:]
 class EmailSettings(AccessSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`user` and `password` open the mailbox at `imap_host`, and send by `smtp_host`, unless
     `smtp_user` and `smtp_password` are set; with `smtp_login = false` sending needs no login.
-    `address`: where people write to, if `user` is no address. `tls`: encrypted from the start;
+    `address`: where people write to, if `user` is not an address. `tls`: encrypted from the start;
     `starttls`: upgraded by a command; `off`: only on this machine. `ca_file`: trusted certificates.
 
     Any From can be forged. It is trusted if the header `Authentication-Results` written by the mail
@@ -86,7 +86,7 @@ def read_email(name: str, table: Mapping[str, Any]) -> EmailSettings:
 def _find_problems(key: str, settings: EmailSettings) -> Iterator[str]:
     if not ADDRESS.fullmatch(settings.me):
         where = "address" if settings.address else "user"
-        yield f"{key}.{where} is {settings.me!r}, which is no mail address; write one into {key}.address"
+        yield f"{key}.{where} is {settings.me!r}, which is not a mail address; write one into {key}.address"
     imap = "imap", settings.imap_host, settings.imap_tls, settings.imap_port, 993, 143
     smtp = "smtp", settings.smtp_host, settings.smtp_tls, settings.smtp_port, 465, 587
     for protocol, host, tls, port, encrypted, usual in (imap, smtp):

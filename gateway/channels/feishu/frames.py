@@ -90,7 +90,7 @@ class FramePieces:
 
 def _count(text: str) -> int:
     if text and not (text.isascii() and text.isdigit() and len(text) <= 6):
-        raise UnreadableFrame("a header that is no number")
+        raise UnreadableFrame("a header that is not a number")
     return int(text or "0")
 
 

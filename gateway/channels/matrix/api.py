@@ -112,7 +112,7 @@ class MatrixApi:
         """Yield the bytes of a file. Raises NotDelivered."""
         where = MXC.fullmatch(file.handle)
         if where is None:
-            raise PostRefused("that is no address of a file")
+            raise PostRefused("that is not the address of a file")
         path = client_path("download", where[1], where[2])
         path = path.replace("/client/v3/", "/client/v1/media/", 1)
         try:

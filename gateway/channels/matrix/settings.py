@@ -14,8 +14,8 @@ from shared.settings import Secret
 IDS: Final = IdForm(
     person=r"@[^\s:]+:\S+",
     group=r"!\S+",
-    words="people are @name:server, rooms !id:server (an alias that begins with # is no id); the log names who was not "
-    "let in",
+    words="people are @name:server, rooms !id:server (an alias that begins with # is not an id); the log names who was "
+    "not let in",
 )
 
 _HOMESERVER: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")

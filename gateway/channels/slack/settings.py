@@ -50,7 +50,7 @@ def read_slack(name: str, table: Mapping[str, Any]) -> SlackSettings:
 
 def _find_problems(key: str, settings: SlackSettings) -> Iterator[str]:
     if not _BOT_TOKEN.fullmatch(settings.token.reveal()):
-        yield f"{key}.token is no bot token; copy the one of OAuth & Permissions that begins with xoxb-"
+        yield f"{key}.token is not a bot token; copy the one of OAuth & Permissions that begins with xoxb-"
     if settings.run == "webhook":
         if settings.signing_secret is None:
             yield f"{key}.signing_secret is missing; it is shown under Basic Information, App Credentials"
@@ -59,7 +59,7 @@ def _find_problems(key: str, settings: SlackSettings) -> Iterator[str]:
     elif settings.app_token is None:
         yield f"{key}.app_token is missing; make one under Basic Information, App-Level Tokens, with connections:write"
     elif not _APP_TOKEN.fullmatch(settings.app_token.reveal()):
-        yield f"{key}.app_token is no app-level token; it begins with xapp-"
+        yield f"{key}.app_token is not an app-level token; it begins with xapp-"
     if not _COMMAND.fullmatch(settings.command):
         yield f"{key}.command is {settings.command!r}; write it as Slack has it, such as /shoal"
     if not is_safe_address(settings.api):

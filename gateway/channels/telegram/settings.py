@@ -42,7 +42,7 @@ def read_telegram(name: str, table: Mapping[str, Any]) -> TelegramSettings:
 
 def _find_problems(key: str, settings: TelegramSettings) -> Iterator[str]:
     if not _TOKEN.fullmatch(settings.token.reveal()):
-        yield f"{key}.token is no bot token; copy it from @BotFather, it looks like 123456789:AAbb…"
+        yield f"{key}.token is not a bot token; copy it from @BotFather, it looks like 123456789:AAbb…"
     if not settings.api.startswith(("https://", "http://")):
         yield f"{key}.api is {settings.api!r}; write an address that begins with https://"
     if settings.run != "webhook":

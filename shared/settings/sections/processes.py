@@ -81,7 +81,7 @@ def endpoint_problem(endpoint: str) -> str | None:
         parts = urlsplit(endpoint)
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        return "is no address; write one such as http://collector:4318"
+        return "is not an address; write one such as http://collector:4318"
     if parts.username or parts.password:
         return "names a user or a password, which everybody would see; put them into tracing.headers"
     return None if fine else f"is {endpoint!r}; write a whole address such as http://collector:4318"

@@ -100,7 +100,7 @@ def redis_url_problem(value: RedisUrl) -> str | None:
         hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]
         ports = [host.port for host in hosts]
     except ValueError:
-        return f"is no address; {advice}"
+        return f"is not an address; {advice}"
     if parts.scheme not in _REDIS_SCHEMES:
         return f"has the scheme {parts.scheme!r}; {advice}"
     if parts.scheme == "unix" and not parts.path:

@@ -148,7 +148,7 @@ def store_problem(address: str) -> str | None:
     """Return what is wrong with a `store`, as the end of a sentence that begins with the key."""
     parts = urlsplit(address)
     if address and (parts.scheme != "s3" or not parts.netloc or parts.query or "@" in parts.netloc):
-        return "is no address of a bucket; write one such as s3://bucket/prefix, and no credentials"
+        return "is not the address of a bucket; write one such as s3://bucket/prefix, and no credentials"
     return None
 
 

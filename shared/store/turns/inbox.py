@@ -331,7 +331,7 @@ def _notice(refused: Refused | TooBig) -> str:
     text = refused.message[:1].upper() + refused.message[1:]
     if isinstance(refused, TooBig):
         return f"{text}. It was not read."
-    return f"{text}. What came too much was not read." if refused.code != BOT_LOOP else f"{text}."
+    return f"{text}. Your last message was not read." if refused.code != BOT_LOOP else f"{text}."
 
 
 def _log_notice(message: InboundMessage, text: str, in_reply_to: tuple[str, ...] = ()) -> OutboundMessage:

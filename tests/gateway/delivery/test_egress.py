@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.delivery.egress import FINISH_S, GIVE_BACK_S
 from gateway.delivery.line_posts import LONG_CHARS
@@ -18,7 +19,7 @@ from gateway.platform.protocol import ChannelBroken, MaybeSent, NotAccepted, Pie
 from shared.embedded import EmbeddedValkey
 from shared.messages.outbound import OutboundMessage
 from shared.messages.schedule import BACKGROUND
-from shared.metrics import DELIVERY_UNKNOWN
+from shared.metrics import DELIVERY_NOT_FOUND, DELIVERY_UNKNOWN
 from shared.store import keys
 from shared.store.delivery.deliveries import DeliveryQueue
 from shared.store.delivery.outbox import LeasedChat
@@ -247,6 +248,25 @@ async def test_an_unclear_send_is_remembered_for_whoever_comes_next(redis_url: s
         await d.until(lambda: d.platform.posts, "the post")
         await d.until(d.quiet, "the end")
         assert (d.platform.calls.count("find"), d.platform.calls.count("send"), len(d.platform.posts)) == (1, 1, 1)
+
+
+@pytest.mark.usefixtures("quick_tries")
+async def test_a_post_that_a_look_up_does_not_find_is_sent_again_and_counted(redis_url: str, tmp_path: Path) -> None:
+    """Whoever asks why something is there twice finds it in a metric and in the log."""
+    counted = DELIVERY_NOT_FOUND.labels("fake")
+    before = counted._value.get()
+    async with run_delivery(redis_url, tmp_path, resend_guard="look-up") as d:
+
+        async def lost() -> None:
+            raise MaybeSent("cut")
+
+        d.platform.fault("send", lost)
+        with capture_logs() as lines:
+            await d.say("one")
+            await d.receives("<echo: one>")
+            await d.until(d.quiet, "the end")
+    assert counted._value.get() - before == 1
+    assert "post not found, sent again" in [line["event"] for line in lines]
 
 
 async def test_lines_with_nothing_to_show_are_done_with_at_once(redis_url: str, tmp_path: Path) -> None:

@@ -195,8 +195,8 @@ def session_name(name: str | None, where: str) -> str | None:
         return None
     if not name or name != name.strip() or not name.isprintable() or set("/#") & set(name) or name.startswith(MARK):
         message = (
-            f"{where} names the session, and {name[:40]!r} is no name for one: it has printable characters, no '/' and "
-            f"no '#', no space around it, and does not begin with {MARK!r}"
+            f"{where} names the session, and {name[:40]!r} is not a name for one: it has printable characters, no '/' "
+            f"and no '#', no space around it, and does not begin with {MARK!r}"
         )
         raise bad_parameter(where, message, code="bad_session")
     return name

@@ -78,7 +78,7 @@ class FirstRun:
         try:
             choice = msgspec.json.decode(await request.body(), type=_Choice)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-            return problem(400, f"this is no choice of a model: {exc}")
+            return problem(400, f"this is not a choice of a model: {exc}")
         async with self._one:
             fault = await self._init(choice)
         log.info("model chosen", provider=choice.provider, accepted=not fault)

@@ -19,8 +19,8 @@ from tests.fakes.discord import TOKEN
     [
         ({}, "channels.discord.token"),
         ({"token": " "}, "channels.discord.token must be text, not empty"),
-        ({"token": "hello"}, "channels.discord.token is no bot token"),
-        ({"token": f"Bot {TOKEN}"}, "channels.discord.token is no bot token"),
+        ({"token": "hello"}, "channels.discord.token is not a bot token"),
+        ({"token": f"Bot {TOKEN}"}, "channels.discord.token is not a bot token"),
         ({"token": TOKEN, "run": "poll"}, "channels.discord.run"),
         ({"token": TOKEN, "api": "discord.com"}, "channels.discord.api has 'discord.com'"),
         ({"token": TOKEN, "files_from": ["cdn"]}, "channels.discord.files_from has 'cdn'"),

@@ -26,7 +26,10 @@ KEY = "channels.email"
     [
         ({**GOOD, "imap_host": ""}, f"{KEY}.imap_host is ''"),
         ({**GOOD, "smtp_host": "https://smtp.example.org"}, f"{KEY}.smtp_host"),
-        ({**GOOD, "user": "shoal"}, f"{KEY}.user is 'shoal', which is no mail address; write one into {KEY}.address"),
+        (
+            {**GOOD, "user": "shoal"},
+            f"{KEY}.user is 'shoal', which is not a mail address; write one into {KEY}.address",
+        ),
         ({**GOOD, "address": "Shoal <shoal@example.org>"}, f"{KEY}.address"),
         ({**GOOD, "password": " "}, f"{KEY}.password"),
         ({**GOOD, "authserv_id": ""}, f"{KEY}.authserv_id is missing"),

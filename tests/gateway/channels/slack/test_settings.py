@@ -26,10 +26,10 @@ PAGE = ROOT / "docs" / "channels" / "slack.md"
     [
         ({}, "channels.slack.token"),
         ({**GOOD, "token": " "}, "channels.slack.token must be text, not empty"),
-        ({**GOOD, "token": "xoxp-1234567890-user"}, "channels.slack.token is no bot token"),
+        ({**GOOD, "token": "xoxp-1234567890-user"}, "channels.slack.token is not a bot token"),
         ({"token": BOT_TOKEN}, "channels.slack.app_token is missing"),
         ({"token": BOT_TOKEN, "app_token": ""}, "channels.slack.app_token must be text, not empty"),
-        ({"token": BOT_TOKEN, "app_token": BOT_TOKEN}, "channels.slack.app_token is no app-level token"),
+        ({"token": BOT_TOKEN, "app_token": BOT_TOKEN}, "channels.slack.app_token is not an app-level token"),
         ({"token": BOT_TOKEN, "run": "webhook"}, "channels.slack.signing_secret is missing"),
         ({**HOOK, "signing_secret": "  "}, "channels.slack.signing_secret must be text, not empty"),
         ({**HOOK, "signing_secret": "short"}, "channels.slack.signing_secret is none"),

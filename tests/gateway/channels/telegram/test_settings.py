@@ -20,7 +20,7 @@ TOKEN = "123456789:AAbbCCddEEffGGhhIIjjKKllMMnnOOppQQr"
     [
         ({}, "channels.telegram.token"),
         ({"token": " "}, "channels.telegram.token"),
-        ({"token": "hello"}, "channels.telegram.token is no bot token"),
+        ({"token": "hello"}, "channels.telegram.token is not a bot token"),
         ({"token": TOKEN, "run": "poll"}, "channels.telegram.run"),
         ({"token": TOKEN, "run": "webhook"}, "channels.telegram.webhook_secret is missing"),
         ({"token": TOKEN, "run": "webhook", "webhook_secret": ""}, "channels.telegram.webhook_secret"),

@@ -41,7 +41,7 @@ def referenced(items: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
         if item.get("type") == "item_reference":
             known = ITEM_ID.fullmatch(str(item.get("id")))
             if known is None:
-                message = f"input[{at}].id is no item of a stored response; send the item itself"
+                message = f"input[{at}].id is not an item of a stored response; send the item itself"
                 raise bad_parameter(f"input[{at}].id", message, code="item_not_found")
             found, after = known[1], at + 1
     return found, after
