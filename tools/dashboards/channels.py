@@ -92,8 +92,8 @@ CHANNELS: Final = Board(
                             "sum by (channel) (increase(shoal_delivery_not_found_total[15m]))", "{{channel}} not found"
                         ),
                     ),
-                    "In 15 minutes, without knowing whether the first time arrived: some may be there twice. Not found: "
-                    "the platform was asked, and had no such post.",
+                    "In 15 minutes, without knowing whether the first time arrived: some may be there twice. "
+                    "Not found: the platform was asked, and had no such post.",
                 ),
                 Panel(
                     "Failed later",
