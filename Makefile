@@ -31,7 +31,7 @@ test-all: $(VENV)/.stamp-dev $(VENV)/bin/shoal
 changed: lint
 	@exec env PYTHONDONTWRITEBYTECODE= $(PY) -m tools.changed
 
-# A bad day on the Kubernetes of KUBECONFIG (kind, or your own; not one that others use): make test-cluster IMAGE=shoal:0.1.0
+# A bad day on the Kubernetes of KUBECONFIG (kind, or your own; not one that others use): make test-cluster IMAGE=shoal:0.2.0
 # The cluster must be able to get the image. 5 to 8 minutes; VALKEY names another image than the manifests do,
 # and S3 one with rclone and, in /opt/moto, moto's server: then a copy goes there, too.
 test-cluster: $(VENV)/.stamp-dev $(VENV)/tools/.stamp

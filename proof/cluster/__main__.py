@@ -1,4 +1,4 @@
-"""The bad day on a real Kubernetes: `python -m proof.cluster --image shoal:0.1.0`, on the cluster of KUBECONFIG.
+"""The bad day on a real Kubernetes: `python -m proof.cluster --image shoal:0.2.0`, on the cluster of KUBECONFIG.
 
 Installs the dev overlay in a namespace of its own, lets people chat, does one bad thing after the other, and counts:
 every accepted message must be answered exactly once. The exit code is 1 otherwise. It takes away what it made.

@@ -35,7 +35,7 @@ NEEDS: Final = ("Docker", "Grafana", "a cluster")
 
 PROGRAMS: Final = ("curl", "make", "openssl", "prometheus", "prometheus-alertmanager", "redis-server")
 PORTS: Final = ("REDIS_PORT", "WEB_PORT", "GATEWAY_METRICS", "PROMETHEUS_PORT", "ALERTMANAGER_PORT")
-NEXT: Final = "0.2.0"
+NEXT: Final = "0.3.0"
 DONE: Final = "--- done:"
 
 

@@ -55,7 +55,7 @@ async def test_hello_with_a_token_is_welcomed_by_name(gw: Gateway) -> None:
             **off,
             "features": ["chats", "search", "export", "about", "feed"],
         }
-        assert welcome == {"type": "welcome", "principal": "ann", "version": "0.1.0"} | limits
+        assert welcome == {"type": "welcome", "principal": "ann", "version": "0.2.0"} | limits
         assert set(commands) >= {"help", "new", "stop", "status", "model", "memory", "forget"}
         assert all(commands.values())
 
