@@ -12,7 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -134,6 +134,7 @@ def script(model: ScriptedOpenAI) -> None:
         Answer(match="^busy", status=429, retry_after="2"),
         Answer(match="^odd", fault="garbage"),
         Answer(match="^broken", text="broken " * 60, cut_after=50),
+        Answer(match="^function", role="user", calls=[Call("look_outside", "{}")]),
     )
 
 
@@ -152,7 +153,7 @@ async def another_post(pond: FakePond, many: int) -> None:
     await eventually(lambda: len(pond.chats.get("chat", ())) > many, within_s=60)
 
 
-async def everything_happens(client: RedisClient, people: Client) -> None:
+async def everything_happens(client: RedisClient, people: Client, web: str) -> None:
     """Each thing that a counter with labels counts, once."""
     await people.say(CANARY, "slow")
     await people.next("delta", chat=CANARY)
@@ -174,6 +175,7 @@ async def everything_happens(client: RedisClient, people: Client) -> None:
     await Spending(client).add("web:owner/rich", BUDGET, 0.0)
     await people.say("rich", "hello")
     await people.next("reply", chat="rich")
+    await asyncio.to_thread(offer_function, web)
 
 
 @contextlib.asynccontextmanager
@@ -200,10 +202,25 @@ async def keep_talking(web: str, chat: str, text: str) -> None:
 
 def list_models(address: str) -> None:
     """Ask the API, as a program does."""
-    request = urllib.request.Request(f"http://{address}/v1/models")
+    ask_api(address, "models")
+
+
+def offer_function(address: str) -> None:
+    """A program whose function the model calls; it never sends the result."""
+    function = {"type": "function", "function": {"name": "look_outside"}}
+    messages = [{"role": "user", "content": "function"}]
+    answer = ask_api(address, "chat/completions", {"model": "shoal", "messages": messages, "tools": [function]})
+    assert b"look_outside" in answer
+
+
+def ask_api(address: str, path: str, body: dict[str, Any] | None = None) -> bytes:
+    """The answer to a program's request."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://{address}/v1/{path}", data, {"Content-Type": "application/json"})
     request.add_header("Authorization", f"Bearer {TOKENS['owner']}")
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.status == 200
+        return bytes(answer.read())
 
 
 @pytest.mark.slow
@@ -218,7 +235,7 @@ async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
         crowd.append(asyncio.create_task(keep_writing(pond)))
         await client.command("CONFIG", "SET", "maxmemory", 1_000_000_000)
         try:
-            await everything_happens(client, people)
+            await everything_happens(client, people, fleet.web)
             asked = {
                 f"{board.uid}: {panel['title']}: {target['expr']}": filled_in(target["expr"])
                 for board in BOARDS

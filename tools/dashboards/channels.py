@@ -87,13 +87,14 @@ CHANNELS: Final = Board(
                     "Sent again",
                     "short",
                     (
-                        Query("sum by (channel) (shoal:delivery_unknown:increase15m)", "{{channel}}"),
                         Query(
-                            "sum by (channel) (increase(shoal_delivery_not_found_total[15m]))", "{{channel}} not found"
+                            "sum by (channel) (shoal:delivery_unknown:increase15m) "
+                            "or sum by (channel) (increase(shoal_delivery_not_found_total[15m]))",
+                            "{{channel}}",
                         ),
                     ),
-                    "In 15 minutes, without knowing whether the first time arrived: some may be there twice. "
-                    "Not found: the platform was asked, and had no such post.",
+                    "In 15 minutes, without knowing whether the first time arrived, or after a look-up that did not find "
+                    "it: some may be there twice.",
                 ),
                 Panel(
                     "Failed later",
