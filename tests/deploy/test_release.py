@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from shared.version import VERSION
 

@@ -93,8 +93,8 @@ CHANNELS: Final = Board(
                             "{{channel}}",
                         ),
                     ),
-                    "In 15 minutes, without knowing whether the first time arrived, or after a look-up that did not find "
-                    "it: some may be there twice.",
+                    "In 15 minutes, without knowing whether the first time arrived, or after a look-up that did not "
+                    "find it: some may be there twice.",
                 ),
                 Panel(
                     "Failed later",
