@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from gateway.channels.web.api.completion import ApiLimits
 from shared.messages.outbound import TokensUsed
 from shared.store.client.redis_client import RedisClient
-from tests.gateway.channels.api.asking import answering, named, none_left, post, waiting_message, working
+from tests.gateway.channels.api.asking import answering, named, none_left, post, stream_of, waiting_message, working
 from tests.gateway.channels.mcp.calling import ACCEPT, INITIALIZE, MODERN, caller, text_of
 from tests.gateway.harness import TOKENS, gateway
 from tests.helpers.wait import eventually
@@ -78,6 +78,19 @@ async def test_a_client_that_leaves_takes_its_message_back(
         await eventually(lambda: at.channel.facts()["web.requests"] == "0")
         async with answering(client, {"content": "here"}) as asked:
             await mcp.call_tool("ask", {"message": "again"})
+    assert [message.content for message in asked] == ["again"]
+
+
+async def test_an_older_client_that_leaves_takes_its_message_back(redis_url: str, client: RedisClient) -> None:
+    """There the library answers in a task of its own, which ends with the connection, too."""
+    params = {"name": "ask", "arguments": {"message": "hello", "session": "work"}}
+    body = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+    async with gateway(redis_url, mcp=True) as at:
+        async with stream_of(at.address, body, path="/mcp", headers=ACCEPT):
+            await waiting_message(client, named("work"))
+        await eventually(lambda: at.channel.facts()["web.requests"] == "0")
+        async with answering(client, {"content": "here"}) as asked, caller(at.address) as mcp:
+            await mcp.call_tool("ask", {"message": "again", "session": "work"})
     assert [message.content for message in asked] == ["again"]
 
 
