@@ -144,7 +144,9 @@ DELIVERY_CALLS = _count("delivery_calls", "Calls of chat platforms, by outcome."
 CHANNEL_ON = _gauge("channel_on", "1 while a chat platform is connected, 0 while it is off or away.", "channel")
 
 WEB_SOCKETS = _gauge("web_sockets", "Open web sockets of pages at this gateway.")
-API_SECONDS = _times("api_seconds", "Requests below /v1, to the end of their answer, by HTTP status.", _LONG, "status")
+API_SECONDS = _times(
+    "api_seconds", "Requests below /v1 and to /mcp, to the end of their answer, by HTTP status.", _LONG, "status"
+)
 PLACES = _gauge("places", "Work that all workers may run at once, draining ones apart, in Redis.", "queue")
 WORKER_PLACES = _gauge("worker_places", "Work that the largest worker, all its processes, may run at once.", "queue")
 

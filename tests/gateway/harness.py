@@ -95,6 +95,7 @@ async def gateway(
     api_limits: ApiLimits | None = None,
     strict_api: bool = False,
     system_texts: bool = False,
+    mcp: bool = False,
     settings: Settings | None = None,
     demo: bool = False,
 ) -> AsyncIterator[Gateway]:
@@ -109,7 +110,7 @@ async def gateway(
         media=media,
         presets=presets,
         api_limits=api_limits,
-        api=ApiSettings(strict=strict_api, system_texts=system_texts),
+        api=ApiSettings(strict=strict_api, system_texts=system_texts, mcp=mcp),
         demo=demo,
     )
     running = Gateway(channel, client, asyncio.Event(), inbox_limits, settings)

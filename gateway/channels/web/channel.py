@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Iterable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from starlette.websockets import WebSocket
 
@@ -46,6 +47,9 @@ from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import Requests
 from shared.store.sessions.shares import Shares
+
+if TYPE_CHECKING:
+    from gateway.channels.web.mcp.endpoint import McpEndpoint
 
 TOKENS_EVERY_S: Final = 1.0
 
@@ -151,7 +155,8 @@ class WebChannel:
         )
         about = AboutRouter(self._client, own_chats(what="looks", burst=20, per_s=2), shares, self._memory_bytes)
         work = WorkLogRouter(self._client, own_chats(what="looks", burst=20, per_s=2))
-        api = self._api = ApiRouter(services, self._presets)
+        mcp = _make_mcp_endpoint(self._api_limits) if self._api_settings.mcp else None
+        api = self._api = ApiRouter(services, self._presets, None if mcp is None else mcp.respond)
         app = make_app(
             files,
             partial(self._serve, page),
@@ -170,6 +175,8 @@ class WebChannel:
                 chores = [group.create_task(one.run(), name=f"follower {name}") for name, one in followers.items()]
                 chores.append(group.create_task(self._watch_tokens(), name="tokens"))
                 chores.append(group.create_task(self._feeds.run(), name="feeds"))
+                if mcp is not None:
+                    chores.append(group.create_task(mcp.run(), name="mcp"))
                 serving = group.create_task(server.serve(sockets=[listener]), name="web server")
                 await draining.wait()
                 # What clients have sent is answered first; then they go to another gateway.
@@ -220,3 +227,10 @@ class WebChannel:
                 seen = changes
                 for socket in list(self._sockets):
                     socket.recheck()
+
+
+def _make_mcp_endpoint(limits: ApiLimits) -> McpEndpoint:
+    # Imported here: the library is large, and few gateways serve it.
+    module = importlib.import_module("gateway.channels.web.mcp.endpoint")
+    made: McpEndpoint = module.McpEndpoint(limits.body_bytes)
+    return made

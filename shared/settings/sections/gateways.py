@@ -42,12 +42,14 @@ class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The API of the web gateway. `strict` refuses unknown parameters, and tools that are no
     functions, which are ignored otherwise. `system_texts` adds system texts of requests to the agent's own system
     text; otherwise they are texts of the user. A response is stored for `store_days`. A turn waits
-    for the results of a client's functions for `calls_wait_s`."""
+    for the results of a client's functions for `calls_wait_s`. `mcp` serves the agent as an MCP
+    server at /mcp."""
 
     strict: bool = False
     system_texts: bool = False
     store_days: Annotated[int, Meta(ge=1, le=365)] = 30
     calls_wait_s: Annotated[float, Meta(ge=1, le=86_400)] = 600.0
+    mcp: bool = False
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):

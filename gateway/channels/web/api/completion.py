@@ -271,6 +271,11 @@ class Completion:
             if self.answer is None:
                 await event_within(reader.changed, TICK_S)
 
+    async def stop(self) -> None:
+        """Take the message back, or stop the turn that answers it."""
+        if self.answer is None and (reader := self.reader) is not None:
+            await stop_message(self._services.sink, self.begun.session, self.begun.ticket, reader.turn)
+
     async def close(self) -> None:
         """Stop following. An ephemeral session ends with its request, and with it a turn that runs
         there, unless a request with the same key can still come for the answer."""
@@ -331,3 +336,9 @@ class Completion:
         if services.clock.monotonic() >= give_up_at:
             waited = f"there was no answer within {services.limits.wait_s:g} s"
             raise ApiError(504, waited, code="timeout", again=self._key is not None)
+
+
+async def stop_message(sink: Ingress, session: str, ticket: str, turn: int) -> None:
+    """Withdraw a message that waits, since it gets no turn then; stop a turn that answers it."""
+    if await sink.withdraw(API, split_session(session)[1], ticket) == "answering":
+        await sink.stop(session, turn)

@@ -22,9 +22,11 @@ from gateway.channels.web.api.response import CompletionResponse
 from gateway.channels.web.api.responses.fold import ResponseFold
 from gateway.channels.web.api.responses.request import parse_response_request
 from gateway.channels.web.api.responses.stored import StoredResponses
+from gateway.channels.web.http.app import MCP_PATH
 from gateway.channels.web.http.auth import Login, origin_allowed
 from gateway.channels.web.http.rates import PrincipalRates
 from gateway.channels.web.http.responses import content_length, read_rest
+from gateway.channels.web.mcp.call import McpCall
 from shared.log import logger
 from shared.tasks import event_within
 
@@ -41,16 +43,19 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 Handle = Callable[[Request, Login], Awaitable[Response]]
 Parse = Callable[[bytes, str | None], CompletionRequest]
 Locate = Callable[[Login, CompletionRequest], Awaitable[CompletionRequest]]
+MakeMcpResponse = Callable[[bytes, McpCall, Callable[[], None]], Response]
 MakeEncoder = Callable[[Completion], AnswerEncoder]
 
 log = logger("api")
 
 
 class ApiRouter:
-    """The routes below /v1. `presets` are the models in addition to the default one."""
+    """The routes below /v1. `presets` are the models in addition to the default one. `mcp` makes the
+    responses of /mcp; without it there is no such route."""
 
-    def __init__(self, services: ApiServices, presets: Iterable[str] = ()) -> None:
+    def __init__(self, services: ApiServices, presets: Iterable[str] = (), mcp: MakeMcpResponse | None = None) -> None:
         self._services = services
+        self._mcp = mcp
         # Front ends preselect the first model of the list.
         self._models = {MODEL: ""} | {name: name for name in presets if name != MODEL}
         self._limits = limits = services.limits
@@ -80,6 +85,7 @@ class ApiRouter:
             Route("/v1/responses/{id}/input_items", self._guarded(self._rated(stored.list_input)), methods=["GET"]),
             Route("/v1/models", self._guarded(self._models_of), methods=["GET"]),
             Route("/v1/models/{model:path}", self._guarded(self._models_of), methods=["GET"]),
+            *([Route(MCP_PATH, self._guarded(partial(self._call, self._mcp)), methods=["POST"])] if self._mcp else []),
         ]
 
     def _guarded(self, handle: Handle) -> Callable[[Request], Awaitable[Response]]:
@@ -134,6 +140,13 @@ class ApiRouter:
         completion = Completion(self._services, login, asked, key)
         begin = partial(completion.begin, request.headers.get("traceparent"))
         return await self._serve(login, completion, begin, encoder)
+
+    async def _call(self, respond: MakeMcpResponse, request: Request, login: Login) -> Response:
+        self._check_rate(login)
+        body = await self._read_body(request)
+        call = McpCall(self._services, login, request.headers.get("traceparent"))
+        self._open_request(login.principal)
+        return respond(body, call, partial(self._close_request, login.principal))
 
     async def _show(self, request: Request, login: Login) -> Response:
         if (found := await self._stored.find_stream(request, login)) is None:

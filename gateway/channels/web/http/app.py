@@ -43,6 +43,7 @@ HEADERS: Final = {
 }
 
 API_PREFIX: Final = "/v1/"
+MCP_PATH: Final = "/mcp"
 
 Serve = Callable[[WebSocket], Awaitable[None]]
 
@@ -60,9 +61,9 @@ def make_app(
     draining: Callable[[], bool],
 ) -> ASGIApp:
     """Return the app: `GET /`, `/c/*`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
-    of a chat, `POST /first-run`, the API below `/v1` and the socket `/ws`. Errors are problem JSON
-    (RFC 9457), a page for a person who opens a wrong address, and below `/v1` errors in OpenAI's
-    form; every response has security headers."""
+    of a chat, `POST /first-run`, the `api` below `/v1` and at `/mcp`, and the socket `/ws`. Errors are
+    problem JSON (RFC 9457), a page for a person who opens a wrong address, and errors in OpenAI's
+    form from the API; every response has security headers."""
     styles = files.address("style.css")
 
     async def page(request: Request) -> Response:
@@ -73,7 +74,7 @@ def make_app(
 
     def http_error(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)
-        if (path := request.url.path).startswith(API_PREFIX):
+        if is_api(path := request.url.path):
             return http_error_response(exc.status_code, request.method, path, dict(exc.headers or {}))
         detail = None if exc.detail == HTTPStatus(exc.status_code).phrase else exc.detail
         return problem_for_reader(request, problem(exc.status_code, detail, exc.headers), styles)
@@ -117,7 +118,7 @@ def make_app(
                     headers.setdefault(name, value)  # an uploaded file has a stricter policy
             await send(message)
 
-        of_api = scope["type"] == "http" and scope["path"].startswith(API_PREFIX)
+        of_api = scope["type"] == "http" and is_api(scope["path"])
         inner = api_routed if of_api else routed
         # Clients go to another gateway. The route of the socket refuses handshakes itself, after it
         # has checked the origin.
@@ -132,9 +133,14 @@ def make_app(
     return app
 
 
+def is_api(path: str) -> bool:
+    """Return whether programs ask for this path, rather than the page."""
+    return path.startswith(API_PREFIX) or path == MCP_PATH
+
+
 def _crash_response(request: Request, exc: Exception) -> Response:
     path = request.url.path
-    return http_error_response(500, request.method, path) if path.startswith(API_PREFIX) else problem(500)
+    return http_error_response(500, request.method, path) if is_api(path) else problem(500)
 
 
 def _draining_response() -> Response:

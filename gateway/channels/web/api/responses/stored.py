@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from gateway.channels.web.api import errors
 from gateway.channels.web.api.answer import DROPPED, read_answer
-from gateway.channels.web.api.completion import ApiServices
+from gateway.channels.web.api.completion import ApiServices, stop_message
 from gateway.channels.web.api.errors import PREVIOUS, ApiError, bad_parameter
 from gateway.channels.web.api.options import ANY_OBJECT
 from gateway.channels.web.api.request import CompletionRequest, Prompt
@@ -24,7 +24,7 @@ from gateway.channels.web.api.responses.shape import ResponseShape
 from gateway.channels.web.http.auth import Login
 from shared.chatlog.turn_reader import TurnReader
 from shared.errors import RedisAway, Refused
-from shared.ids import API, is_stored, split_session
+from shared.ids import is_stored, split_session
 from shared.messages.codec import encode
 from shared.messages.inbound import TurnOptions
 from shared.messages.outbound import StoredAnswer, decode_answer
@@ -108,10 +108,7 @@ class StoredResponses:
         found = await self._named(request, login)
         answer = await self._answer(login, found)
         if answer is None:
-            chat, sink = split_session(found.session)[1], self._services.sink
-            # A message that waits gets no turn; one that is being answered is stopped.
-            if await sink.withdraw(API, chat, found.id) == "answering":
-                await sink.stop(found.session, found.turn)
+            await stop_message(self._services.sink, found.session, found.id, found.turn)
             answer = await self._answer(login, found, within_s=CANCEL_S)
         return _whole(found, answer)
 
