@@ -54,6 +54,7 @@ def processes(folder: Path, server: EmbeddedValkey, model: ScriptedOpenAI) -> It
         "SHOAL_MODEL__NAME": "openai/scripted",
         "SHOAL_MODEL__API_BASE": model.base_url,
         "SHOAL_MODEL__API_KEY": "none",
+        "SHOAL_AGENT__TITLES": "false",  # one call a chat, not one a turn
         "SHOAL_WEB__PORT": str(port),
         "SHOAL_WEB__TOKENS__OWNER": TOKENS["owner"],
         "SHOAL_WORKER__LEASE_S": "15",

@@ -79,6 +79,7 @@ CONSTANT: Final = frozenset(
             "sessions/request_end",
             "sessions/requeue",
             "sessions/share",
+            "sessions/title",
             "subagents/detach",
             "subagents/save_note",
             "waits/approve",

@@ -141,6 +141,7 @@ async def _people_it(start: Children, made: Stage, want: Want) -> None:
         "SHOAL_MODEL__API_BASE": made.stub.base_url,
         "SHOAL_MODEL__API_KEY": "none",
         "SHOAL_MODEL__CLIENT": "direct",
+        "SHOAL_AGENT__TITLES": "false",  # one call a chat, not one a turn
         "SHOAL_WEB__PORT": str(port),
         "SHOAL_WEB__TOKENS__OWNER": TOKEN,
         "SHOAL_WORKER__TURNS": str(want.turns),

@@ -259,6 +259,7 @@ async def splits(folder: Path, *, wanted: int, failovers: int, copies: int) -> S
             "SHOAL_MODEL__API_BASE": model.base_url,
             "SHOAL_MODEL__API_KEY": "none",
             "SHOAL_MODEL__CLIENT": "direct",
+            "SHOAL_AGENT__TITLES": "false",  # calls of the model are counted
             "MARKS": str(folder),
             "PYTHONPATH": str(TOOLS),
         }

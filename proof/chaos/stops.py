@@ -74,6 +74,7 @@ class Fleet:
             "SHOAL_MODEL__API_BASE": model.base_url,
             "SHOAL_MODEL__API_KEY": "none",
             "SHOAL_MODEL__CLIENT": "direct",
+            "SHOAL_AGENT__TITLES": "false",  # calls of the model are counted
         }
         self.workers = [Process("worker", env=env, log=folder / f"worker-{at}.log") for at in range(2)]
         self.gateway = Process("gateway", env=env, log=folder / "gateway.log")

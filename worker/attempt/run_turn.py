@@ -23,7 +23,7 @@ from shared.messages.transcript import AssistantEntry, TranscriptEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.queue import TurnWork
-from shared.store.turns.turn_writes import DeadLetter, Turns
+from shared.store.turns.turn_writes import Committed, DeadLetter, Turns
 from worker.agent.history import saved_history
 from worker.agent.turn import AgentResult
 from worker.attempt.attempt import APOLOGIES, NEWER_RELEASE_WAIT_S, Attempt, AttemptRules
@@ -39,8 +39,9 @@ INTERRUPTED: Final = "[interrupted by a newer message]"
 WITHHELD: Final = "[a message that is left out: the model failed at it each time]"
 log = logger("turns")
 
-OnCommit = Callable[[str, int], Awaitable[None]]
-"""Called after each commit with the session and its number of entries. Its errors are logged."""
+OnCommit = Callable[[str, Committed, bool], Awaitable[None]]
+"""Called after each commit with the session, the result, and whether the turn was answered. Its
+errors are logged."""
 
 AgentCall = Callable[[Conversation, TurnJournal, LiveUpdates], Awaitable[AgentResult]]
 
@@ -274,7 +275,7 @@ class TurnAttempt(Attempt):
             log.warning("history dropped", entries=committed.dropped)
         if committed.first and rules.on_commit is not None:
             try:
-                await rules.on_commit(claim.session, committed.entries)
+                await rules.on_commit(claim.session, committed, kind == "reply")
             except ShoalError as exc:  # the turn is over all the same
                 log.warning("post-commit hook failed", error=type(exc).__name__)
         return committed.first

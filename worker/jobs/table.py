@@ -15,6 +15,7 @@ from shared.tracing.spans import JOB
 from worker.jobs.log_sweep import sweep_logs
 from worker.jobs.memory import JOB_S, PATIENT_TRIES, archive, consolidate, idle, rework
 from worker.jobs.sweep import expire_media, forget_media, sweep, sweep_ephemeral_sessions
+from worker.jobs.titles import title
 from worker.lease.lease import Lease
 
 MAX_TRIES: Final = 2 * PATIENT_TRIES
@@ -68,7 +69,7 @@ def _make_job(work: Callable[[dict[str, Any], str], Awaitable[None]]) -> Functio
 
 
 _cron: Any = functools.partial(cron, max_tries=1)  # likewise
-FUNCTIONS: Final = tuple(map(_make_job, (consolidate, idle, archive, rework, forget_media)))
+FUNCTIONS: Final = tuple(map(_make_job, (consolidate, idle, archive, rework, forget_media, title)))
 CRON: Final = (
     _cron(sweep, name="sweep", second=0, timeout=SWEEP_S),
     _cron(sweep_ephemeral_sessions, name="throw-away sessions", second=30, timeout=SWEEP_S),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from shared.errors import ModelError, ShoalError
-from shared.metrics import MODEL_COST_USD, MODEL_REQUESTS, MODEL_SECONDS, MODEL_TOKENS
 from worker.agent.model.model import LLMResponse, Model, ModelRequest, TokenUsage, ToolCallRequest, ToolSpec
 from worker.agent.model.prompt import clean
 from worker.agent.tools.names import match_tool
+from worker.llm.counted import ask_counted
 from worker.memory.saving import TOOL_NAME, Messages, SavedMemory, fault_of, history_entry, memory_update, sent_back
 
 REPLIES: Final = 3  # without a usable call; then the model is given up for this text
@@ -105,16 +104,5 @@ class MemoryWriter:
         return ""
 
     async def _call(self, messages: Messages, tool: ToolSpec, session: str) -> LLMResponse:
-        name, started = self._model.name, time.monotonic()
-        try:
-            request = ModelRequest(messages, [tool], self._max_tokens, TEMPERATURE, session)
-            response = await self._model.chat(request)
-        except ModelError as exc:
-            MODEL_REQUESTS.labels(name, exc.kind).inc()
-            raise
-        MODEL_REQUESTS.labels(name, "ok").inc()
-        MODEL_SECONDS.labels(name).observe(time.monotonic() - started)
-        MODEL_TOKENS.labels(name, "input").inc(response.usage.prompt_tokens)
-        MODEL_TOKENS.labels(name, "output").inc(response.usage.completion_tokens)
-        MODEL_COST_USD.labels(name).inc(response.usage.cost_usd)
-        return response
+        request = ModelRequest(messages, [tool], self._max_tokens, TEMPERATURE, session)
+        return await ask_counted(self._model, request)

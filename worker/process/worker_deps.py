@@ -24,6 +24,7 @@ from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient, server_ms
 from shared.store.fleet.spending import Spending
 from shared.store.jobs.jobs import Jobs, MemoryJobs
+from shared.store.sessions.chats import Titles
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
 from shared.store.turns.inbox import InboxLimits
 from shared.store.turns.queue import LeaseQueue, SubagentCaps
@@ -36,6 +37,7 @@ from worker.attempt.quarantine import Quarantine
 from worker.attempt.run_subagent import RunSubagent
 from worker.attempt.run_turn import RunTurn
 from worker.guards.workspace import check_folders
+from worker.jobs.follow_up import FollowUpJobs
 from worker.jobs.log_sweep import LogSweep
 from worker.jobs.sweep import MemorySweep
 from worker.jobs.ticks import Ticker
@@ -47,6 +49,7 @@ from worker.memory.consolidator import Consolidator, check_dream
 from worker.process.loop_group import LoopGroup, StopListener, kill_process
 from worker.process.worker_handle import QUEUES
 from worker.sandbox.probe import SandboxFinder
+from worker.titles.titler import Titler
 from worker.turn.turn_agent import TurnAgent
 
 LONG_TURN_ENTRIES: Final = 500
@@ -89,7 +92,7 @@ class WorkerDeps:
         demo = settings.web.first_run and settings.model.name == DEMO
         self._stops = StopListener(self.client, self._loops, kill=kill_process if demo else None)
         self.memory = MemoryStore(self.client, MemoryLimits.of(settings.memory))
-        self._memory_jobs = MemoryJobs(Jobs(self.client))
+        jobs = MemoryJobs(Jobs(self.client))
         self._turn_agent = turn_agent = TurnAgent(settings, self.client, self.memory, tools, hooks)
         check_dream(settings.memory, turn_agent.runner.timezone)
         check_folders(settings)
@@ -98,7 +101,7 @@ class WorkerDeps:
         self.workspaces = turn_agent.workspaces
         children = turn_agent.children
         self.log_sweep = LogSweep(self.client, settings.web)
-        self.sweep = MemorySweep(self.memory, self._memory_jobs, settings.memory, children)
+        self.sweep = MemorySweep(self.memory, jobs, settings.memory, children)
         self._sandbox = SandboxFinder(settings, turn_agent.offer_exec)
         self._ticker = Ticker(
             turn_agent.schedules,
@@ -111,7 +114,7 @@ class WorkerDeps:
             Turns(self.client, InboxLimits.of(settings)),
             turn_agent,
             settings=settings.agent,
-            on_commit=self._on_commit,
+            on_commit=FollowUpJobs(jobs, settings),
             quarantine=None if isolated else Quarantine("turns", owner),
         )
         self._run_subagent = RunSubagent(
@@ -121,6 +124,7 @@ class WorkerDeps:
             quarantine=None if isolated else Quarantine("jobs", owner),
         )
         self.consolidator: Consolidator  # set once the worker has started
+        self.titler = Titler(Titles(self.client), self._models, settings, Spending(self.client))
         self._health = HealthServer(
             settings.metrics.host,
             settings.metrics.port_of("worker"),
@@ -258,10 +262,6 @@ class WorkerDeps:
     async def _listen_for_stops(self) -> None:
         await self._stops.subscribe()
         self.start_background("control", self._stops.run())
-
-    async def _on_commit(self, session: str, entries: int) -> None:
-        if entries >= self._settings.memory.consolidate_at:
-            await self._memory_jobs.consolidate(session)
 
     def _on_background_done(self, task: asyncio.Task[None]) -> None:
         """Drain when a background task fails: a restart is better than a half-working worker."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,7 +25,10 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     A subagent makes at most `subagent_rounds` model calls and ends after `subagent_timeout_s`. At
     most `subagents_per_session` of one session run at once, and `subagents_in_all` in the fleet (0:
     no limit); others wait. With `own_files` the agent may edit the SOUL.md of a chat and the
-    USER.md of a person."""
+    USER.md of a person.
+
+    With `titles` the model gives a chat of the page or the console its title after the first
+    answer: that of the preset `title_model`, or the chat's own."""
 
     max_rounds: Count = 40
     subagent_rounds: Count = 15
@@ -47,6 +50,8 @@ class AgentSettings(Struct, frozen=True, forbid_unknown_fields=True):
     subagents_in_all: Annotated[int, Meta(ge=0)] = 0
     own_files: bool = False
     hook_s: Seconds = 1.0
+    titles: bool = True
+    title_model: str = ""
 
 
 class MemorySettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +90,12 @@ class PluginSettings(Struct, frozen=True, forbid_unknown_fields=True):
     loaded."""
 
     off: tuple[str, ...] = ()
+
+
+def title_problems(agent: AgentSettings, presets: Collection[str]) -> Iterator[str]:
+    """Yield a line if the preset that gives titles does not exist."""
+    if agent.title_model and agent.title_model not in presets:
+        yield f"agent.title_model is {agent.title_model!r}, which is not a preset; add it to model.presets"
 
 
 def memory_problems(memory: MemorySettings) -> Iterator[str]:

@@ -65,6 +65,7 @@ def problems_between(settings: Settings) -> Iterator[str]:
     yield from language_models.model_problems(settings.model)
     yield from language_models.voice_problems(settings.voice, settings.model)
     yield from agents.memory_problems(settings.memory)
+    yield from agents.title_problems(settings.agent, settings.model.presets)
     yield from redis_access.address_problems(settings.redis)
     for name, server in settings.mcp.items():
         yield from tool_use.mcp_problems(name, server)

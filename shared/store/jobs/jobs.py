@@ -60,7 +60,7 @@ class Jobs:
 
 
 class MemoryJobs:
-    """Queues the jobs of `worker.jobs` that keep memory. A job that waits or runs is not queued
+    """Queues the jobs of `worker.jobs` that follow a turn: memory and titles. A job that waits or runs is not queued
     again; the sweep finds what it may have missed. Every method raises RedisAway and Refused."""
 
     def __init__(self, jobs: Jobs) -> None:
@@ -82,6 +82,10 @@ class MemoryJobs:
     async def rework(self, scope: str) -> None:
         """Rewrite a MEMORY.md."""
         await self._queue("rework", scope)
+
+    async def title(self, session: str) -> None:
+        """Give a chat a title in place of its first words."""
+        await self._queue("title", session)
 
     async def _queue(self, function: str, subject: str, name: str = "") -> None:
         await self._jobs.enqueue(function, subject, id=f"{name or function}:{subject}", keep_ms=KEEP_MS)

@@ -1,5 +1,7 @@
-"""The list of a person's chats: titles, pins, and chats that are deleted. A deleted chat leaves the
-list at once and the store when that can no longer be undone (`worker/jobs/sweep.py`)."""
+"""The list of a person's chats: titles, pins, and chats that are deleted. A title is the first words
+of its chat until a model or a person gives another one (`list_chat` in `lua/lib/lines.lua`). A
+deleted chat leaves the list at once and the store when that can no longer be undone
+(`worker/jobs/sweep.py`)."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import msgspec
 
 from shared.errors import Refused
 from shared.ids import session_id
+from shared.messages.transcript import AssistantEntry, UserEntry, decode_transcript
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient, Value, pairs
 from shared.store.schedules.agenda import score_ms
@@ -121,3 +124,53 @@ def _asks(asked: bytes, done: int) -> bool:
     """Tell whether the question in field `asked` (`waits/park.lua`) waits for an answer."""
     state, _, _, _, turn = (*asked.split(b" "), *[b""] * 5)[:5]
     return state == b"open" and turn.isdigit() and int(turn) > done
+
+
+class UntitledChat(msgspec.Struct, frozen=True):
+    """A chat that may get a title: its first words as they are shown, the generation of its
+    conversation, its preset, and the texts of the oldest message and the newest answer."""
+
+    session: str
+    words: str
+    gen: str
+    preset: str
+    question: str
+    answer: str
+
+
+class Titles:
+    """Finds chats without a title, and gives them one. Every method raises RedisAway."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+
+    async def find_untitled(self, session: str) -> UntitledChat | None:
+        """Return a chat whose title is its first words; None for another one, and where the
+        conversation is empty."""
+        # The generation is read first: a title made of an older conversation is then refused.
+        fields, first, last = await self._client.pipeline(
+            [
+                ("HMGET", keys.session(session), "titled", "title", "gen", "preset"),
+                ("LINDEX", keys.history(session), 0),
+                ("LINDEX", keys.history(session), -1),
+            ]
+        )
+        titled, title, gen, preset = fields
+        if titled != b"words" or first is None:
+            return None
+        words = (title or b"").decode(errors="replace")
+        generation, chosen = (gen or b"0").decode(), (preset or b"").decode(errors="replace")
+        return UntitledChat(session, words, generation, chosen, _text(first, UserEntry), _text(last, AssistantEntry))
+
+    async def set_title(self, chat: UntitledChat, title: str) -> bool:
+        """Give the chat this title; with "" its first words stay for good. Return False if it has
+        another title or conversation by now."""
+        words, gen = chat.words, chat.gen
+        done = await self._client.run("sessions/title", session=chat.session, title=title, words=words, gen=gen)
+        return bool(done)
+
+
+def _text(record: bytes, wanted: type[UserEntry | AssistantEntry]) -> str:
+    """Return the text of an entry of this type; "" for another one, and one that cannot be read."""
+    entry = decode_transcript.or_none(record)
+    return entry.content or "" if isinstance(entry, wanted) else ""

@@ -57,11 +57,13 @@ class JoinedMessages(msgspec.Struct, frozen=True):
 
 class Committed(msgspec.Struct, frozen=True):
     """Result of a commit: whether this call was the first, the entries of the conversation now,
-    and how many of the oldest were dropped because of its cap."""
+    and how many of the oldest were dropped because of its cap. `untitled`: the title of the chat is
+    its first words, for which a model may give another one."""
 
     first: bool
     entries: int = 0
     dropped: int = 0
+    untitled: bool = False
 
 
 class Turns:
@@ -221,10 +223,10 @@ class Turns:
         end = str(turn.n), encode_live(event), marks, turn.next_due, entries, written, packed, letter
         size = sum(map(len, entries)) + sum(map(len, written))
         commit = partial(self._commits.send, claim.fence, end, size)
-        done, now_there, dropped = await with_retries(commit, retry_for_s)
+        done, now_there, dropped, untitled = await with_retries(commit, retry_for_s)
         if done == b"lost":
             raise claim.lost()
-        return Committed(done == b"committed", now_there, dropped)
+        return Committed(done == b"committed", now_there, dropped, bool(untitled))
 
 
 class _End(NamedTuple):

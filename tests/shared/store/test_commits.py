@@ -49,7 +49,7 @@ async def test_turns_that_end_together_take_one_call(client: RedisClient, queue:
     turns, claims = Turns(client), await held(client, queue, 20)
     await end(turns, claims.pop())  # the server knows the script now
     before = await calls(client)
-    assert await asyncio.gather(*(end(turns, claim) for claim in claims)) == [Committed(True, 1, 0)] * 19
+    assert await asyncio.gather(*(end(turns, claim) for claim in claims)) == [Committed(True, 1, 0, untitled=True)] * 19
     assert await calls(client) - before == 1
     assert await client.pipeline(
         [("ZCARD", keys.queue("turns")), ("HLEN", keys.leases("turns")), ("HLEN", keys.FAIR_KEYS)]
@@ -82,7 +82,7 @@ async def test_one_that_cannot_be_committed_is_no_matter_of_the_others(client: R
     found = await asyncio.gather(*(end(turns, claim) for claim in claims), return_exceptions=True)
     assert [type(one) for one in found] == [LeaseLost, ReplyError, Committed, Committed]
     assert "WRONGTYPE" in str(found[1])
-    assert found[2:] == [Committed(False, 0, 0), Committed(True, 1, 0)]
+    assert found[2:] == [Committed(False, 0, 0), Committed(True, 1, 0, untitled=True)]
     assert await client.command("HEXISTS", keys.leases("turns"), well.member) == 0
     assert await client.command("HEXISTS", keys.leases("turns"), broken.member) == 1
 

@@ -331,7 +331,8 @@ async def _leases(client: RedisClient, many: int) -> bool:
 
 def test_the_table_has_every_job_with_its_limits() -> None:
     """Longer than arq's own limits; results are not kept, or an id could not be queued again."""
-    assert [function.name for function in FUNCTIONS] == ["consolidate", "idle", "archive", "rework", "forget_media"]
+    names = ["consolidate", "idle", "archive", "rework", "forget_media", "title"]
+    assert [function.name for function in FUNCTIONS] == names
     for function in FUNCTIONS:
         assert isinstance(function, Function)
         assert function.keep_result_s == 0

@@ -44,6 +44,12 @@ redis.call('HDEL', session, 'errors', 'crashes', 'spared', 'apart', 'tries', 'aw
   'history', 'taken', 'cut', 'place', 'person', 'gap', 'sources')
 if keep ~= '1' then
   redis.call('HDEL', session, 'share')
+  -- A title that was made of the conversation is forgotten with it. The next message gives one.
+  local titled = redis.call('HGET', session, 'titled')
+  if titled and titled ~= 'person' then
+    redis.call('HDEL', session, 'title', 'titled')
+    add_fact(name, 'row', 1)
+  end
 end
 -- The newest turn that belongs to the old conversation: `/trust` vouches for none of those.
 redis.call('HSET', session, 'began', n)

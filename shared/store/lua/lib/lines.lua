@@ -160,9 +160,12 @@ local function add_line(session, log, live, line, keep_ms, counter, kept, fact)
 end
 
 -- Moves a chat to the top of its person's list. The first title stays; '' sets none. Returns whether
--- this call gave it its title.
+-- this call gave it its title. Field `titled` says where a title is from: 'words' = the first words of
+-- the chat, for which a model may give another one (see sessions/title.lua), 'kept' = the same, and
+-- they stay, 'model' or 'person'.
 local function list_chat(session, chats, chat, title, keep_ms, now, most)
   local named = title ~= '' and redis.call('HSETNX', session, 'title', title) == 1
+  if named then redis.call('HSET', session, 'titled', 'words') end
   -- The list is the person's: while it is broken their chats go on.
   if guarded('ZADD', chats, now, chat) then
     -- A list keeps the 1,000 latest chats, or as many as a person may have. Only a caller that knows

@@ -8,7 +8,8 @@ local title, pin = unpack(ARGV)
 -- A session that was erased must not come back as a hash that never expires.
 if redis.call('EXISTS', session) == 0 then return 0 end
 if title ~= '' then
-  redis.call('HSET', session, 'title', title)
+  -- A title that a person gave stays: no model gives another one, and `/forget` leaves it.
+  redis.call('HSET', session, 'title', title, 'titled', 'person')
 end
 if pin == '1' then
   redis.call('HSET', session, 'pin', '1')

@@ -9,7 +9,8 @@
 -- fences         MessagePack list of the turns, in their order: member, lease
 -- ends           MessagePack list of the same turns: see `commit`
 -- returns of each {'committed' | 'known' = this turn was committed before | 'lost', entries in
---         history, entries dropped} or {'broken', error} for its keys
+--         history, entries dropped, 1 = the chat's title is its first words (see list_chat)} or
+--         {'broken', error} for its keys
 local queue, leases, wake_list, DEAD, IDLE, MODEL_WAITS = unpack(KEYS)
 local keep_session_ms, keep_log_ms, idle_ms, passing_session_ms, passing_log_ms, passing_idle_ms,
   history_bytes, fences, ends = unpack(ARGV)
@@ -82,12 +83,12 @@ local function commit(member, lease, owner, turn)
   local log, live = key('outbox', name), key('live', name)
   -- One read for everything that a session knows about the turn.
   local fields = redis.call('HMGET', session, 'done', 'stop', 'kept', 'log', 'history', 'n', 'tries', 'cut', 'person',
-    'taken', 'ledger', 'apart', 'gap')
+    'taken', 'ledger', 'apart', 'gap', 'titled')
   local first_try, joined_field, has_ledger, gap = fields[7] == '1', fields[10], fields[11], fields[13]
   if owner ~= lease then
     -- Committed before: the reply to that call was lost, and the lease ended with it. Otherwise
     -- another worker claimed the turn meanwhile: nothing of this one may be written.
-    return {(parse_count(fields[1]) or 0) >= tonumber(n) and 'known' or 'lost', 0, 0}
+    return {(parse_count(fields[1]) or 0) >= tonumber(n) and 'known' or 'lost', 0, 0, 0}
   end
   -- Nothing may fail between two writes, or the turn would be half committed. The conversation needs
   -- no check, for it is written first.
@@ -183,7 +184,7 @@ local function commit(member, lease, owner, turn)
   redis.call('PUBLISH', live, event)
   -- One fact for all of it, also where the turn ended without a line.
   add_fact(name, 'seq', integer(seq), 'at', text_of_now, 'running', others_wait and 1 or 0, 'asks', 0)
-  return {'committed', length, dropped}
+  return {'committed', length, dropped, fields[14] == 'words' and 1 or 0}
 end
 fences, ends = cmsgpack.unpack(fences), cmsgpack.unpack(ends)
 local members, answers = {}, {}

@@ -308,7 +308,8 @@ export class Conversations {
     for (const { chat: id, title, pinned = false, preset = "", ...row } of rows) {
       const chat = this.chat(id);
       Object.assign(chat, { pinned, preset, listed: true, deleted: false });
-      chat.title = title || chat.title;
+      // Before its first message is accepted a chat has a title on this page alone; `/forget` leaves none.
+      chat.title = title || (chat.unaccepted.length ? chat.title : "");
       chat.learn({ running: false, asks: false, ...row });
       if (!this.#feed.offered && chat.listedRunning && !this.#followed.has(chat) && this.#followed.size < FOLLOWED) this.#follow(chat);
     }
