@@ -85,8 +85,9 @@ def spawning(redis_url: str, model: ScriptedOpenAI, folder: Path) -> Iterator[Sp
             "SHOAL_MODEL__NAME": "openai/scripted",
             "SHOAL_MODEL__API_BASE": model.base_url,
             "SHOAL_MODEL__API_KEY": "none",
-            # Tests count the requests of the model: only those of titles want another one.
-            "SHOAL_AGENT__TITLES": "false",
+            # Tests count the requests of the model: only those of titles want another one. An earlier version, in a
+            # folder of its own, does not know the setting.
+            **({"SHOAL_AGENT__TITLES": "false"} if root == ROOT else {}),
             **{f"SHOAL_{name}": value for name, value in settings.items()},
             **(env or {}),
         }

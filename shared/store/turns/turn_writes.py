@@ -223,10 +223,11 @@ class Turns:
         end = str(turn.n), encode_live(event), marks, turn.next_due, entries, written, packed, letter
         size = sum(map(len, entries)) + sum(map(len, written))
         commit = partial(self._commits.send, claim.fence, end, size)
-        done, now_there, dropped, untitled = await with_retries(commit, retry_for_s)
+        # The script of the release before does not say whether the chat is untitled.
+        done, now_there, dropped, *untitled = await with_retries(commit, retry_for_s)
         if done == b"lost":
             raise claim.lost()
-        return Committed(done == b"committed", now_there, dropped, bool(untitled))
+        return Committed(done == b"committed", now_there, dropped, untitled == [1])
 
 
 class _End(NamedTuple):
