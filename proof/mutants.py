@@ -40,6 +40,7 @@ TESTS: Final = (
         "tests/worker/lease/test_lease_loop.py",
         "tests/worker/attempt/test_run_turn.py",
         "tests/worker/arq/test_lease_worker.py",
+        "tests/worker/titles/test_titler.py",
     ),
 )
 FIRST: Final = {

@@ -17,7 +17,7 @@ Dumps = dict[bytes, tuple[bytes, int]]
 """Key -> its content and its time to live in ms (0 = for ever)."""
 
 IDLE_KINDS: Final = {"session", "history", "outbox"}
-IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"kept", b"title", b"tries", b"place"} | {
+IDLE_FIELDS: Final = {b"n", b"log", b"token", b"done", b"history", b"kept", b"title", b"titled", b"tries", b"place"} | {
     b"acked",
     b"created",
     b"updated",
