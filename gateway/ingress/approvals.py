@@ -15,7 +15,7 @@ from shared.messages.sources import merge_sources
 from shared.messages.transcript import ApprovalEntry
 from shared.metrics import APPROVALS
 from shared.store.access.audit import Audit, actor_of
-from shared.store.turns.approvals import ApprovalOutcome, Approvals, question_line
+from shared.store.turns.approvals import ApprovalAnswer, ApprovalOutcome, Approvals, question_line
 
 TRIES: Final = 10
 HELD_S: Final = 0.1
@@ -49,36 +49,17 @@ class ApprovalDesk:
         line = question_line(question, wait_s=(question.expires_at - question.at) / 1000)
         return await asyncio.to_thread(shows, line)
 
-    async def approve(
-        self,
-        session: str,
-        id: str,
-        *,
-        yes: bool,
-        sender: str,
-        digest: str = "",
-        always: bool = False,
-        where: str = "",
-    ) -> ApprovalOutcome:
-        """Answer the question `id`, with `digest` only for those arguments, with `always` for later
-        calls, too. `where` names the device or channel. Raises RedisAway."""
+    async def approve(self, session: str, id: str, answered: ApprovalAnswer, *, digest: str = "") -> ApprovalOutcome:
+        """Answer the question `id`, with `digest` only for those arguments. Raises RedisAway."""
         # Read first: the record names the tool, and a settled question cannot be read any more.
         question = await self._approvals.open_question(session, id)
         for _ in range(TRIES):
-            settled = await self._approvals.resolve(
-                session,
-                id,
-                yes=yes,
-                sender=sender,
-                digest=digest,
-                always=always,
-                where=where,
-                now_ms=self._clock.now_ms(),
-            )
+            settled = await self._approvals.resolve(session, id, answered, digest=digest, now_ms=self._clock.now_ms())
             if settled != "held":
                 break
             await asyncio.sleep(HELD_S)
-        await self._record(session, id, question, sender, ("always" if always else "yes") if yes else "no", settled)
+        reply = "always" if answered.always else "yes"
+        await self._record(session, id, question, answered.sender, reply if answered.yes else "no", settled)
         return settled
 
     async def record_command(

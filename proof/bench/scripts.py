@@ -331,7 +331,7 @@ async def _client_calls(stage: Stage) -> None:
     )
     await stage.turns.append_step(claim, 1, AssistantEntry(content=None, turn=1, tool_calls=asked.calls))
     line = OutboundMessage(content="", turn=1, kind="notice", calls=WaitingCalls(calls=asked.calls))
-    await calls.park(claim, "turns", 2, asked, line, wait_s=600, cap_bytes=LEDGER_CAP_BYTES)
+    await stage.turns.park(claim, "turns", 2, asked, line, wait_s=600)
     outputs = {call.id: "x" * 8192 for call in asked.calls}
     await calls.submit(claim.session, outputs, request=nonce(), cap_bytes=LEDGER_CAP_BYTES)
 

@@ -30,7 +30,7 @@ from shared.store.delivery.outbox import NumberedLine, Outbox
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore
 from shared.store.subagents.subagents import Subagents
-from shared.store.turns.approvals import Approvals
+from shared.store.turns.approvals import ApprovalAnswer, Approvals
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.tasks import cancel_all
 from tests.gateway.harness import answers, free_port
@@ -172,7 +172,7 @@ class Chat:
         if not yes:
             self.refused.append(asked)
         resolve = self._stage.approvals.resolve
-        while await resolve(self.session, asked.id, yes=yes, sender=self._person, now_ms=0) == "held":
+        while await resolve(self.session, asked.id, ApprovalAnswer(yes=yes, sender=self._person), now_ms=0) == "held":
             await asyncio.sleep(HELD_S)
 
 

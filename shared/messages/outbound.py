@@ -81,7 +81,7 @@ class WorkDone(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def context_percent(self) -> int:
-        """How full the model's window is; 0 if nobody knows."""
+        """Part of the model's window that is full; 0 if nobody knows."""
         return percent_full(self.context, self.window)
 
 

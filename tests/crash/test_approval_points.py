@@ -7,6 +7,7 @@ import pytest
 from proof.chaos.verdict import torn
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.turns.approvals import ApprovalAnswer
 from shared.store.turns.inbox import Inbox
 from tests.crash.test_approvals import Scene, start
 from tests.helpers.build import say
@@ -56,7 +57,9 @@ async def test_a_call_that_was_allowed_runs_once_or_not_at_all(
     assert scene.marks == 0
     if when == "resuming":
         scene.armed.write_text(point)
-    settled = await scene.approvals.resolve(scene.session, question.id, yes=True, sender="owner", now_ms=1)
+    settled = await scene.approvals.resolve(
+        scene.session, question.id, ApprovalAnswer(yes=True, sender="owner"), now_ms=1
+    )
     assert settled == "done"
     await scene.over()
     await eventually(lambda: not scene.armed.exists(), what="the death of the worker")

@@ -13,7 +13,7 @@ from shared.messages.transcript import ApprovalEntry, AssistantEntry, ToolCall, 
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.turns.approvals import Approvals
+from shared.store.turns.approvals import ApprovalAnswer, Approvals
 from shared.store.turns.inbox import Inbox
 from tests.gateway.harness import answers, free_port
 from tests.gateway.harness import client as client_of
@@ -104,7 +104,7 @@ async def test_a_slot_is_free_while_a_person_thinks(scene: Scene) -> None:
     await say(Inbox(scene.client), "other", chat="owner/b")
     await scene.over("web:owner/b")
     assert await scene.approvals.open_question(SESSION) is not None
-    await scene.approvals.resolve(SESSION, question.id, yes=False, sender="owner", now_ms=1)
+    await scene.approvals.resolve(SESSION, question.id, ApprovalAnswer(yes=False, sender="owner"), now_ms=1)
     await scene.over()
     assert scene.marks == 0
     [result] = await scene.results()
@@ -130,7 +130,7 @@ async def test_a_worker_killed_while_a_person_thinks_is_not_missed(scene: Scene)
     first.kill_group()
     asked = len(scene.model.requests())
     await scene.start()
-    await scene.approvals.resolve(SESSION, question.id, yes=True, sender="owner", now_ms=1)
+    await scene.approvals.resolve(SESSION, question.id, ApprovalAnswer(yes=True, sender="owner"), now_ms=1)
     await scene.over()
     assert scene.marks == 1
     assert await scene.results() == ["marked"]
@@ -148,7 +148,7 @@ async def test_what_was_changed_behind_a_yes_does_not_run(scene: Scene) -> None:
     await scene.client.command("DEL", ledger)
     await scene.client.command("XADD", ledger, "1-0", "m", encode(other))
     await scene.client.command("XADD", ledger, "2-0", *asked)
-    await scene.approvals.resolve(SESSION, question.id, yes=True, sender="owner", now_ms=1)
+    await scene.approvals.resolve(SESSION, question.id, ApprovalAnswer(yes=True, sender="owner"), now_ms=1)
     await scene.over()
     assert scene.marks == 0
     [result] = await scene.results()

@@ -132,7 +132,7 @@ async def test_a_named_session_goes_on_with_the_result(
 async def test_responses_call_a_function(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
 ) -> None:
-    """Whole and streamed; the results come with previous_response_id, through another gateway."""
+    """Answers whole and streamed; the results come with previous_response_id, through another gateway."""
     model.script(*SCRIPT)
     await working(spawn, tmp_path)
     _, one = await gateway(spawn)

@@ -32,8 +32,8 @@ def test_every_place_names_the_same_release() -> None:
 
 
 def test_the_changelog_has_a_form() -> None:
-    """What is not released, this release first, each with its kinds of changes in their order: what an operator must
-    do comes first."""
+    """Releases stand newest first, below what is not released, each with its kinds of changes in their order: what an
+    operator must do comes first."""
     text = (ROOT / "CHANGELOG.md").read_text()
     releases = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     heads = [release.partition("\n")[0] for release in releases]

@@ -75,7 +75,7 @@ class Fleet:
         )  # fmt: skip
 
     async def shoal(self, *arguments: str, message: str = "") -> Reported:
-        """The same, to its end."""
+        """Run `shoal ...` to its end, with `message` on standard input."""
         return await reported_by(await self.start(*arguments), message)
 
 

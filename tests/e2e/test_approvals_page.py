@@ -80,7 +80,7 @@ async def test_a_card_shows_exactly_what_would_run_and_yes_runs_it(
 async def test_a_command_is_a_line_of_a_shell_and_a_yes_can_be_for_good(
     client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, tmp_path: Path
 ) -> None:
-    """With what it touches. Yes is not the button that invites; another page says where it was said."""
+    """The card says what the call touches. Yes is not the button that invites; another page says where it was said."""
     port = start(spawn, model, tmp_path, APPROVAL__TOOLS="write_file")
     wrote = Call("write_file", json.dumps({"path": "notes/plan.md", "content": "# Plan\n\n- one"}), "w1")
     model.script(Answer(match="write", role="tool", text="written", times=0))

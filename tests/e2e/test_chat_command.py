@@ -55,7 +55,7 @@ async def test_one_message_gets_one_answer_and_nothing_else(fleet: Fleet, model:
 
 
 async def test_a_pipe_that_stays_open_makes_nothing_wait(fleet: Fleet) -> None:
-    """Without the dash standard input is not read: what is in it goes to nobody."""
+    """Standard input is not read without the dash: what is in it goes to nobody."""
     process = await fleet.start("chat", "-m", "hello")
     assert process.stdin is not None
     assert process.stdout is not None

@@ -32,7 +32,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, ProcessStats, announce
 from shared.store.jobs.jobs import Jobs
 from shared.store.sessions.backup import Numbered, SessionFile
-from shared.store.turns.approvals import Answered, question_line, resolution_line
+from shared.store.turns.approvals import ApprovalAnswer, question_line, resolution_line
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import DeadLetter, Turns
@@ -178,7 +178,7 @@ def _others() -> dict[str, tuple[str, bytes]]:
         "the line that asks": ("line", encode(question_line(question, wait_s=600))),
         "the line that says what was answered": (
             "line",
-            encode(resolution_line(question, Answered(yes=True, sender="o"), now_ms=AT)),
+            encode(resolution_line(question, ApprovalAnswer(yes=True, sender="o"), now_ms=AT)),
         ),
         "a live worker, and how it does": ("presence", msgspec.json.encode(alive)),
         "somebody who was let in by a code": ("person", encode(let_in)),

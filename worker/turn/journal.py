@@ -26,7 +26,8 @@ from shared.messages.transcript import (
 )
 from shared.metrics import APPROVALS, CLIENT_CALLS, MESSAGES_JOINED
 from shared.store.subagents.subagents import Subagents
-from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
+from shared.store.turns.approvals import question_line
+from shared.store.turns.turn_writes import Turns
 from shared.tracing import current_traceparent
 from worker.agent.model.model import TokenUsage
 from worker.agent.ports import FollowupMessage
@@ -173,21 +174,7 @@ class TurnJournal(LeaseJournal):
 
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Ask, or keep waiting; give the lease up until an answer or `wait_s` (see `Journal`)."""
-        await self.lease.allow()
-        async with self._writing:
-            crash_point("before_park")
-            known = question in self.entries
-            step = self.entries.index(question) + 1 if known else len(self.entries) + 1
-            waits = await self._turns.approvals.park(
-                self.lease.claim,
-                self.lease.queue.name,
-                step,
-                question,
-                wait_s=wait_s,
-                cap_bytes=LEDGER_CAP_BYTES,
-                retry_for_s=STORE_PATIENCE_S,
-            )
-            crash_point("after_park")
+        known, waits = await self._park(question, question_line(question, wait_s=wait_s), "park", wait_s=wait_s)
         tool, id, digest = question.tool, question.id, question.digest
         if not waits:
             APPROVALS.labels("expired").inc()
@@ -200,30 +187,36 @@ class TurnJournal(LeaseJournal):
 
     async def park_calls(self, calls: CallsEntry, *, wait_s: float, usage: TokenUsage) -> None:
         """Ask the program, or keep waiting; give the lease up until it answers or `wait_s`."""
-        await self.lease.allow()
-        async with self._writing:
-            crash_point("before_park_calls")
-            known = next((at for at, entry in enumerate(self.entries, 1) if _is_wait(entry, calls)), None)
-            waits = await self._turns.client_calls.park(
-                self.lease.claim,
-                self.lease.queue.name,
-                known or len(self.entries) + 1,
-                calls,
-                self._calls_line(calls, usage),
-                wait_s=wait_s,
-                cap_bytes=LEDGER_CAP_BYTES,
-                retry_for_s=STORE_PATIENCE_S,
-            )
-            crash_point("after_park_calls")
+        known, waits = await self._park(calls, self._calls_line(calls, usage), "park_calls", wait_s=wait_s)
         names, count = [call.name for call in calls.calls], len(calls.calls)
         if not waits:
             CLIENT_CALLS.labels("expired").inc(count)
             log.info("client calls expired", functions=names)
             return
-        if known is None:
+        if not known:
             CLIENT_CALLS.labels("asked").inc(count)
             log.info("client calls asked", functions=names)
         raise TurnParked("functions of its program are called")
+
+    async def _park(
+        self, entry: ApprovalEntry | CallsEntry, line: OutboundMessage, point: str, *, wait_s: float
+    ) -> tuple[bool, bool]:
+        """Return whether an earlier attempt asked this already, and whether the turn waits."""
+        await self.lease.allow()
+        async with self._writing:
+            crash_point(f"before_{point}")
+            step = next((at for at, found in enumerate(self.entries, 1) if _asks(found, entry)), None)
+            waits = await self._turns.park(
+                self.lease.claim,
+                self.lease.queue.name,
+                step or len(self.entries) + 1,
+                entry,
+                line,
+                wait_s=wait_s,
+                retry_for_s=STORE_PATIENCE_S,
+            )
+            crash_point(f"after_{point}")
+        return step is not None, waits
 
     def _calls_line(self, calls: CallsEntry, usage: TokenUsage) -> OutboundMessage:
         """Build the line that ends the request whose program is asked; park.lua adds its times."""
@@ -270,8 +263,8 @@ class TurnJournal(LeaseJournal):
             return [joined.followup for joined in new.values()]
 
 
-def _is_wait(entry: LedgerEntry, calls: CallsEntry) -> bool:
-    return isinstance(entry, CallsEntry) and entry.id == calls.id
+def _asks(found: LedgerEntry, entry: ApprovalEntry | CallsEntry) -> bool:
+    return isinstance(found, type(entry)) and found.id == entry.id
 
 
 def _is_of_agent(entry: LedgerEntry) -> bool:

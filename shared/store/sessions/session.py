@@ -25,7 +25,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.last_turn import LastTurn
 from shared.store.sessions.workspace_marks import folder_scope
 from shared.store.turns.approvals import (
-    Answered,
+    ApprovalAnswer,
     ApprovalOutcome,
     approval_outcome,
     encode_resolution,
@@ -290,7 +290,7 @@ class Sessions:
                 reply = await answered("commands/unschedule", id=schedule)
             case "yes" | "no" | "always":
                 question = state.open_question
-                answered_by = Answered(
+                answered_by = ApprovalAnswer(
                     yes=change != "no",
                     sender=message.sender_id,
                     name=message.metadata.get("sender_name", ""),

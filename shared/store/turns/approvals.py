@@ -8,16 +8,14 @@ from typing import Final, Literal
 import msgspec
 
 from shared.crash_points import crash_point
-from shared.errors import TurnStopped
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.outbound import Approval, OutboundMessage
 from shared.messages.sources import join_sources
-from shared.messages.transcript import ApprovalEntry, CallsEntry, decode_ledger
+from shared.messages.transcript import ApprovalEntry, decode_ledger
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.turns.inbox import TURNS, InboxLimits
-from shared.store.turns.queue import Claim, ledger_full
 from shared.tracing import current_traceparent
 
 ApprovalOutcome = Literal[
@@ -48,8 +46,9 @@ REFUSALS: Final[dict[ApprovalOutcome, str]] = {
 """Reasons, for people, why an answer does not count."""
 
 
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer to a question: by whom, where from, and whether a yes stands for later calls."""
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer to a question: by whom, `where` from (a device or channel), and whether a yes stands
+    for later calls, too."""
 
     yes: bool
     sender: str
@@ -59,40 +58,11 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approvals:
-    """Asks questions and records answers."""
+    """Reads the questions of turns that wait, and records answers."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-
-    async def park(
-        self,
-        claim: Claim,
-        queue: str,
-        step: int,
-        question: ApprovalEntry,
-        *,
-        wait_s: float,
-        cap_bytes: int,
-        retry_for_s: float = 0.0,
-    ) -> bool:
-        """Ask in the turn's chat as step number `step` and give the lease up; if that step is this
-        question already, go on waiting. An answer counts for `wait_s` from the first call on.
-        Return True when the turn waits. False: the time is over, nobody answered, and the lease is
-        kept. Raises TurnStopped when the turn was told to stop, TurnLimited when its ledger is
-        full, LeaseLost, RedisAway."""
-        return await park_turn(
-            self._client,
-            self._limits,
-            claim,
-            queue,
-            step,
-            question,
-            question_line(question, wait_s=wait_s),
-            wait_s=wait_s,
-            cap_bytes=cap_bytes,
-            retry_for_s=retry_for_s,
-        )
 
     async def open_question(self, session: str, id: str = "") -> ApprovalEntry | None:
         """Read the question that the turn of a session waits for, or waited for until nobody
@@ -105,23 +75,18 @@ class Approvals:
         self,
         session: str,
         id: str,
+        answered: ApprovalAnswer,
         *,
-        yes: bool,
-        sender: str,
         now_ms: int,
         digest: str = "",
-        always: bool = False,
-        where: str = "",
         retry_for_s: float = 0.0,
     ) -> ApprovalOutcome:
-        """Answer question `id` in the name of `sender`, once; the turn goes on at once, on any
-        worker. With `digest` the answer counts only for exactly those arguments; with `always` a
-        yes stands for later calls, too. The line in the chat's log gets the time `now_ms`, and
-        says `where` the answer came from. Raises RedisAway."""
+        """Answer question `id`, once; the turn goes on at once, on any worker. With `digest` the
+        answer counts only for exactly those arguments. The line in the chat's log gets the time
+        `now_ms`. Raises RedisAway."""
         # Read outside the script: it is needed only for the text of the line. The script checks it
         # again.
         question = await self.open_question(session, id)
-        answered = Answered(yes=yes, sender=sender, always=always, where=where)
         line = encode_resolution(question, answered, now_ms=now_ms)
         crash_point("before_approve")
         done = await self._client.run(
@@ -130,60 +95,17 @@ class Approvals:
             queue=TURNS,
             member=keys.turn(session),
             id=id,
-            yes=int(yes),
+            yes=int(answered.yes),
             request=nonce(),
-            sender=sender,
+            sender=answered.sender,
             digest=digest,
             line=line,
             keep_log_ms=self._limits.log_ms,
-            always=int(always),
+            always=int(answered.always),
             retry_for_s=retry_for_s,
         )
         crash_point("after_approve")
         return approval_outcome(done)
-
-
-async def park_turn(
-    client: RedisClient,
-    limits: InboxLimits,
-    claim: Claim,
-    queue: str,
-    step: int,
-    entry: ApprovalEntry | CallsEntry,
-    line: OutboundMessage,
-    *,
-    wait_s: float,
-    cap_bytes: int,
-    retry_for_s: float,
-) -> bool:
-    """Park a turn that waits for an answer to `entry`; see `Approvals.park`."""
-    assert claim.turn is not None
-    done = await client.run(
-        "waits/park",
-        session=claim.session,
-        queue=queue,
-        member=claim.member,
-        lease=claim.lease_id,
-        step=step,
-        question=encode(entry),
-        line=encode(line),
-        wait_ms=int(wait_s * 1000),
-        n=claim.turn.n,
-        id=entry.id,
-        state="open" if isinstance(entry, ApprovalEntry) else "calls",
-        tool=entry.tool if isinstance(entry, ApprovalEntry) else " ".join(call.id for call in entry.calls),
-        cap_bytes=cap_bytes,
-        keep_log_ms=limits.log_ms,
-        keep_session_ms=limits.session_ms,
-        retry_for_s=retry_for_s,
-    )
-    if done == b"lost":
-        raise claim.lost()
-    if done == b"full":
-        raise ledger_full("this turn", cap_bytes)
-    if done == b"stopped":
-        raise TurnStopped
-    return bool(done != b"late")
 
 
 def approval_outcome(reply: bytes) -> ApprovalOutcome:
@@ -192,7 +114,7 @@ def approval_outcome(reply: bytes) -> ApprovalOutcome:
     return outcome
 
 
-def encode_resolution(question: ApprovalEntry | None, answered: Answered, *, now_ms: int) -> bytes:
+def encode_resolution(question: ApprovalEntry | None, answered: ApprovalAnswer, *, now_ms: int) -> bytes:
     """Encode the line that shows the answer; empty where there is no such question: the script says
     so."""
     return b"" if question is None else encode(resolution_line(question, answered, now_ms=now_ms))
@@ -280,7 +202,7 @@ def unshown_line(line: OutboundMessage) -> OutboundMessage:
     return msgspec.structs.replace(line, content=text, buttons=(no,))
 
 
-def resolution_line(question: ApprovalEntry, answered: Answered, *, now_ms: int) -> OutboundMessage:
+def resolution_line(question: ApprovalEntry, answered: ApprovalAnswer, *, now_ms: int) -> OutboundMessage:
     """Build the line that shows the answer."""
     tool, turn, always = question.tool, question.turn, answered.yes and answered.always
     content = f"Yes: `{tool}` runs." if answered.yes else f"No: `{tool}` does not run."

@@ -9,14 +9,10 @@ import msgspec
 
 from shared.crash_points import crash_point
 from shared.ids import split_session
-from shared.messages.outbound import OutboundMessage
-from shared.messages.transcript import CallsEntry
 from shared.store import keys
 from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.approvals import park_turn
 from shared.store.turns.inbox import TURNS, InboxLimits
-from shared.store.turns.queue import Claim
 
 CLIENT_TOOLS: Final = "tools of the client"
 """The source with which results of a program's functions mark a turn."""
@@ -38,38 +34,11 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 class ClientCalls:
-    """Asks programs to run functions, and takes their results."""
+    """Reads what turns wait for, and takes the results of their programs."""
 
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-
-    async def park(
-        self,
-        claim: Claim,
-        queue: str,
-        step: int,
-        calls: CallsEntry,
-        line: OutboundMessage,
-        *,
-        wait_s: float,
-        cap_bytes: int,
-        retry_for_s: float = 0.0,
-    ) -> bool:
-        """Ask for these calls as step number `step`, with `line` in the chat's log, and give the
-        lease up. Returns and raises as `Approvals.park`."""
-        return await park_turn(
-            self._client,
-            self._limits,
-            claim,
-            queue,
-            step,
-            calls,
-            line,
-            wait_s=wait_s,
-            cap_bytes=cap_bytes,
-            retry_for_s=retry_for_s,
-        )
 
     async def submit(
         self, session: str, outputs: Mapping[str, str], *, request: str, cap_bytes: int, retry_for_s: float = 0.0

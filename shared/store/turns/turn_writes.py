@@ -16,16 +16,14 @@ from shared.ids import KEEP_MS, is_ephemeral, is_stored, split_session
 from shared.messages.codec import PLAIN_VERSION, SCHEMA_VERSION, encode
 from shared.messages.effects import Effect, SayEffect, SpawnEffect
 from shared.messages.live import TurnEvent, encode_live
-from shared.messages.outbound import LogLine
+from shared.messages.outbound import LogLine, OutboundMessage
 from shared.messages.sources import Sources, pack_sources
-from shared.messages.transcript import JoinEntry, LedgerEntry, TranscriptEntry, decode_ledger
+from shared.messages.transcript import ApprovalEntry, CallsEntry, JoinEntry, LedgerEntry, TranscriptEntry, decode_ledger
 from shared.store import keys
 from shared.store.client.connection import ReplyError
 from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient, pairs, with_retries
 from shared.store.jobs.jobs import QUEUE as JOBS
-from shared.store.turns.approvals import Approvals
-from shared.store.turns.client_calls import ClientCalls
 from shared.store.turns.inbox import TURNS, InboxLimits
 from shared.store.turns.queue import Claim, ledger_full
 
@@ -72,8 +70,6 @@ class Turns:
     def __init__(self, client: RedisClient, limits: InboxLimits | None = None) -> None:
         self._client = client
         self._limits = limits or InboxLimits()
-        self.approvals = Approvals(client, self._limits)
-        self.client_calls = ClientCalls(client, self._limits)
         self._commits = CommitBatcher(client, self._limits, HISTORY_CAP_BYTES)
 
     async def append_step(
@@ -100,6 +96,52 @@ class Turns:
                 raise BadInput("session_spawned_enough", most)
             case b"stopped":
                 raise TurnStopped
+
+    async def park(
+        self,
+        claim: Claim,
+        queue: str,
+        step: int,
+        entry: ApprovalEntry | CallsEntry,
+        line: OutboundMessage,
+        *,
+        wait_s: float,
+        cap_bytes: int = LEDGER_CAP_BYTES,
+        retry_for_s: float = 0.0,
+    ) -> bool:
+        """Ask a person or a program as step number `step`, with `line` in the chat's log, and give
+        the lease up; if that step asks this already, go on waiting. An answer counts for `wait_s`
+        from the first call on. Return True when the turn waits. False: the time is over, nobody
+        answered, and the lease is kept. Raises TurnStopped when the turn was told to stop,
+        TurnLimited when its ledger is full, LeaseLost, RedisAway."""
+        assert claim.turn is not None
+        done = await self._client.run(
+            "waits/park",
+            session=claim.session,
+            queue=queue,
+            member=claim.member,
+            lease=claim.lease_id,
+            step=step,
+            question=encode(entry),
+            line=encode(line),
+            wait_ms=int(wait_s * 1000),
+            n=claim.turn.n,
+            id=entry.id,
+            state="open" if isinstance(entry, ApprovalEntry) else "calls",
+            tool=entry.tool if isinstance(entry, ApprovalEntry) else " ".join(call.id for call in entry.calls),
+            cap_bytes=cap_bytes,
+            keep_log_ms=self._limits.log_ms,
+            keep_session_ms=self._limits.session_ms,
+            retry_for_s=retry_for_s,
+        )
+        match done:
+            case b"lost":
+                raise claim.lost()
+            case b"full":
+                raise ledger_full("this turn", cap_bytes)
+            case b"stopped":
+                raise TurnStopped
+        return bool(done != b"late")
 
     def _write(self, claim: Claim, step: int, record: bytes, effect: Effect | None) -> Callable[[], Awaitable[bytes]]:
         """Return the call that writes a step and carries out its effect."""

@@ -14,6 +14,7 @@ from shared.messages.transcript import DecisionEntry
 from shared.metrics import REGISTRY
 from shared.store import keys
 from shared.store.access.audit import Audit
+from shared.store.turns.approvals import ApprovalAnswer
 from tests.gateway.harness import TOKENS, Gateway, client, gateway, session_of, stranger
 from tests.helpers.build import message
 from tests.helpers.parked import QUESTION, decisions, park
@@ -87,7 +88,9 @@ async def test_a_second_answer_and_one_for_somebody_else_are_refused(gw: Gateway
         await park(gw.client, msgspec.structs.replace(QUESTION, people=("somebody",)))
         await me.send("approve", chat="a", call=QUESTION.id, yes=True)
         assert (await me.next("error"))["code"] == "approval_not_allowed"
-        assert await gw.sink.approve(session_of("a"), QUESTION.id, yes=False, sender="somebody") == "done"
+        assert (
+            await gw.sink.approve(session_of("a"), QUESTION.id, ApprovalAnswer(yes=False, sender="somebody")) == "done"
+        )
         await me.send("approve", chat="a", call=QUESTION.id, yes=True)
         assert (await me.next("error"))["code"] == "approval_used"
     found = await decision(gw)
@@ -186,9 +189,12 @@ async def test_every_answer_leaves_a_line_in_the_audit_record(gw: Gateway) -> No
     await gw.sink.ingest(message("go"))
     await park(gw.client)
     await ask(gw, "/yes", sender="mallory")
-    assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="mallory") == "not_allowed"
-    assert await gw.sink.approve(session, QUESTION.id, yes=True, sender="owner", digest=QUESTION.digest) == "done"
-    assert await gw.sink.approve(session, QUESTION.id, yes=False, sender="owner") == "used"
+    assert await gw.sink.approve(session, QUESTION.id, ApprovalAnswer(yes=True, sender="mallory")) == "not_allowed"
+    assert (
+        await gw.sink.approve(session, QUESTION.id, ApprovalAnswer(yes=True, sender="owner"), digest=QUESTION.digest)
+        == "done"
+    )
+    assert await gw.sink.approve(session, QUESTION.id, ApprovalAnswer(yes=False, sender="owner")) == "used"
     lines = list(reversed(await Audit(gw.client).newest(9)))
     assert [(one.outcome, one.actor) for one in lines] == [
         ("not_allowed", "web:mallory"),

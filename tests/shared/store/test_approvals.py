@@ -20,11 +20,12 @@ from shared.store.client.redis_client import RedisClient, Value
 from shared.store.client.scripts import Script
 from shared.store.delivery.outbox import Outbox
 from shared.store.sessions.session import Sessions
-from shared.store.turns.approvals import ApprovalOutcome, Approvals
+from shared.store.turns.approvals import ApprovalAnswer, ApprovalOutcome, Approvals
 from shared.store.turns.inbox import Accepted, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
 from tests.helpers.build import message, reply
+from tests.helpers.parked import ask
 from tests.helpers.questions import QUESTION
 from tests.helpers.wait import eventually
 
@@ -58,13 +59,12 @@ class Chat:
     async def park(
         self, claim: Claim, question: ApprovalEntry = QUESTION, *, step: int = 2, wait_s: float = 600, cap: int = 0
     ) -> bool:
-        cap_bytes = cap or LEDGER_CAP_BYTES
-        return await self.approvals.park(claim, "turns", step, question, wait_s=wait_s, cap_bytes=cap_bytes)
+        return await ask(self.turns, claim, step, question, wait_s=wait_s, cap_bytes=cap or LEDGER_CAP_BYTES)
 
     async def answer(
         self, id: str = QUESTION.id, *, yes: bool = True, by: str = "owner", digest: str = ""
     ) -> ApprovalOutcome:
-        return await self.approvals.resolve(SESSION, id, yes=yes, sender=by, now_ms=1, digest=digest)
+        return await self.approvals.resolve(SESSION, id, ApprovalAnswer(yes=yes, sender=by), now_ms=1, digest=digest)
 
     async def lines(self) -> list[OutboundMessage]:
         found = [one.line for one in await Outbox(self.client).read_after(SESSION, after=0)]
@@ -214,7 +214,7 @@ async def test_a_lost_answer_of_each_script_can_be_asked_for_again(chat: Chat, r
     assert await chat.park(claim), "the same again, without its lease"
     assert len(await chat.lines()) == 1
     twice = Twice(redis_url)
-    settled = await Approvals(twice).resolve(SESSION, QUESTION.id, yes=True, sender="owner", now_ms=1)
+    settled = await Approvals(twice).resolve(SESSION, QUESTION.id, ApprovalAnswer(yes=True, sender="owner"), now_ms=1)
     await twice.close()
     assert (settled, twice.answers) == ("done", [b"done", b"done"])
     assert len(steps(await chat.acquire())) == 3

@@ -28,10 +28,12 @@ from shared.messages.transcript import (
 )
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.turns.approvals import ApprovalAnswer, Approvals
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import Claim, LeaseQueue
-from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, Turns
+from shared.store.turns.turn_writes import Turns
 from tests.helpers.build import reply, say
+from tests.helpers.parked import ask
 
 T = TypeVar("T")
 SESSION = "web:owner/a"
@@ -64,7 +66,7 @@ class Asking(RuleBasedStateMachine):
         self.client = RedisClient(self.url)
         await self.client.command("FLUSHALL")
         self.turns, self.inbox = Turns(self.client), Inbox(self.client)
-        self.approvals = self.turns.approvals
+        self.approvals = Approvals(self.client)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
@@ -134,7 +136,7 @@ class Asking(RuleBasedStateMachine):
 
     async def _park(self, claim: Claim, step: int, question: ApprovalEntry, *, late: bool) -> bool:
         wait_s = 0.0 if late else 1000.0
-        waits = await self.approvals.park(claim, "turns", step, question, wait_s=wait_s, cap_bytes=LEDGER_CAP_BYTES)
+        waits = await ask(self.turns, claim, step, question, wait_s=wait_s)
         if not waits:
             await self.turns.append_step(claim, step + 1, AssistantEntry(content="nobody answered", turn=self.turn))
         return waits
@@ -147,9 +149,8 @@ class Asking(RuleBasedStateMachine):
         if not asked:
             return
         id, before = asked[-2 if old and len(asked) > 1 else -1], self.ledger()
-        settled = self.run(
-            self.approvals.resolve(SESSION, id, yes=yes, sender="mallory" if stranger else "owner", now_ms=1)
-        )
+        answered = ApprovalAnswer(yes=yes, sender="mallory" if stranger else "owner")
+        settled = self.run(self.approvals.resolve(SESSION, id, answered, now_ms=1))
         if settled == "done":
             assert not stranger
             assert id not in self.answers

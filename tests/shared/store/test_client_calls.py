@@ -15,7 +15,7 @@ from shared.settings.sections.chats import Busy
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.turns.approvals import Approvals
+from shared.store.turns.approvals import ApprovalAnswer, Approvals
 from shared.store.turns.client_calls import CLIENT_TOOLS, ClientCalls, Submitted
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
@@ -46,7 +46,7 @@ class Chat:
 
     async def park(self, claim: Claim, *, wait_s: float = 600, cap: int = LEDGER_CAP_BYTES) -> bool:
         line = OutboundMessage(content="", turn=1, kind="notice", calls=WaitingCalls(calls=ASKED.calls))
-        return await self.calls.park(claim, "turns", 2, ASKED, line, wait_s=wait_s, cap_bytes=cap)
+        return await self.turns.park(claim, "turns", 2, ASKED, line, wait_s=wait_s, cap_bytes=cap)
 
     async def parked(self, *, wait_s: float = 600) -> Claim:
         await self.say("a")
@@ -184,5 +184,5 @@ async def test_a_yes_is_no_result(chat: Chat) -> None:
     assert await chat.submit() == "unknown"
     assert await chat.calls.waiting(SESSION) == ()
     await chat.parked()
-    found = await Approvals(chat.client).resolve(SESSION, "abc1", yes=True, sender="owner", now_ms=1)
+    found = await Approvals(chat.client).resolve(SESSION, "abc1", ApprovalAnswer(yes=True, sender="owner"), now_ms=1)
     assert found == "used"

@@ -17,11 +17,11 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.memory import MemoryLimits, MemoryStore, MemoryText
 from shared.store.sessions.session import InboxChanged, Sessions
 from shared.store.sessions.workspace_marks import WorkspaceMarks, folder_scope
-from shared.store.turns.approvals import Approvals
 from shared.store.turns.inbox import BOT_LOOP, Inbox, InboxLimits
 from shared.store.turns.queue import Claim, LeaseQueue
-from shared.store.turns.turn_writes import LEDGER_CAP_BYTES, DeadLetter, Turns
+from shared.store.turns.turn_writes import DeadLetter, Turns
 from tests.helpers.build import message, reply, say
+from tests.helpers.parked import ask
 from tests.helpers.remembering import SCOPE, put
 
 SESSION, OTHER = "web:owner/a", "web:owner/b"
@@ -85,7 +85,7 @@ async def test_who_lost_the_lease_asks_nothing(client: RedisClient) -> None:
         id="q", call_id="c1", turn=1, tool="exec", digest="d" * 64, arguments="{}", people=("owner",)
     )
     with pytest.raises(LeaseLost):
-        await Approvals(client).park(claim, "turns", 1, question, wait_s=60, cap_bytes=LEDGER_CAP_BYTES)
+        await ask(Turns(client), claim, 1, question, wait_s=60)
     assert await client.command("EXISTS", keys.ledger(SESSION)) == 0
 
 

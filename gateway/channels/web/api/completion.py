@@ -32,6 +32,7 @@ from shared.settings.sections.gateways import OWNER
 from shared.store.responses.responses import Responses, StoredResponse
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
+from shared.store.turns.approvals import ApprovalAnswer
 from shared.store.turns.inbox import Accepted
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES
 from shared.tasks import event_within
@@ -296,8 +297,8 @@ class Completion:
         asked = reader.question
         if asked is not None and self.request.name is None and asked.id != self._declined:
             # Without a name no person can be asked.
-            sender = self._login.principal
-            await services.sink.approve(begun.session, asked.id, yes=False, sender=sender, where="api")
+            no = ApprovalAnswer(yes=False, sender=self._login.principal, where="api")
+            await services.sink.approve(begun.session, asked.id, no)
             self._declined = asked.id
         if reader.end is not None:
             await self._store_answer(reader, reader.end)

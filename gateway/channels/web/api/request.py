@@ -294,7 +294,7 @@ def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
         raise bad_parameter(
             f"{where}.content", f"{where}.content must be a text or a list of parts", code="invalid_type"
         )
-    # Calls of the client's own tools, and their results, become texts of the conversation.
+    # A call in the older form, and its result, become texts of the conversation.
     call_id = read_id(message.get("tool_call_id"), f"{where}.tool_call_id") if role == "tool" else ""
     texts = [_describe_result(message)] if role == "function" else []
     parts: list[tuple[str, Mapping[str, Any]]] = []

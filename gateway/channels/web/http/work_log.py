@@ -19,8 +19,8 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.transcripts import Transcripts
 
 CHARS: Final = 4000
-"""Of one text; history keeps `agent.saved_result_chars` of a result and `agent.saved_thought_chars` of
-thoughts, which may be fewer."""
+"""Most characters of one text; history keeps `agent.saved_result_chars` of a result and
+`agent.saved_thought_chars` of thoughts, which may be fewer."""
 
 BATCH: Final = 500
 PAGES: Final = 40

@@ -29,7 +29,7 @@ from shared.metrics import MESSAGES_ACCEPTED, MESSAGES_DUPLICATE
 from shared.store.delivery.outbox import NumberedLine, Outbox
 from shared.store.sessions.chat_search import ChatSearch
 from shared.store.sessions.chats import Chats
-from shared.store.turns.approvals import REFUSALS
+from shared.store.turns.approvals import REFUSALS, ApprovalAnswer
 
 NAME: Final = "web"  # the channel's name, with which the names of its sessions begin
 HISTORY_LINES: Final = 50
@@ -124,12 +124,9 @@ class FrameHandler:
             case web.WithdrawFrame(id=id, chat=chat):
                 await self._handle_withdraw(id, chat)
             case web.ApproveFrame(chat=chat, call=call, yes=yes, digest=digest, always=always):
-                session = self._session(chat)
-                who = self._principal
                 where = self._metadata.get(DEVICE, NAME)
-                outcome = await self._sink.approve(
-                    session, call, yes=yes, sender=who, digest=digest, always=always, where=where
-                )
+                answered = ApprovalAnswer(yes=yes, sender=self._principal, where=where, always=always)
+                outcome = await self._sink.approve(self._session(chat), call, answered, digest=digest)
                 if outcome != "done":  # else every socket of the chat gets the line about it
                     raise BadInput(f"approval_{outcome}", REFUSALS[outcome])
             case web.KillFrame(chat=chat):

@@ -18,7 +18,7 @@ from shared.messages.transcript import ApprovalEntry
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.outbox import Outbox
-from shared.store.turns.approvals import Approvals
+from shared.store.turns.turn_writes import Turns
 from tests.gateway.channels.api.asking import (
     HELLO,
     asker,
@@ -34,6 +34,7 @@ from tests.gateway.channels.api.asking import (
 )
 from tests.gateway.channels.api.by_hand import TurnByHand, turn_by_hand
 from tests.gateway.harness import gateway
+from tests.helpers.parked import ask
 from tests.helpers.wait import eventually
 
 STREAM = HELLO | {"stream": True}
@@ -292,8 +293,7 @@ async def ask_whether(client: RedisClient, turn: TurnByHand) -> None:
     question = ApprovalEntry(
         id="0123456789", call_id="c1", turn=turn.number, tool="exec", digest="d" * 64, arguments='{"command": "ls"}'
     )
-    waits = await Approvals(client).park(turn.claim, "turns", 1, question, wait_s=600, cap_bytes=100_000)
-    assert waits
+    assert await ask(Turns(client), turn.claim, 1, question)
 
 
 async def decided(client: RedisClient, turn: TurnByHand) -> bool:
