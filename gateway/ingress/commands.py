@@ -21,7 +21,7 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.metrics import COMMANDS
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import Jobs, MemoryJobs, forget_media
+from shared.store.jobs.jobs import Jobs, SessionJobs, forget_media
 from shared.store.sessions.session import ApprovalRejected, CommandAnswered, InboxChanged, Sessions
 from shared.store.turns.approvals import ApprovalOutcome
 from shared.store.turns.inbox import InboxLimits, scope_of
@@ -51,7 +51,7 @@ class CommandRunner:
         self._client = client
         self._commands = commands
         self._sessions = Sessions(client, limits)
-        self._jobs = MemoryJobs(Jobs(client))
+        self._jobs = SessionJobs(Jobs(client))
         self._limits = limits
         self._desk = desk
         self._clock = clock

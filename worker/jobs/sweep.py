@@ -16,7 +16,7 @@ from shared.log import logger
 from shared.media.store import MediaStore
 from shared.settings import MemorySettings
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import MemoryJobs
+from shared.store.jobs.jobs import SessionJobs
 from shared.store.schedules.agenda import Agenda, AgendaEntry
 from shared.store.sessions.erase import EphemeralSessions, erase_deleted_chat
 from shared.store.sessions.memory import MemoryStore
@@ -39,7 +39,7 @@ class MemorySweep:
     its work is done; the sweep does when nothing is left to do. Two sweeps at once do no harm."""
 
     memory: MemoryStore
-    jobs: MemoryJobs
+    jobs: SessionJobs
     settings: MemorySettings
     children: Subagents | None = None
 

@@ -59,7 +59,7 @@ class Jobs:
         await self._client.pipeline([("ZREM", keys.queue(QUEUE), id), ("DEL", *names)])
 
 
-class MemoryJobs:
+class SessionJobs:
     """Queues the jobs of `worker.jobs` that follow a turn: memory and titles. A job that waits or runs is not queued
     again; the sweep finds what it may have missed. Every method raises RedisAway and Refused."""
 
