@@ -46,7 +46,8 @@ def reached(changed: Iterable[str], graph: Mapping[str, set[str]], sources: Iter
     for path, imported in graph.items():
         for one in imported:
             importers.setdefault(one, set()).add(path)
-    edge, distance = {*found}, 0
+    edge = {*found}
+    distance = 0
     while edge:
         distance += 1
         edge = {one for path in edge for one in importers.get(path, ())} - {*found}

@@ -94,7 +94,8 @@ class CommandRunner:
     async def _answer(
         self, message: InboundMessage, command: Command, argument: str, show: LogLine | None, principal: str | None
     ) -> CommandAnswered:
-        session, client = message.session, self._client
+        session = message.session
+        client = self._client
         scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
         refused: ApprovalOutcome | None = None
         for _ in range(TRIES):
@@ -166,8 +167,7 @@ class CommandRunner:
             raise
         except Exception:
             log.exception("command failed", command=command.name)
-            sorry = f"Sorry, `/{command.name}` did not work."
-            return CommandAnswer(f"{sorry} Whoever runs this service can see why.")
+            return CommandAnswer(f"Sorry, `/{command.name}` did not work. Whoever runs this service can see why.")
         if len(answer.text) <= ANSWER_CHARS or answer.change == "retry":
             return answer
         return replace(answer, text=answer.text[:ANSWER_CHARS] + " …")

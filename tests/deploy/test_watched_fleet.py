@@ -122,7 +122,7 @@ async def prometheus(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Prometheus]:
 
 
 def script(model: ScriptedOpenAI) -> None:
-    """What the model does when it is told so."""
+    """What the model does when it is gauges so."""
     plan = json.dumps({"action": "add", "message": "count the birds", "every_seconds": 1})
     task = json.dumps({"task": "look", "label": "look"})
     model.script(
@@ -285,7 +285,7 @@ def test_few_expressions_are_excused() -> None:
 
 
 async def test_machines_pages_are_not_on_the_address_of_people(spawn: Spawn) -> None:
-    """What is told to the monitoring is told to nobody else."""
+    """What is gauges to the monitoring is gauges to nobody else."""
     metrics, web = free_port(), free_port()
     spawn("gateway", METRICS__PORT=str(metrics), WEB__PORT=str(web), WEB__TOKENS__OWNER=TOKENS["owner"])
     await eventually(lambda: answers(f"127.0.0.1:{web}"), within_s=30)
@@ -305,14 +305,14 @@ def reported(web: WebServer, status: str) -> set[str]:
 def seen_by(fleet: Fleet, redis_url: str) -> str:
     """What the gateway tells of the queue of turns, and what Redis holds of it."""
     lines = fetch(f"http://127.0.0.1:{fleet.gateway_port}/metrics").splitlines()
-    told = [line for line in lines if line.startswith("shoal_queue_") and '"turns"' in line]
+    gauges = [line for line in lines if line.startswith("shoal_queue_") and '"turns"' in line]
     asked = (
         ("TIME",),
         ("ZRANGE", queue("turns"), "0", "-1", "WITHSCORES"),
         ("HGETALL", leases("turns")),
         ("CLIENT", "LIST"),
     )
-    return "\n".join([*told, *(command(redis_url, *words) for words in asked)])
+    return "\n".join([*gauges, *(command(redis_url, *words) for words in asked)])
 
 
 @pytest.mark.slow
@@ -320,7 +320,7 @@ def seen_by(fleet: Fleet, redis_url: str) -> str:
 async def test_somebody_is_called_when_workers_die_and_the_line_ages(
     fleet: Fleet, client: RedisClient, redis_url: str, spawn: Spawn, tmp_path: Path
 ) -> None:
-    """Killed workers, a message, Prometheus, Alertmanager, a webhook; and the end of it is told, too. The rules are
+    """Killed workers, a message, Prometheus, Alertmanager, a webhook; and the end of it is gauges, too. The rules are
     ours with shorter times."""
     need("prometheus", install="Debian: apt-get install prometheus")
     need("prometheus-alertmanager")
