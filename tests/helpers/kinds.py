@@ -11,6 +11,9 @@ from typing import Final
 FAST: Final = "not process and not slow"
 """The marker expression of `make test`."""
 
+LONG: Final = "process or slow"
+"""The marker expression of `make test-all`."""
+
 PROCESS: Final = (
     "proof/",
     "tests/budget/test_commands.py",
@@ -56,6 +59,7 @@ PROCESS: Final = (
     "tests/deploy/test_readiness.py",
     "tests/deploy/test_redis_restart.py",
     "tests/deploy/test_rolling_update.py",
+    "tests/deploy/test_security_docs.py::test_the_number_of_attempts",
     "tests/deploy/test_tracing_docs.py::test_the_example_for_kubernetes",
     "tests/deploy/test_two_installations.py",
     "tests/deploy/test_watched_fleet.py",
@@ -232,3 +236,11 @@ def among(entries: Iterable[str], path: str, name: str = "") -> bool:
             if not part or (name and part in name):
                 return True
     return False
+
+
+def needless(markers: str, path: str) -> bool:
+    """Return whether a run with this marker expression chooses no test of this file."""
+    entries = (*PROCESS, *SLOW)
+    if markers == FAST:
+        return among(entries, path)
+    return markers == LONG and not among((entry.partition("::")[0] for entry in entries), path)
