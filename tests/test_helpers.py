@@ -80,9 +80,3 @@ def test_a_file_that_marks_its_tests_is_listed() -> None:
     paths = [file.relative_to(ROOT).as_posix() for file in files if marks.search(file.read_text())]
     assert paths
     assert [path for path in paths if kinds.needless(kinds.LONG, path)] == []
-
-
-def test_each_entry_of_a_kind_names_a_file() -> None:
-    """An entry of a file that was renamed would move its tests to the fast ones, or out of both runs."""
-    entries = (*kinds.PROCESS, *kinds.SLOW, *kinds.TOGETHER, *kinds.SCENERY)
-    assert [entry for entry in entries if not (ROOT / entry.partition("::")[0]).exists()] == []

@@ -188,15 +188,24 @@ TOGETHER: Final = (
     "tests/crash/test_crash_message.py",
     "tests/crash/test_crash_points.py",
     "tests/crash/test_subagent_points.py",
+    "tests/deploy/test_acl.py",
     "tests/e2e/test_chat_command.py",
     "tests/e2e/test_wheel.py",
     "tests/gateway/channels/email/test_real_servers.py",
     "tests/gateway/channels/matrix/test_real_synapse.py",
     "tests/gateway/test_renderer.py",
     "tests/records/test_rolling_update.py",
+    "tests/test_layering.py",
     "tests/test_makefile.py",
 )
-"""Their tests share what takes seconds to start, so one worker of a run gets all of a file."""
+"""Their tests share what takes seconds to start or to read, so one worker of a run gets all of a file."""
+
+LITELLM: Final = (
+    "tests/worker/llm/test_litellm_client.py",
+    "tests/worker/llm/test_litellm_ways.py",
+    "tests/worker/mcp/test_turn.py::[litellm]",
+)
+"""They import LiteLLM, which takes three seconds of a core, so one worker of a run gets all of them."""
 
 SCENERY: Final = (
     "tests/console/test_dead.py::test_one_or_all_must_be_given",
