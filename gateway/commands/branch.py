@@ -29,5 +29,6 @@ async def answer_branch(branches: Branches, context: CommandContext) -> str:
     except (BadInput, Refused) as exc:
         nothing = isinstance(exc, BadInput) and exc.code == "not_found"
         return NOTHING if nothing else f"I could not make a branch: {exc.message}."
-    where = f"It is in the list of chats on the page; `shoal chat --chat {to}` opens it."
-    return f"I made the chat “{branch.title}”. {where}"
+    return (
+        f"I made the chat “{branch.title}”. It is in the list of chats on the page; `shoal chat --chat {to}` opens it."
+    )

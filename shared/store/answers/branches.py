@@ -70,8 +70,10 @@ class Branches:
         """Make chat `to` from `chat` up to the answer of number `seq` (None: the newest). A repeated
         call finds the chat that the first one made. Raises BadInput, Refused (`chat_limit`),
         RedisAway."""
-        chat_id, new_id = f"{principal}/{chat}", f"{principal}/{to}"
-        source, session = session_id(self._channel, chat_id), session_id(self._channel, new_id)
+        chat_id = f"{principal}/{chat}"
+        new_id = f"{principal}/{to}"
+        source = session_id(self._channel, chat_id)
+        session = session_id(self._channel, new_id)
         before = await self._client.command("HMGET", keys.session(session), "branch_of", "title")
         if before[0] == source.encode():
             return Branch(new_id, (before[1] or b"").decode(errors="replace"), new=False)
@@ -81,7 +83,8 @@ class Branches:
         # Read first: what ends the conversation after this, the script refuses.
         gen, created = await self._client.command("HMGET", keys.session(source), "gen", "created")
         lines = await self._read_lines(source, seq)
-        answer, turn = lines[-1].seq, _turn_of(lines[-1].line)
+        answer = lines[-1].seq
+        turn = _turn_of(lines[-1].line)
         kept = _newest(lines)
         cut = len(kept) < len(lines)
         talk = await self._read_conversation(source, _first_turn(kept, cut=cut), turn)
@@ -112,8 +115,12 @@ class Branches:
         """Raise the error of an answer of the script that means that nothing was made."""
         match done:
             case b"chat_limit":
-                many = f"you have written in {self._limits.of_chats(self._channel)} chats within 30 days"
-                raise Refused("chat_limit", f"{many}, and more are not allowed; go on in one of them", 3600)
+                raise Refused(
+                    "chat_limit",
+                    f"you have written in {self._limits.of_chats(self._channel)} chats within 30 days, "
+                    "and more are not allowed; go on in one of them",
+                    3600,
+                )
             case b"occupied":
                 raise BadInput("occupied", f"there is a chat {to!r} already; choose another name for the branch")
             case b"changed":
@@ -132,7 +139,10 @@ class Branches:
     async def _read_conversation(self, session: str, first: int, last: int) -> _Conversation:
         """Read the entries of these turns, wherever they are by now: in the conversation, the archive
         or the transcript. Raises BadInput when those of the last turn are not kept."""
-        records, marks, size, before = list[bytes](), list[Sources](), 0, ""
+        records = list[bytes]()
+        marks = list[Sources]()
+        size = 0
+        before = ""
         found = from_elsewhere = False
         for _ in range(_READS):
             page = await self._transcripts.read_back(session, before, limit=_READ_ENTRIES)
@@ -169,7 +179,8 @@ def copied_lines(lines: Sequence[NumberedLine]) -> list[LogLine]:
     answered = {id for one in lines if isinstance(one.line, OutboundMessage) for id in one.line.in_reply_to}
     copied = list[LogLine]()
     for one in lines:
-        line, names = one.line, _file_names(one.line.media)
+        line = one.line
+        names = _file_names(one.line.media)
         if isinstance(line, UserLine):
             if line.id in answered:
                 text = "\n".join([*filter(None, [line.text]), *(f"[File: {name}]" for name in names)])

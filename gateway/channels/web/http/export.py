@@ -69,13 +69,15 @@ def replaced_lines(lines: Sequence[NumberedLine]) -> set[int]:
 
 def _shown(lines: Sequence[NumberedLine]) -> list[dict[str, Any]]:
     """Return the fields of each line. A rating is a field of the answer that it is about."""
-    replaced, ratings = replaced_lines(lines), ratings_of(lines)
+    replaced = replaced_lines(lines)
+    ratings = ratings_of(lines)
     shown = (one for one in lines if isinstance(one.line, UserLine) or one.line.rated is None)
     return [_fields(replaced, ratings.get(one.seq, ""), one) for one in shown]
 
 
 def _fields(replaced: Collection[int], rating: Rating, numbered: NumberedLine) -> dict[str, Any]:
-    line, own = numbered.line, isinstance(numbered.line, UserLine)
+    line = numbered.line
+    own = isinstance(numbered.line, UserLine)
     text = line.text if isinstance(line, UserLine) else line.content
     kind = "message" if isinstance(line, UserLine) else "approval" if line.approval else line.kind
     about: dict[str, Any] = {"seq": numbered.seq, "at": line.at, "from": "person" if own else "agent"}
