@@ -45,6 +45,8 @@ TESTS: Final = (
 )
 FIRST: Final = {
     "access": "test_pairing",
+    "answers/branch": "answers/test_branches",
+    "answers/rate": "answers/test_ratings",
     "delivery": "test_delivery_troubles",
     "fleet": "test_limits",
     "fleet/spend": "test_spending",

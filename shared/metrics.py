@@ -80,6 +80,7 @@ MESSAGES_DUPLICATE = _count("messages_duplicate", "Messages seen before and answ
 
 MESSAGES_JOINED = _count("messages_joined", "Messages that joined a turn that another one began.")
 MESSAGES_WITHDRAWN = _count("messages_withdrawn", "Messages taken back while they waited.", "channel")
+ANSWERS_RATED = _count("answers_rated", "Ratings that people gave answers, or took back.", "rating")
 APPROVALS = _count("approvals", "Questions whether a tool may run, and what became of them.", "outcome")
 CLIENT_CALLS = _count("client_calls", "Calls of functions of programs, and what became of them.", "outcome")
 

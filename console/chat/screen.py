@@ -101,5 +101,6 @@ def shown_text(reply: ReplyFrame) -> str:
 
 
 def is_silent(reply: ReplyFrame) -> bool:
-    """Return whether a reply only ends its turn: the agent has sent everything by its tool."""
-    return reply.kind == "reply" and not reply.text and not reply.media
+    """Return whether a reply only ends its turn, for the agent has sent everything by its tool, or
+    only rates an earlier one."""
+    return reply.rates > 0 or (reply.kind == "reply" and not reply.text and not reply.media)

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gateway.commands.background import answer_cron, answer_jobs
+from gateway.commands.branch import answer_branch
 from gateway.commands.choices import answer_busy, answer_model, answer_trust, answer_voice
 from gateway.commands.command import Command, CommandAnswer, CommandContext
 from gateway.commands.conversation import (
@@ -23,20 +24,24 @@ from gateway.commands.conversation import (
 )
 from gateway.commands.overview import answer_folder, answer_memory, answer_status, answer_where
 from gateway.commands.retry import answer_retry
+from shared.ids import WEB
 from shared.plugins import LoadedPlugin, load_plugins
 from shared.settings import PluginSettings, Settings
 from shared.settings.sections.chats import POLICIES, busy_by_channel
+from shared.store.answers.branches import Branches
 from shared.store.client.redis_client import RedisClient
 from shared.store.schedules.schedules import Schedules
 from shared.store.sessions.memory import MemoryStore
 from shared.store.sessions.session import Sessions
 from shared.store.subagents.subagents import Subagents
+from shared.store.turns.inbox import InboxLimits
 
 OWN: Final = (
     "help",
     "new",
     "stop",
     "retry",
+    "branch",
     "status",
     "where",
     "model",
@@ -80,6 +85,11 @@ def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Comm
         OwnCommand("stop", "stop what I am doing", answer_stop),
         OwnCommand(
             "retry", "answer your last message again, or `/retry NEW TEXT` in its place", partial(answer_retry, client)
+        ),
+        OwnCommand(
+            "branch",
+            "begin another chat with what was said here",
+            partial(answer_branch, Branches(client, InboxLimits.of(settings), WEB)),
         ),
         OwnCommand("status", "show what is going on", partial(answer_status, model, sessions)),
         OwnCommand("where", "say where your message is, if I have not answered it", partial(answer_where, model)),

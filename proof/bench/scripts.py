@@ -26,6 +26,8 @@ from shared.messages.subagent import RESULT_LIMIT_BYTES
 from shared.messages.transcript import AssistantEntry, CallsEntry, ToolCall, UserEntry
 from shared.settings import MemorySettings, Settings
 from shared.store import keys
+from shared.store.answers.branches import LINES, Branches
+from shared.store.answers.ratings import Ratings
 from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load, script_names, sha
 from shared.store.delivery.deliveries import DROPPED_AT_ONCE, OUTBOX_CAP, DeliveryQueue
@@ -336,9 +338,25 @@ async def _client_calls(stage: Stage) -> None:
     await calls.submit(claim.session, outputs, request=nonce(), cap_bytes=LEDGER_CAP_BYTES)
 
 
+async def _branches(stage: Stage) -> None:
+    """A branch of a chat that has more lines, and more of a conversation, than may come along; and a rating."""
+    client = stage.client
+    rest = HISTORY_CAP_BYTES // (LINES + 2)
+    for _ in range(LINES // 2 + 2):
+        sent = await stage.say(content="x" * (rest - 200))
+        [claim] = await stage.queue().acquire(1)
+        assert claim.turn is not None
+        n, text = claim.turn.n, "x" * (rest - 200)
+        line = OutboundMessage(content=text, turn=n, in_reply_to=(sent.id,))
+        entries = (UserEntry(content=text, turn=n), AssistantEntry(content=text, turn=n))
+        await stage.turns.commit(claim, history=entries, lines=[line], event=TurnEvent(n, "done"))
+    await Branches(client, LIMITS, "web").make("owner", "big", "branch")
+    await Ratings(client, LIMITS).rate(SESSION, 2, "up")
+
+
 CASES: Final = (
     *(_one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents),
-    *(_responses, _feed, _client_calls),
+    *(_responses, _feed, _client_calls, _branches),
 )
 
 

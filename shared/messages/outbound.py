@@ -48,6 +48,26 @@ class WaitingCalls(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     expires_at: int = 0
 
 
+Rating = Literal["up", "down", ""]
+"""A person's opinion of an answer; "" takes it back."""
+
+
+class AnswerRating(msgspec.Struct, frozen=True):
+    """A rating of the line `seq`, which is an answer. The newest one of a line counts."""
+
+    seq: int
+    rating: Rating = ""
+
+
+class BranchOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """The chat of which this one is a branch, as the page names it, its title at that time, and the
+    number of its answer with which the branch begins."""
+
+    chat: str
+    title: str
+    seq: int
+
+
 class TokensUsed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Tokens used by a turn's last attempt. `cached`: of the prompt, from a provider's cache."""
 
@@ -106,7 +126,9 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     apology, as its dead letter has it, and `refusal` what the model's provider said, for the owner
     alone. `takeovers`: workers that died while they wrote this reply; `work`: how it came about.
     `parts` are the texts before the last one, for programs, whose streams cannot take text back.
-    `calls` marks a notice at which the turn waits for its program; its `parts` are all the texts."""
+    `calls` marks a notice at which the turn waits for its program; its `parts` are all the texts.
+    `rated` marks a line that rates an answer and is not shown itself: kind `withdrawn`, of no message.
+    `branch_of` marks the first line of a branch."""
 
     content: str
     turn: int
@@ -129,6 +151,8 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     work: WorkDone | None = None
     parts: tuple[ReplyPart, ...] = ()
     calls: WaitingCalls | None = None
+    rated: AnswerRating | None = None
+    branch_of: BranchOrigin | None = None
 
 
 class UserLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="said"):

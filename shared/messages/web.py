@@ -10,7 +10,7 @@ from typing import Annotated, Final, Generic, Literal, TypeVar
 from msgspec import Meta, Struct, field
 
 from shared.messages.live import Takeover
-from shared.messages.outbound import WorkDone
+from shared.messages.outbound import Rating, WorkDone
 
 FRAME_LIMIT_BYTES: Final = 2 * 1024 * 1024
 """A larger client frame ends the socket. A message that is merely too long gets an answer."""
@@ -139,8 +139,27 @@ class SearchFrame(Struct, frozen=True, tag_field="type", tag="search"):
     text: Annotated[str, Meta(max_length=200)]
 
 
+class BranchFrame(Struct, frozen=True, tag_field="type", tag="branch"):
+    """Make chat `to` from this one, up to its answer `seq`. A second frame with the same `to` is the
+    same branch. The answer is a `chats` frame with its row."""
+
+    chat: str
+    seq: Seq
+    to: str
+
+
+class RateFrame(Struct, frozen=True, tag_field="type", tag="rate"):
+    """Rate the answer `seq`, or with "" take that back. Every socket of the chat gets a line about
+    it."""
+
+    chat: str
+    seq: Seq
+    rating: Rating
+
+
 ListFrames = ListChatsFrame | LabelFrame | DeleteFrame | UndeleteFrame | SearchFrame | FollowFeedFrame
-ChatFrame = ResumeFrame | ReadHistoryFrame | AckFrame | ListFrames
+AnswerFrames = BranchFrame | RateFrame
+ChatFrame = ResumeFrame | ReadHistoryFrame | AckFrame | ListFrames | AnswerFrames
 ClientFrame = HelloFrame | SendFrame | StopFrame | WithdrawFrame | ApproveFrame | KillFrame | ChatFrame
 
 # --- frames of the gateway
@@ -218,7 +237,9 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     message tool; the reply that ends such a turn has no text and is not shown. `buttons` are
     suggested answers. `sources` name strangers whose text the turn had read. `takeovers`: workers
     that died while they wrote it. `unfinished`: a limit ended it before the agent did. `work`: how
-    it came about, with `tokens`; its steps are at `/work/{chat}/{turn}`."""
+    it came about, with `tokens`; its steps are at `/work/{chat}/{turn}`. With `rates` it gives the
+    line of that number the `rating`, and is not shown itself. `branch_of`: the chat begins as a branch
+    of that one."""
 
     chat: str
     seq: int
@@ -238,6 +259,9 @@ class ReplyFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag=
     unfinished: bool = False
     work: WorkDone | None = None
     tokens: int = 0
+    rates: int = 0
+    rating: Rating = ""
+    branch_of: str = ""
 
 
 class ApprovalFrame(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="approval"):

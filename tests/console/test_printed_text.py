@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from console.chat.dialog import ChatDialog, button_by_number
 from console.chat.screen import JsonScreen, PlainScreen, Screen, is_silent, shown_text
@@ -36,6 +37,7 @@ def test_files_are_named_and_buttons_numbered() -> None:
     assert is_silent(END)
     assert not is_silent(SENT)
     assert not is_silent(reply_frame("a", 1, 1, "", kind="stopped"))
+    assert is_silent(replace(reply_frame("a", 2, 0, "", kind="withdrawn"), rates=1))
 
 
 @pytest.mark.parametrize("screen", [PlainScreen(), Screen()])

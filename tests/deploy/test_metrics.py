@@ -28,6 +28,7 @@ LABELS: Final = frozenset(
         "listener",
         "model",
         "outcome",
+        "rating",
         "queue",
         "reason",
         "status",

@@ -169,7 +169,9 @@ async def everything_happens(client: RedisClient, people: Client, web: str) -> N
     assert (await people.answer("long"))["type"] == "error"
     for text in ("plan", "busy", "refused", "odd", "broken"):
         await people.say(text, text)
-        await people.next("reply", chat=text)
+        answer = await people.next("reply", chat=text)
+        if text == "busy":
+            await people.send("rate", chat=text, seq=answer["seq"], rating="up")
     await people.say("slow", "slow")
     await people.say("slow", "not this", id="back")
     await people.send("withdraw", id="back")

@@ -40,6 +40,12 @@ CHANNELS: Final = Board(
                     "Taken back while they waited.",
                 ),
                 Panel(
+                    "Ratings of answers",
+                    "ops",
+                    rate_by("shoal_answers_rated_total", "rating"),
+                    "On the page: `up`, `down`, and `none` for one that was taken back.",
+                ),
+                Panel(
                     "Commands",
                     "ops",
                     rate_by("shoal_commands_total", "channel", "command"),

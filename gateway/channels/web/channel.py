@@ -24,6 +24,7 @@ from gateway.channels.web.http.shared_chat import SharedChats
 from gateway.channels.web.http.static_files import StaticFiles
 from gateway.channels.web.http.work_log import WorkLogRouter
 from gateway.channels.web.renderer import MarkdownRenderer
+from gateway.channels.web.socket.answer_keeper import AnswerKeeper
 from gateway.channels.web.socket.chat_keeper import FEATURES
 from gateway.channels.web.socket.frame_handler import NAME, FrameLimits, PageServices
 from gateway.channels.web.socket.frames import LineRenderer
@@ -47,6 +48,7 @@ from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import Requests
 from shared.store.sessions.shares import Shares
+from shared.store.turns.inbox import InboxLimits
 
 if TYPE_CHECKING:
     from gateway.channels.web.mcp.endpoint import McpEndpoint
@@ -71,6 +73,7 @@ def make(settings: Settings, client: RedisClient) -> WebChannel:
         demo=demo,
         voice=bool(settings.voice.model),
         memory_bytes=settings.memory.file_bytes,
+        inbox_limits=InboxLimits.of(settings),
     )
 
 
@@ -94,6 +97,7 @@ class WebChannel:
         demo: bool = False,
         voice: bool = False,
         memory_bytes: int = MemorySettings().file_bytes,
+        inbox_limits: InboxLimits | None = None,
     ) -> None:
         self._settings = settings
         self._principals = principals
@@ -106,6 +110,7 @@ class WebChannel:
         self._first_run = FirstRun(principals) if settings.first_run and demo else None
         self._features = (*FEATURES, "voice") if voice else FEATURES
         self._memory_bytes = memory_bytes
+        self._answers = AnswerKeeper(client, inbox_limits or InboxLimits())
         self._presets = tuple(presets)
         self._api_limits = api_limits or ApiLimits(files=media.per_message)
         self._api_settings = api or ApiSettings()
@@ -127,6 +132,7 @@ class WebChannel:
             outbox=self._outbox,
             chats=Chats(self._client),
             search=ChatSearch(self._client),
+            answers=self._answers,
             follower=self._follower,
             feeds=self._feeds,
             encoder=NewsEncoder(LineRenderer(self._markdown), progress=self._settings.progress),

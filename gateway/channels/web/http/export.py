@@ -15,10 +15,12 @@ from gateway.channels.web.http.own_chat import HEADERS, OwnChats, away
 from gateway.channels.web.http.responses import problem
 from shared.errors import BadInput, RedisAway, Refused
 from shared.media.reference import read_reference
-from shared.messages.outbound import UserLine
+from shared.messages.outbound import Rating, UserLine
+from shared.store.answers.ratings import ratings_of
 from shared.store.delivery.outbox import NumberedLine, Outbox
 
 BATCH: Final = 500
+_RATED: Final = {"up": "good", "down": "bad"}
 _TYPES: Final = {"md": "text/markdown; charset=utf-8", "json": "application/json"}
 
 
@@ -65,7 +67,15 @@ def replaced_lines(lines: Sequence[NumberedLine]) -> set[int]:
     return own | {one.seq for one in ended}
 
 
-def _fields(replaced: Collection[int], numbered: NumberedLine) -> dict[str, Any]:
+def _shown(lines: Sequence[NumberedLine]) -> list[dict[str, Any]]:
+    """Return the fields of each line. A rating is a field of the answer that it is about."""
+    replaced = replaced_lines(lines)
+    ratings = ratings_of(lines)
+    shown = (one for one in lines if isinstance(one.line, UserLine) or one.line.rated is None)
+    return [_fields(replaced, ratings.get(one.seq, ""), one) for one in shown]
+
+
+def _fields(replaced: Collection[int], rating: Rating, numbered: NumberedLine) -> dict[str, Any]:
     line = numbered.line
     own = isinstance(numbered.line, UserLine)
     text = line.text if isinstance(line, UserLine) else line.content
@@ -73,6 +83,8 @@ def _fields(replaced: Collection[int], numbered: NumberedLine) -> dict[str, Any]
     about: dict[str, Any] = {"seq": numbered.seq, "at": line.at, "from": "person" if own else "agent"}
     if numbered.seq in replaced:
         about["replaced"] = True
+    if rating:
+        about["rating"] = rating
     if not isinstance(line, UserLine) and line.kind == "command" and line.turn:
         about["ended"] = True  # only a command that ends the conversation has the number of a turn
     return {**about, "kind": kind, "text": text, "files": [_file_name(one) for one in line.media]}
@@ -86,22 +98,20 @@ def _file_name(reference: str) -> str:
 
 
 def _json(chat: str, title: str, lines: Sequence[NumberedLine]) -> bytes:
-    replaced = replaced_lines(lines)
     document = {"kind": "shoal chat", "version": 1, "chat": chat, "title": title}
-    return msgspec.json.format(
-        msgspec.json.encode({**document, "lines": [_fields(replaced, one) for one in lines]}), indent=2
-    )
+    return msgspec.json.format(msgspec.json.encode({**document, "lines": _shown(lines)}), indent=2)
 
 
 def _markdown(title: str, lines: Sequence[NumberedLine]) -> bytes:
     parts = [f"# {title}"]
-    replaced = replaced_lines(lines)
-    for fields in (_fields(replaced, one) for one in lines):
+    for fields in _shown(lines):
         if not fields["text"].strip() and not fields["files"]:
             continue  # it only ended a turn
         who = "You" if fields["from"] == "person" else "Shoal"
         at = datetime.fromtimestamp(fields["at"] / 1000, UTC)
-        parts.append(f"## {who}, {at:%Y-%m-%d %H:%M} UTC{', replaced' if fields.get('replaced') else ''}")
+        marks = [", replaced"] if fields.get("replaced") else []
+        marks += [f", rated {_RATED[fields['rating']]}"] if "rating" in fields else []
+        parts.append(f"## {who}, {at:%Y-%m-%d %H:%M} UTC{''.join(marks)}")
         parts += [fields["text"]] if fields["text"].strip() else []
         parts += [f"*File: {name}*" for name in fields["files"]]
         parts += ["---", "*New conversation*"] if fields.get("ended") else []

@@ -11,6 +11,7 @@ import msgspec
 from gateway.channels.web.http.auth import OWNER, Principals
 from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
+from gateway.channels.web.socket.answer_keeper import AnswerKeeper
 from gateway.channels.web.socket.chat_keeper import FEATURES, ChatKeeper
 from gateway.channels.web.socket.feed_reader import PageFeed
 from gateway.channels.web.socket.frames import ServerFrame, encode_frame
@@ -57,6 +58,7 @@ class PageServices(msgspec.Struct, frozen=True, kw_only=True):
     outbox: Outbox
     chats: Chats
     search: ChatSearch
+    answers: AnswerKeeper
     follower: ChatFollower
     feeds: FeedFollower
     encoder: NewsEncoder
@@ -117,6 +119,11 @@ class FrameHandler:
                 self._send(await self._keeper.handle(frame))
             case web.SearchFrame(text=text):
                 self._send(await self._keeper.search(text))
+            case web.BranchFrame(to=to):
+                await self._services.answers.branch(self._principal, frame)
+                self._send(web.ChatListFrame(await self._keeper.rows([to])))
+            case web.RateFrame(chat=chat):
+                await self._services.answers.rate(self._session(chat), frame)
             case web.FollowFeedFrame(after=after):
                 self._follow_feed(after)
             case web.ReadHistoryFrame(chat=chat, before=before):

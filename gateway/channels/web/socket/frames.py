@@ -54,6 +54,8 @@ def decode_frame(raw: str) -> web.ClientFrame:
     # Frames without a chat, and a withdrawal that names none, have nothing to check.
     if (chat := getattr(frame, "chat", None)) is not None and not _valid_name(chat):
         raise BadInput("bad_chat", "a chat has 1 to 64 letters, digits, dashes and underscores")
+    if isinstance(frame, web.BranchFrame) and not _valid_name(frame.to):
+        raise BadInput("bad_chat", "a branch is named like a chat: 1 to 64 letters, digits, dashes and underscores")
     if isinstance(frame, web.SendFrame) and not frame.text.strip() and not frame.media:
         raise BadInput("empty", "the message has no text")
     return frame
@@ -170,6 +172,10 @@ def _line_frame(chat: str, numbered: NumberedLine, html: str = "") -> web.LineFr
     frame = web.ReplyFrame(
         chat, seq, turn, text, html, ids, line.kind, at, media, labels, by_tool, origin, mark, read, died, cut
     )
+    if line.rated is not None:
+        return replace(frame, rates=line.rated.seq, rating=line.rated.rating)
+    if line.branch_of is not None:
+        return replace(frame, branch_of=line.branch_of.chat)
     if (work := line.work) is None:
         return frame
     used = line.usage

@@ -2,6 +2,7 @@
 
 import { About } from "./about/about.js";
 import { addressOf, chatOfAddress } from "./ui/addresses.js";
+import { linkToOrigin, paintLinksToOrigin } from "./answers/branches.js";
 import { Attachments } from "./ui/attachments.js";
 import { ChatList, Drawer } from "./list/chats.js";
 import { Composer } from "./ui/composer.js";
@@ -101,6 +102,7 @@ function startOver(token) {
 function startChats(token) {
   const repaint = oncePerFrame(() => {
     transcript.paint();
+    paintLinksToOrigin(one("#transcript"), (id) => conversations.has(id));
     composer.paint();
     killWorker.paint(conversations.current.working);
     list.paint();
@@ -119,6 +121,7 @@ function startChats(token) {
       one("#announcer").textContent = `Shoal: ${reply.text.slice(0, ANNOUNCED_CHARACTERS)}`;
     },
     welcomed({ commands = [], files, file_bytes: bytes, first_run: offered, kill = false, features = [], presets = [] }) {
+      able = features;
       picker.offer(presets);
       offerModels(offered);
       offerDemo(kill);
@@ -144,6 +147,7 @@ function startChats(token) {
       const undo = () => conversations.restore(chat);
       offerUndo(`“${chat.title || "New chat"}” is deleted.`, seconds, { undo, over });
     },
+    branched: (chat) => go(chat),
     found: (frame) => search.show(frame),
     stranger: () => startOver(token),
     refused(message) {
@@ -155,6 +159,8 @@ function startChats(token) {
   });
   let bannerTimer = setTimeout(showBanner, BANNER_AFTER_MS);
   let firstRun = null;
+  /** What the gateway can do. */
+  let able = [];
 
   const scroll = new Scroll(one("#scroller"), one("#transcript"), one("#jump"), () => conversations.loadOlder());
   const onCard = (action) => (...given) => {
@@ -170,6 +176,10 @@ function startChats(token) {
       send(text);
       composer.focus();
     },
+    can: (feature) => able.includes(feature),
+    rate: (entry, rating) => conversations.rate(conversations.current, entry, rating),
+    branch: (entry) => conversations.branch(conversations.current, entry),
+    origin: (id) => linkToOrigin(conversations.chat(id), go),
     steps: (turn) => readSteps(conversations.current, turn),
     retry: onCard("retry"),
     discard: onCard("discard"),

@@ -162,7 +162,7 @@ end
 -- Moves a chat to the top of its person's list. The first title stays; '' sets none. Returns whether
 -- this call gave it its title. Field `titled` says where a title is from: 'words' = the first words of
 -- the chat, for which a model may give another one (see sessions/title.lua), 'kept' = the same, and
--- they stay, 'model' or 'person'.
+-- they stay, or the title of the chat of which it is a branch, 'model' or 'person'.
 local function list_chat(session, chats, chat, title, keep_ms, now, most)
   local named = title ~= '' and redis.call('HSETNX', session, 'title', title) == 1
   if named then redis.call('HSET', session, 'titled', 'words') end

@@ -5,6 +5,7 @@
  */
 
 import { approvalEntry, ownEntry, replyEntry } from "./entries.js";
+import { Ratings } from "../answers/ratings.js";
 
 export class Chat {
   title = "";
@@ -54,6 +55,7 @@ export class Chat {
   /** Questions whether a tool may run, by their names, and answers to some that are not here yet. */
   #questions = new Map();
   #settled = new Map();
+  #ratings = new Ratings();
   #changed;
 
   /** `changed(chat, entry)` is called for every entry that came, changed or went. */
@@ -179,7 +181,7 @@ export class Chat {
       case "joined": return this.#join(frame);
       case "delta": return this.#delta(frame);
       case "progress": return this.#progress(frame);
-      case "reply": return this.#reply(frame);
+      case "reply": return frame.rates ? this.#rate(frame) : this.#reply(frame);
       case "approval": return this.#approval(frame);
       case "history": return this.#history(frame);
       case "resumed": return this.#resumed(frame);
@@ -259,7 +261,7 @@ export class Chat {
     this.#changed(entry);
   }
 
-  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false, about = "", sources = [], takeovers = [], unfinished = false, work = null, tokens = 0 }) {
+  #reply({ seq, turn, text, html, kind = "reply", in_reply_to: inReplyTo = [], at, media = [], buttons = [], said = false, about = "", sources = [], takeovers = [], unfinished = false, work = null, tokens = 0, branch_of: branchOf = "" }) {
     if (this.#lines.has(seq)) return;
     // Notices and the answers of commands do not belong to a turn.
     const outsideTurn = kind === "notice" || kind === "command";
@@ -282,10 +284,24 @@ export class Chat {
     if (endsTurn) this.#closeQuestions((asked) => asked.turn === turn, at || Date.now());
     this.doubtful ||= !outsideTurn && this.turn !== null;
     const hidden = kind === "reply" && !text && !media.length;
-    Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, about, sources, takeovers, unfinished, work: work && { ...work, tokens }, hidden });
+    Object.assign(entry, { seq, text, html, kind, inReplyTo, at: at || Date.now(), media, buttons, said, about, sources, takeovers, unfinished, work: work && { ...work, tokens }, hidden, branchOf, rating: this.#ratings.of(seq) });
     if (this.#replaced.has(turn)) this.#markReplaced(entry);
     entry.done = true;
     this.#place(entry);
+  }
+
+  /** The person rated an answer, here or on another device. The line itself is not shown. */
+  #rate(frame) {
+    const { seq, at, rates } = frame;
+    if (this.#lines.has(seq)) return;
+    this.#ratings.take(frame);
+    const entry = this.#lines.get(rates);
+    if (entry) {
+      entry.rating = this.#ratings.of(rates);
+      this.#changed(entry);
+    }
+    this.see(seq);
+    this.#place({ seq, at, hidden: true });
   }
 
   /** Another message came in the place of this turn: what belongs to it stays, and is marked. */
@@ -434,7 +450,7 @@ export class Chat {
 
   #forget() {
     const pending = [...this.#pending];
-    for (const map of [this.#questions, this.#settled, this.#lines, this.#marks, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#replaced, this.#joined,
+    for (const map of [this.#ratings, this.#questions, this.#settled, this.#lines, this.#marks, this.#own, this.#live, this.#answeredTurns, this.#dropped, this.#withdrawn, this.#replaced, this.#joined,
       this.#awaiting]) {
       map.clear();
     }

@@ -1,5 +1,6 @@
 /** All chats of the person: what is sent for them, what comes in, and how they survive a lost connection. */
 
+import { Branches } from "../answers/branches.js";
 import { Chat } from "./chat.js";
 import { chatId, messageId } from "../ui/ids.js";
 import * as outbox from "./outbox.js";
@@ -32,6 +33,7 @@ export class Conversations {
     learned: (chat, fact) => this.#learned(chat, fact),
     listed: (rows, whole) => this.#listed(rows, whole),
   });
+  #branches = new Branches((frame) => this.#tell(frame), (id) => this.#events.branched(this.chat(id)));
   /** Messages that were sent from this page: their answers are awaited here. */
   #sentHere = new Set();
   #blank = null;
@@ -42,7 +44,7 @@ export class Conversations {
 
   /**
    * `events`: changed(chat, entry), spoken(chat, reply, telling), welcomed(), stranger(), lost(), refused(message),
-   * deleted(chat, seconds), found(frame), trouble(message); welcomed gets the frame. Chat and entry are null when the list of chats
+   * deleted(chat, seconds), branched(chat), found(frame), trouble(message); welcomed gets the frame. Chat and entry are null when the list of chats
    * changed; seconds is 0 for a chat that was deleted elsewhere. `telling`: the person wants to know of the reply even while
    * they look at something else.
    */
@@ -114,6 +116,22 @@ export class Conversations {
     this.#connection.send({ type: "search", text });
   }
 
+  /** Rates an answer; "" takes that back. */
+  rate(chat, { seq }, rating) {
+    this.#keep(chat, { type: "rate", seq, rating });
+  }
+
+  /** Makes a chat that begins with the conversation up to an answer; `branched` tells of it. */
+  branch(chat, entry) {
+    this.#branches.ask(chat, entry);
+  }
+
+  /** Returns whether the person has a chat with this id. */
+  has(id) {
+    const chat = this.#chats.get(id);
+    return Boolean(chat?.listed && !chat.deleted);
+  }
+
   restore(chat) {
     this.#keep(chat, { type: "undelete" });
   }
@@ -126,7 +144,11 @@ export class Conversations {
   }
 
   #keep(chat, frame) {
-    const sent = this.#connection.send({ ...frame, chat: chat.id });
+    return this.#tell({ ...frame, chat: chat.id });
+  }
+
+  #tell(frame) {
+    const sent = this.#connection.send(frame);
     if (!sent) this.#events.trouble("You are not connected just now. Please try again in a moment.");
     return sent;
   }
@@ -219,6 +241,7 @@ export class Conversations {
     for (const chat of chats) for (const entry of chat.unaccepted) this.#transmit(chat, entry);
     this.#feed.begin(frame.features ?? []);
     this.#events.welcomed(frame);
+    this.#branches.askAgain();
   }
 
   /** Listens to a chat; if there are too many, lets go of an idle one, the longest unopened first. */
@@ -293,6 +316,7 @@ export class Conversations {
       if (entry) return outbox.keep({ ...entry, chat: chat.id });
     }
     this.#historyAsked.clear();
+    this.#branches.refused(about);
     // It may have been the answer to a history or resume, whose lines are still wanted.
     if (PASSING.has(code)) for (const chat of this.#followed) chat.doubtful = true;
     this.#events.trouble(advice);
@@ -315,6 +339,7 @@ export class Conversations {
     }
     this.#see(this.current);
     this.#events.changed(null, null);
+    this.#branches.listed(rows);
   }
 
   /** A fact of the feed about a chat that is known here. */

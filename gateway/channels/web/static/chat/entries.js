@@ -20,12 +20,13 @@ export function ownEntry(id, text, at, media = []) {
  * is the agent's own word, with `media` and `buttons`; a reply that only ends its turn is `hidden`. `about` is what the
  * turn began with when nobody had written: schedule or subagent. `sources` name others whose text the turn had read. `waiting` means that the turn waits for the answer to a
  * question, and has nothing else to show. `takeovers` name workers that died while they wrote it,
- * `work` says how it came about.
+ * `work` says how it came about. `rating` is the person's: up, down or "". `branchOf` names the chat of which this one
+ * is a branch, at its head.
  */
 export function replyEntry(turn) {
   return {
     own: false, turn, seq: 0, text: "", draft: "", html: "", kind: "reply", at: 0, inReplyTo: [],
-    media: [], buttons: [], said: false, about: "", sources: [], takeovers: [], unfinished: false, work: null, replaced: false, hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, note: "", ended: false, done: false,
+    media: [], buttons: [], said: false, about: "", sources: [], takeovers: [], unfinished: false, work: null, rating: "", branchOf: "", replaced: false, hidden: false, waiting: false, attempt: 0, deltaSeq: -1, tools: [], atWork: false, note: "", ended: false, done: false,
   };
 }
 

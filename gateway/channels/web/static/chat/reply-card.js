@@ -1,5 +1,6 @@
 /** An answer: being thought about, streamed, or finished. */
 
+import { AnswerTools, isAnswer } from "../answers/tools.js";
 import { copyButton, furnish } from "../ui/code-box.js";
 import { icon, make, timestamp } from "../ui/dom.js";
 import { mediaList } from "../ui/media.js";
@@ -23,9 +24,10 @@ export class ReplyCard {
   #takeovers = make("div", { className: "takeovers" });
   #quote = null;
   #buttons = null;
+  #tools = null;
   #actions;
 
-  /** `actions`: say(text), again(entry), steps(turn), which resolves to the steps of a turn or fails with the reason. */
+  /** `actions`: those of answers/tools.js, say(text), again(entry), origin(id), which makes a link, steps(turn), which resolves to the steps of a turn or fails with the reason. */
   constructor(entry, actions) {
     this.#entry = entry;
     this.#actions = actions;
@@ -42,6 +44,7 @@ export class ReplyCard {
   update() {
     if (!this.#entry.done) return this.#stream(this.#entry);
     this.#finish(this.#entry);
+    this.#tools?.update();
     if (this.#entry.replaced) this.#markReplaced();
   }
 
@@ -99,7 +102,7 @@ export class ReplyCard {
     this.node.querySelector(":scope > footer")?.prepend(make("span", { className: "mark" }, "Replaced"));
   }
 
-  #finish({ seq, turn, text, html, kind, tools, at, media, said, about, sources, takeovers, work }) {
+  #finish({ seq, turn, text, html, kind, tools, at, media, said, about, sources, takeovers, work, branchOf }) {
     if (this.node.dataset.state === "done") return;
     takeoverList(this.#takeovers, takeovers);
     this.node.hidden = false;
@@ -110,6 +113,7 @@ export class ReplyCard {
       this.#body.innerHTML = html;
       furnish(this.#body);
     } else showStream(this.#body, text);
+    if (branchOf) (this.#body.lastElementChild ?? this.#body).append(" ", this.#actions.origin(branchOf));
     this.#progress.replaceWith(...mediaList(media));
     const footer = make("footer");
     if (kind === "stopped") footer.append(make("span", { className: "mark" }, "Stopped"));
@@ -118,6 +122,10 @@ export class ReplyCard {
       footer.append(make("span", { className: "read", title }, `After reading ${sources.join(", ")}`));
     }
     if (text) footer.append(copyButton(() => text, "Copy", "quiet"));
+    if (isAnswer(this.#entry)) {
+      this.#tools = new AnswerTools(this.#entry, this.#actions);
+      footer.append(...this.#tools.nodes);
+    }
     if (kind === "apology") footer.append(this.#again());
     footer.append(timestamp(at));
     if (work) this.node.append(workLog(work, () => this.#actions.steps(this.#entry.turn)));
