@@ -150,7 +150,8 @@ class WorkerDeps:
 
     def make_loops(self, runner: Runner) -> list[LeaseLoop]:
         """Make one lease loop for each queue that this worker serves."""
-        worker, agent = self._settings.worker, self._settings.agent
+        worker = self._settings.worker
+        agent = self._settings.agent
 
         async def run(lease: Lease) -> None:
             await self._know_time()
@@ -209,7 +210,8 @@ class WorkerDeps:
         if self.link is not None:
             self.start_background("guard link", self.link.run(self._orphaned))
         self.started = True
-        model, port = self._models.name, self._health.port
+        model = self._models.name
+        port = self._health.port
         log.info("worker started", model=model, queues=self.queues, health_port=port)
 
     async def until_connected(self) -> None:

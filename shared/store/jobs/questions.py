@@ -19,7 +19,8 @@ async def ask_worker(client: RedisClient, function: str, *args: str, within_s: f
     CLAIMED_WITHIN_S, or none ends it within `within_s`. Raises RedisAway, Refused."""
     jobs = Jobs(client)
     id = await jobs.enqueue(function, *args)
-    started, claimed = time.monotonic(), False
+    started = time.monotonic()
+    claimed = False
     try:
         while (result := await jobs.result(id)) is None:
             claimed = claimed or await client.command("HEXISTS", keys.leases(QUEUE), id) == 1

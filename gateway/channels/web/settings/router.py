@@ -30,8 +30,11 @@ def settings_routes(
     few."""
     looks = make_visitors(what="looks", burst=30, per_s=2)
     tests = make_visitors(what="tests", burst=6, per_s=1 / 10)
-    you, work, usage = YouPart(zones, settings), WorkPart(client), UsagePart(client, settings)
-    models, installation = ModelsPart(client, settings, first_run), InstallationPart(client, settings)
+    you = YouPart(zones, settings)
+    work = WorkPart(client)
+    usage = UsagePart(client, settings)
+    models = ModelsPart(client, settings, first_run)
+    installation = InstallationPart(client, settings)
     test = answering(models.test_model, tests, owner=True)
     key = answering(models.replace_key, tests, owner=True, own_page=True)
     whole = answering(installation.show_installation, looks, owner=True)
