@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from console.init.model_setup import SECRETS, SETTINGS_FILE, ask_model, model_settings, write_settings
+from console.init.replace_key import replace_key
 from console.output import as_json, examples, print_json
 from shared.errors import SettingsError, ShoalError
 
@@ -43,6 +44,7 @@ _WITH_A_TOKEN: Final = ("telegram", "discord")
     epilog=examples(
         "shoal init",
         "shoal init --provider anthropic --model claude-sonnet-4-5 --key-env ANTHROPIC_API_KEY",
+        "shoal init --replace-key",
         "shoal init --provider own --model my-model --api-base http://10.0.0.7:8000/v1",
     )
 )
@@ -54,6 +56,7 @@ _WITH_A_TOKEN: Final = ("telegram", "discord")
 @click.option("--channel", type=click.Choice(_WITH_A_TOKEN), help="Serve this chat platform, too.")
 @click.option("--channel-token-file", metavar="FILE", help="Read the token of its bot from this file.")
 @click.option("--no-test", is_flag=True, help="Write without asking the model.")
+@click.option("--replace-key", "key_only", is_flag=True, help="Only test and replace the key of the model in use.")
 @click.option("--force", is_flag=True, help="Replace an existing ./shoal.toml; it is kept as shoal.toml.old.")
 @as_json
 def init(
@@ -65,6 +68,7 @@ def init(
     channel: str | None,
     channel_token_file: str | None,
     no_test: bool,
+    key_only: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -73,6 +77,9 @@ def init(
     With --provider nothing is asked. A key is never an option, and never printed: others can read
     command lines.
     """
+    if key_only:
+        _replace_key(key_file, key_env, as_json)
+        return
     asked = provider is None
     if channel and not channel_token_file:
         raise click.UsageError("--channel needs --channel-token-file.")
@@ -122,6 +129,17 @@ def init(
     click.echo(f"Written: {', '.join(map(str, written))}.")
     for note in _notes(settings, channel):
         click.echo(note)
+
+
+def _replace_key(key_file: str | None, key_env: str | None, as_json: bool) -> None:
+    key = _read_secret("--key-file", key_file, key_env)
+    if key is None:
+        key = click.prompt("The key", hide_input=True)
+    file = replace_key(key)
+    if as_json:
+        print_json({"tested": True, "written": [str(file)]})
+    else:
+        click.echo(f"It answers. Written: {file}. `shoal up` starts the workers again, if it runs in this folder.")
 
 
 def _check_place(force: bool) -> None:

@@ -19,12 +19,13 @@ import click
 
 from console.output import examples
 from console.page import ADDRESS_FILE
+from console.up.key_file import new_keys
 from console.up.log_file import LogFile
 from console.up.supervisor import Child, Reaper, Supervisor, Terminal
 from shared.confinement.own_process import hide_process
 from shared.embedded import EmbeddedValkey
 from shared.errors import SettingsError
-from shared.settings import Settings, child_environment, is_named, load
+from shared.settings import Settings, child_environment, is_named, load, own_key_file
 from shared.settings.layers import CONFIG_VARIABLE, DEFAULT_FILE
 from shared.settings.sections.redis_access import EMBEDDED
 from shared.settings.trust import trust_folder
@@ -39,6 +40,7 @@ _STEPS: Final = {"gateway": 0, "worker": 1, "valkey": 2}  # who ends first
 _LOOK_S: Final = 0.1
 _SETTINGS_LOOK_S: Final = 0.5
 _FIRST_RUN: Final = "SHOAL_WEB__FIRST_RUN"
+_REPLACE_KEY: Final = "SHOAL_WEB__REPLACE_KEY"
 _QUIET_S = 0.5
 _QUIET_WITHIN_S = 3.0
 
@@ -123,6 +125,11 @@ async def serve(settings: Settings) -> int:
             terminal.say("shoal", "settings were written: the gateway and the workers start again with them")
             for child in children:
                 child.restart()
+        if environment.get(_REPLACE_KEY):
+            async for _ in new_keys():
+                terminal.say("shoal", "the model's key was replaced: the gateway and the workers start again with it")
+                for child in children:
+                    child.restart()
 
     terminal.say("shoal", f"starting; data is in {str(settings.data.dir)!r}, Ctrl-C stops")
     address_file = data / ADDRESS_FILE
@@ -206,7 +213,9 @@ def _environment(settings: Settings, *, port: int, data: Path, colours: bool) ->
     # them.
     unset = not is_named("model", "name") and not child_environment({}).get(CONFIG_VARIABLE)
     if settings.model.name == "demo" and unset and not DEFAULT_FILE.exists():
-        changes[_FIRST_RUN] = "true"
+        changes[_FIRST_RUN] = changes[_REPLACE_KEY] = "true"
+    elif own_key_file(settings) is not None:
+        changes[_REPLACE_KEY] = "true"
     if settings.log.format == "auto":
         changes["SHOAL_LOG__FORMAT"] = "console"
     if settings.log.colour == "auto":

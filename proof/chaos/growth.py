@@ -35,7 +35,7 @@ LOG_OVERHEAD: Final = 1.5
 SEVERAL_NODES_BYTES: Final = 4096
 """A log shorter than this is mostly its first node; its share says nothing."""
 
-IDLE_KINDS: Final = frozenset({"session", "history", "transcript", "memory", "memlog", "outbox", "spent"})
+IDLE_KINDS: Final = frozenset({"session", "history", "transcript", "memory", "memlog", "outbox", "spent", "used"})
 
 
 async def growth(folder: Path, *, chats: int, messages: int) -> Sequence[Row]:

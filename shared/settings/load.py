@@ -173,6 +173,16 @@ def secret_files(settings: Settings) -> list[Path]:
     return [Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_FILE), *own]
 
 
+def own_key_file(settings: Settings) -> Path | None:
+    """Return the file below the working directory that has the key of the model; None if there is
+    none: a file elsewhere is somebody else's to write."""
+    key = settings.model.api_key
+    if key is None or key.file is None:
+        return None
+    file = key.file.resolve()
+    return file if file.is_relative_to(Path.cwd().resolve()) else None
+
+
 def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)

@@ -226,6 +226,13 @@ feed: Final = OwnKeys(f"{PREFIX}feed:", "stream")
 # follow; no session's name begins with `@`.
 feed_news: Final = Keys(f"{PREFIX}live:@")
 
+# People of the page, and what people use.
+# HASH: what a person has chosen for themselves, such as `timezone`
+person: Final = OwnKeys(f"{PREFIX}person:", "hash")
+# HASH that expires: `<day>:t` and `<day>:m`, tokens and micro-dollars that a person used on a day,
+# counted since 1970
+used: Final = OwnKeys(f"{PREFIX}used:", "hash")
+
 # Pairing.
 # HASH: sender id -> record of a person with access to this channel by a code
 pair: Final = Keys(f"{PREFIX}pair:", "hash")

@@ -68,6 +68,9 @@ IDLE: Final[dict[str, tuple[tuple[str, Every], ...]]] = {
 IDLE_A_SECOND: Final = {WORKER: 6.0, GATEWAY: 2.0}
 """The same of all of its connections together."""
 
+PERSON: Final = (("hget", Every(60.0)),)
+"""Of a gateway besides, for each person who writes: the time zone that they have chosen, which may change elsewhere."""
+
 RUNNING: Final = (("turns/renew", Every(3.0)),)
 """Of a worker besides, while turns run."""
 

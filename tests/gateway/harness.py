@@ -112,6 +112,7 @@ async def gateway(
         api_limits=api_limits,
         api=ApiSettings(strict=strict_api, system_texts=system_texts, mcp=mcp),
         demo=demo,
+        whole=settings,
     )
     running = Gateway(channel, client, asyncio.Event(), inbox_limits, settings)
     listening = asyncio.create_task(channel.listen(running.sink, running.stop))

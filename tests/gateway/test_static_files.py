@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from gateway.channels.web.http.static_files import FOLDER, INDEX, StaticFiles
+from gateway.channels.web.http.static_files import FOLDER, INDEX, LATER, StaticFiles
 
 SCRIPT = b"import './b.js'\n" * 100
 
@@ -121,6 +121,20 @@ def test_no_text_of_a_script_has_several_lines() -> None:
 
 
 def test_the_whole_page_is_small() -> None:
-    """At most 60 kB over the network."""
+    """At most 60 kB over the network, and 12 kB more for those who open the settings."""
     files, names = StaticFiles(), [path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.*")]
-    assert sum(len(bytes(ask(files, name, accept_encoding="gzip").body)) for name in names) <= 60_000
+    sizes = {name: len(bytes(ask(files, name, accept_encoding="gzip").body)) for name in names}
+    later = sum(size for name, size in sizes.items() if name.startswith(LATER))
+    assert sum(sizes.values()) - later <= 60_000
+    assert later <= 12_000
+
+
+def test_the_index_names_nothing_that_is_fetched_later() -> None:
+    """No module that the page begins with imports it either: it would come with the page."""
+    index = bytes(ask(StaticFiles(), INDEX).body).decode()
+    assert "ui/dom.js" in index
+    assert LATER not in re.sub(r'href="#[^"]*"', "", index)
+    early = [path for path in FOLDER.rglob("*.js") if not path.relative_to(FOLDER).as_posix().startswith(LATER)]
+    assert early
+    for path in early:
+        assert not re.search(rf"^import .*/{LATER}", path.read_text(), re.MULTILINE), path.name

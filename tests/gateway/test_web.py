@@ -53,7 +53,7 @@ async def test_hello_with_a_token_is_welcomed_by_name(gw: Gateway) -> None:
             "files": 4,
             "file_bytes": 10 * 1024 * 1024,
             **off,
-            "features": ["chats", "search", "export", "about", "feed", "branch", "rate"],
+            "features": ["chats", "search", "export", "about", "feed", "branch", "rate", "settings"],
         }
         assert welcome == {"type": "welcome", "principal": "ann", "version": "0.2.0"} | limits
         assert set(commands) >= {"help", "new", "stop", "status", "model", "memory", "forget"}

@@ -20,7 +20,7 @@ from shared.ids import nonce
 from shared.settings import Settings, load, redis_url
 from shared.store import keys
 from worker.arq.lease_worker import LeaseWorker
-from worker.jobs.table import CRON, FUNCTIONS, ask_model, probe, run_subagent, run_turn
+from worker.jobs.table import CRON, FUNCTIONS, ask_model, list_models, probe, run_subagent, run_turn
 from worker.lease.lease import GuardianLink
 from worker.process.worker_deps import WorkerDeps
 from worker.process.worker_handle import guardian_config
@@ -54,7 +54,7 @@ async def shutdown(ctx: dict[str, Any]) -> None:
 class ArqSettings:
     """The settings that arq reads."""
 
-    functions: ClassVar = [run_turn, run_subagent, probe, ask_model, *FUNCTIONS]
+    functions: ClassVar = [run_turn, run_subagent, probe, ask_model, list_models, *FUNCTIONS]
     cron_jobs: ClassVar = list(CRON)
     queue_name = keys.queue("jobs")
     health_check_key = "arq:health-check"  # arq's own would look like a queue

@@ -46,10 +46,17 @@ async def probe(ctx: dict[str, Any], text: str = "") -> str:
     return text
 
 
-async def ask_model(ctx: dict[str, Any]) -> tuple[bool, str]:
-    """Ask the model one question: `shoal doctor` shows what came, and whether that is an answer."""
-    answer: tuple[bool, str] = await ctx["deps"].ask_model()
+async def ask_model(ctx: dict[str, Any], preset: str = "") -> tuple[bool, str]:
+    """Ask a model one question: `shoal doctor` and the page's settings show what came, and whether
+    that is an answer."""
+    answer: tuple[bool, str] = await ctx["deps"].ask_model(preset)
     return answer
+
+
+async def list_models(ctx: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the models of this worker for the page's settings; keys are in none."""
+    cards: list[dict[str, Any]] = ctx["deps"].list_models()
+    return cards
 
 
 def _make_job(work: Callable[[dict[str, Any], str], Awaitable[None]]) -> Function:

@@ -12,7 +12,7 @@ from shared.errors import ModelError, SettingsError
 from shared.settings import ModelSettings
 from shared.terminal_text import brief, clean_line
 from worker.agent.model.model import ModelRequest
-from worker.llm.registry import DEMO, Models
+from worker.llm.registry import DEMO, Models, checked_preset
 
 QUESTION: Final = "Say OK."
 WITHIN_S: Final = 30.0
@@ -40,6 +40,18 @@ async def ask_once(settings: ModelSettings, *, within_s: float = WITHIN_S) -> st
         return (await models.get().chat(request, ignore)).content or ""
     finally:
         await models.close()
+
+
+async def try_preset(settings: ModelSettings, preset: str) -> tuple[bool, str]:
+    """Do the same with a preset of these settings; "" is the usual model."""
+    if not preset:
+        return await try_model(settings)
+    if preset not in settings.presets:
+        return False, f"the worker's settings have no preset {preset!r}: start the workers again"
+    try:
+        return await try_model(checked_preset(settings, preset))
+    except SettingsError as exc:
+        return False, str(exc)
 
 
 async def try_model(settings: ModelSettings, *, within_s: float = WITHIN_S) -> tuple[bool, str]:

@@ -43,7 +43,8 @@ from worker.jobs.sweep import MemorySweep
 from worker.jobs.ticks import Ticker
 from worker.lease.lease import GuardianLink, Lease
 from worker.lease.lease_loop import LeaseLoop, Runner
-from worker.llm.question import try_model
+from worker.llm.cards import model_cards
+from worker.llm.question import try_preset
 from worker.llm.registry import DEMO
 from worker.memory.consolidator import Consolidator, check_dream
 from worker.process.loop_group import LoopGroup, StopListener, kill_process
@@ -246,9 +247,14 @@ class WorkerDeps:
         await self._until_sandbox_checked()
         await (self._run_turn if lease.claim.turn else self._run_subagent)(lease)
 
-    async def ask_model(self) -> tuple[bool, str]:
-        """Ask the model one question; return whether it answers, and what came."""
-        return await try_model(self._settings.model)
+    async def ask_model(self, preset: str = "") -> tuple[bool, str]:
+        """Ask the usual model, or that of a preset, one question; return whether it answers, and
+        what came."""
+        return await try_preset(self._settings.model, preset)
+
+    def list_models(self) -> list[dict[str, Any]]:
+        """Return a card for each model of the settings, without keys."""
+        return model_cards(self._settings.model)
 
     async def run_isolated(self, loop: LeaseLoop, group: LoopGroup) -> None:
         """Run `loop`, whose work another process has claimed, until it is drained."""

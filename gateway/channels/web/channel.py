@@ -18,12 +18,14 @@ from gateway.channels.web.http.auth import Principals
 from gateway.channels.web.http.export import ExportRouter
 from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
-from gateway.channels.web.http.own_chat import OwnChats
+from gateway.channels.web.http.own_chat import OwnChats, Visitors
 from gateway.channels.web.http.server import WebServer, bind
 from gateway.channels.web.http.shared_chat import SharedChats
 from gateway.channels.web.http.static_files import StaticFiles
 from gateway.channels.web.http.work_log import WorkLogRouter
 from gateway.channels.web.renderer import MarkdownRenderer
+from gateway.channels.web.settings.router import settings_routes
+from gateway.channels.web.settings.zones import ChosenZones
 from gateway.channels.web.socket.answer_keeper import AnswerKeeper
 from gateway.channels.web.socket.chat_keeper import FEATURES
 from gateway.channels.web.socket.frame_handler import NAME, FrameLimits, PageServices
@@ -73,7 +75,7 @@ def make(settings: Settings, client: RedisClient) -> WebChannel:
         demo=demo,
         voice=bool(settings.voice.model),
         memory_bytes=settings.memory.file_bytes,
-        inbox_limits=InboxLimits.of(settings),
+        whole=settings,
     )
 
 
@@ -97,9 +99,10 @@ class WebChannel:
         demo: bool = False,
         voice: bool = False,
         memory_bytes: int = MemorySettings().file_bytes,
-        inbox_limits: InboxLimits | None = None,
+        whole: Settings | None = None,
     ) -> None:
         self._settings = settings
+        self._whole = whole or Settings()
         self._principals = principals
         self._socket_limits = socket_limits or SocketLimits()
         media = media or MediaSettings()
@@ -110,7 +113,7 @@ class WebChannel:
         self._first_run = FirstRun(principals) if settings.first_run and demo else None
         self._features = (*FEATURES, "voice") if voice else FEATURES
         self._memory_bytes = memory_bytes
-        self._answers = AnswerKeeper(client, inbox_limits or InboxLimits())
+        self._answers = AnswerKeeper(client, InboxLimits.of(self._whole))
         self._presets = tuple(presets)
         self._api_limits = api_limits or ApiLimits(files=media.per_message)
         self._api_settings = api or ApiSettings()
@@ -126,6 +129,7 @@ class WebChannel:
         listener = bind(self._settings.host, self._settings.port)
         followers = {"page": self._follower, "api": self._make_follower()}
         origins = self._settings.allowed_origins
+        zones = ChosenZones(self._client)
         page = PageServices(
             sink=sink,
             principals=self._principals,
@@ -140,6 +144,7 @@ class WebChannel:
             limits=self._frame_limits,
             features=self._features,
             presets=self._presets,
+            zones=zones,
             first_run=self._first_run,
             kill_worker=partial(kill_worker_of, self._client) if self._first_run else None,
         )
@@ -156,22 +161,26 @@ class WebChannel:
             api=self._api_settings,
             limits=self._api_limits,
         )
-        own_chats = partial(OwnChats, Chats(self._client), self._principals, origins)
+        visitors = partial(Visitors, self._principals, origins)
+        looks = OwnChats(Chats(self._client), visitors(what="looks", burst=20, per_s=2))
+        exports = OwnChats(Chats(self._client), visitors(what="exports", burst=10, per_s=0.5))
+        works = OwnChats(Chats(self._client), visitors(what="looks", burst=20, per_s=2))
         files = StaticFiles()
         shares = Shares(self._client, days=self._settings.share_days)
         shared_chats = SharedChats(
             shares, self._outbox, Chats(self._client), self._markdown, self._media, files.address("style.css")
         )
-        about = AboutRouter(self._client, own_chats(what="looks", burst=20, per_s=2), shares, self._memory_bytes)
-        work = WorkLogRouter(self._client, own_chats(what="looks", burst=20, per_s=2))
+        about = AboutRouter(self._client, looks, shares, self._memory_bytes)
+        work = WorkLogRouter(self._client, works)
+        panel = settings_routes(self._client, self._whole, visitors, zones, self._first_run)
         mcp = _make_mcp_endpoint(self._api_limits) if self._api_settings.mcp else None
         api = self._api = ApiRouter(services, self._presets, None if mcp is None else mcp.respond)
         app = make_app(
             files,
             partial(self._serve, page),
             self._media,
-            export=ExportRouter(self._outbox, own_chats(what="exports", burst=10, per_s=0.5)),
-            panels=[*about.routes(), *work.routes(), *shared_chats.routes()],
+            export=ExportRouter(self._outbox, exports),
+            panels=[*about.routes(), *work.routes(), *shared_chats.routes(), *panel],
             first_run=self._first_run,
             api=api.routes(),
             allowed_origins=origins,

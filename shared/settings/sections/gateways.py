@@ -24,7 +24,8 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
     kept for `log_days` days after its last one; of a long chat the older lines are compressed, and
     these have at most `log_bytes`. A link to a chat counts for `share_days` (0: nothing is shared).
     `progress` shows what the agent does in a turn. `first_run` offers
-    the owner a model instead of the demo; `shoal up` sets it, for it can start all again."""
+    the owner a model instead of the demo, and `replace_key` another key for the model whose key is
+    in a file; `shoal up` sets both, for it can start all again."""
 
     host: Text = "127.0.0.1"
     port: Port = 8080
@@ -36,6 +37,7 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
     share_days: Annotated[int, Meta(ge=0, le=365)] = 30
     progress: bool = True
     first_run: bool = False
+    replace_key: bool = False
 
 
 class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):

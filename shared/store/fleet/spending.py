@@ -1,15 +1,18 @@
-"""Tokens and money that each chat used today, by the server's day (UTC). Requests over HTTP
-without a session of their own share one account per person."""
+"""Tokens and money that each chat used today, and each person on each day, by the server's day
+(UTC). Requests over HTTP without a session of their own share one account per person."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from shared.ids import account_of
-from shared.store.client.redis_client import RedisClient
+from shared.ids import account_of, person_of
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient, pairs, server_ms
 
+DAY_MS: Final = 86_400_000
 # A chat's money is counted in whole millionths of a dollar, which add up without error.
 _MICROS: Final = 1_000_000
 
@@ -23,8 +26,16 @@ class Spent(msgspec.Struct, frozen=True):
     warn: bool = False
 
 
+class PersonSpent(msgspec.Struct, frozen=True):
+    """What a person used on each day since the first of the last month or so, the oldest first, and
+    `today`, counted since 1970. Days without use are missing."""
+
+    today: int
+    days: tuple[Spent, ...] = ()
+
+
 class Spending:
-    """The tallies of all chats; each is kept for two days."""
+    """The tallies of all chats, each kept for two days, and of all people, for two months."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -35,6 +46,7 @@ class Spending:
         day, tokens, micros, warn = await self._client.run(
             "fleet/spend",
             name=account_of(session),
+            person=person_of(session),
             tokens=tokens,
             micros=_micros(usd),
             warn_tokens=warn_tokens,
@@ -45,6 +57,22 @@ class Spending:
     async def read(self, session: str) -> Spent:
         """Read today's totals. Raises RedisAway."""
         return await self.add(session, 0, 0.0)
+
+    async def read_many(self, sessions: Sequence[str]) -> list[Spent]:
+        """Read today's totals of several chats, in two round trips. Raises RedisAway."""
+        day = server_ms(await self._client.command("TIME")) // DAY_MS
+        found = await self._client.pipeline(
+            [("HMGET", keys.spent(account_of(one), day), "tokens", "micros") for one in sessions]
+        )
+        return [Spent(day, int(tokens or 0), int(micros or 0) / _MICROS) for tokens, micros in found]
+
+    async def of_person(self, person: str) -> PersonSpent:
+        """Read the days of a person, as `shared.ids.person_of` names them. Raises RedisAway."""
+        time, flat = await self._client.pipeline([("TIME",), ("HGETALL", keys.used(person))])
+        fields = {name.decode(): int(value) for name, value in pairs(flat)}
+        days = sorted({int(name.partition(":")[0]) for name in fields})
+        spent = [Spent(day, fields.get(f"{day}:t", 0), fields.get(f"{day}:m", 0) / _MICROS) for day in days]
+        return PersonSpent(server_ms(time) // DAY_MS, tuple(spent))
 
 
 def _micros(usd: float) -> int:

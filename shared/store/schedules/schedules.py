@@ -151,24 +151,13 @@ class Schedules:
 
     async def of_session(self, session: str) -> list[ScheduleStatus]:
         """Return the schedules of a chat, the next one first, without unreadable records."""
-        flat = await self._client.command("HGETALL", keys.schedules(session))
-        fields = {name.decode(): value for name, value in pairs(flat)}
-        found = []
-        for id, record in fields.items():
-            if ":" in id or (schedule := decode_schedule.or_none(record)) is None:
-                continue
-            last = fields.get(f"{id}:last")
-            found.append(
-                ScheduleStatus(
-                    schedule=schedule,
-                    next_ms=int(fields.get(f"{id}:tick", 0)),
-                    runs=int(fields.get(f"{id}:runs", 0)),
-                    missed=int(fields.get(f"{id}:missed", 0)),
-                    last_ms=None if last is None else int(last),
-                    paused=":paused" in fields,
-                )
-            )
-        return sorted(found, key=lambda one: one.next_ms)
+        [found] = await self.of_sessions([session])
+        return found
+
+    async def of_sessions(self, sessions: Sequence[str]) -> list[list[ScheduleStatus]]:
+        """Return the schedules of several chats, in one round trip, as `of_session` does."""
+        replies = await self._client.pipeline([("HGETALL", keys.schedules(one)) for one in sessions])
+        return [_parse_schedules(flat) for flat in replies]
 
     async def sessions(self) -> AsyncIterator[str]:
         """Yield every chat that has schedules, once, in arbitrary order."""
@@ -252,6 +241,26 @@ class Schedules:
         crash_point("after_fire")
         outcome: TickOutcome = done.decode()
         return outcome
+
+
+def _parse_schedules(flat: Sequence[bytes]) -> list[ScheduleStatus]:
+    fields = {name.decode(): value for name, value in pairs(flat)}
+    found = []
+    for id, record in fields.items():
+        if ":" in id or (schedule := decode_schedule.or_none(record)) is None:
+            continue
+        last = fields.get(f"{id}:last")
+        found.append(
+            ScheduleStatus(
+                schedule=schedule,
+                next_ms=int(fields.get(f"{id}:tick", 0)),
+                runs=int(fields.get(f"{id}:runs", 0)),
+                missed=int(fields.get(f"{id}:missed", 0)),
+                last_ms=None if last is None else int(last),
+                paused=":paused" in fields,
+            )
+        )
+    return sorted(found, key=lambda one: one.next_ms)
 
 
 def rebound(schedules: Iterable[Schedule], session: str) -> Sequence[Schedule]:

@@ -45,11 +45,11 @@ class Chats:
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
-    async def latest(self, channel: str, principal: str, limit: int = 200) -> list[ChatInfo]:
-        """Return the `limit` chats of a person that were written to last, the latest activity
-        first. Deleted ones are left out."""
+    async def latest(self, channel: str, principal: str, limit: int = 200, *, skip: int = 0) -> list[ChatInfo]:
+        """Return the `limit` chats of a person that were written to last, after the first `skip`
+        of them, the latest activity first. Deleted ones are left out."""
         key = keys.chats(channel, principal)
-        found = await self._client.command("ZREVRANGE", key, 0, limit - 1, "WITHSCORES")
+        found = await self._client.command("ZREVRANGE", key, skip, skip + limit - 1, "WITHSCORES")
         chats = [(chat_id.decode(errors="replace"), int(float(at))) for chat_id, at in pairs(found)]
         return await self._rows(channel, chats)
 

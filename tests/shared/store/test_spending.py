@@ -28,7 +28,8 @@ async def test_a_day_is_the_servers_and_is_kept_for_two(client: RedisClient) -> 
     assert await client.command("KEYS", "*") == []
     spent = await spending.add(CHAT, 1, 0.0)
     assert spent.day - int(seconds) // 86_400 in (0, 1)
-    assert await client.command("KEYS", "*") == [keys.spent(CHAT, spent.day).encode()]
+    names = {name.decode() for name in await client.command("KEYS", "*")}
+    assert names == {keys.spent(CHAT, spent.day), keys.used("owner")}
     assert 86_400 < await client.command("TTL", keys.spent(CHAT, spent.day)) <= 2 * 86_400
 
 
@@ -48,6 +49,32 @@ async def test_one_call_of_a_day_warns(client: RedisClient) -> None:
     warned = [(await spending.add("web:owner/b", 1, 0.3, warn_tokens=80, warn_usd=0.5)).warn for _ in range(3)]
     assert warned == [False, True, False]
     assert not (await spending.add("web:owner/c", 10**9, 1e6)).warn, "nothing to warn of without a number"
+
+
+async def test_the_days_of_a_person_add_up_over_their_chats(client: RedisClient) -> None:
+    """On the page and over the API; another person has their own. Each kept for two months, of which the first call of
+    a day forgets what is older."""
+    spending = Spending(client)
+    first = await spending.add(CHAT, 5, 0.5)
+    await client.command("HSET", keys.used("owner"), f"{first.day - 63}:t", 9, f"{first.day - 62}:t", 8)
+    await client.command("HDEL", keys.used("owner"), f"{first.day}:t", f"{first.day}:m")
+    for session in (CHAT, "web:owner/b", "api:owner/~-1", "api:owner/named"):
+        await spending.add(session, 10, 0.25)
+    await spending.add("web:ann/a", 7, 0.0)
+    used = await spending.of_person("owner")
+    days = [(one.day, one.tokens, one.usd) for one in used.days]
+    assert days == [(first.day - 62, 8, 0.0), (used.today, 40, 1.0)]
+    assert [one.tokens for one in (await spending.of_person("ann")).days] == [7]
+    assert (await spending.of_person("nobody")).days == ()
+    assert 61 * 86_400 < await client.command("TTL", keys.used("owner")) <= 62 * 86_400
+    assert [one.tokens for one in await spending.read_many([CHAT, "web:owner/z", "web:owner/b"])] == [15, 0, 10]
+
+
+async def test_broken_days_of_a_person_harm_no_turn(client: RedisClient) -> None:
+    """They are for display; the budget of the chat is counted as ever."""
+    await client.command("SET", keys.used("owner"), "broken")
+    assert (await Spending(client).add(CHAT, 5, 0.0)).tokens == 5
+    assert (await Spending(client).read(CHAT)).tokens == 5
 
 
 async def test_a_full_store_still_counts(client: RedisClient) -> None:

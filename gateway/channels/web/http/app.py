@@ -60,7 +60,7 @@ def make_app(
     allowed_origins: tuple[str, ...],
     draining: Callable[[], bool],
 ) -> ASGIApp:
-    """Return the app: `GET /`, `/c/*`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
+    """Return the app: `GET /`, `/c/*`, `/settings`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
     of a chat, `POST /first-run`, the `api` below `/v1` and at `/mcp`, and the socket `/ws`. Errors are
     problem JSON (RFC 9457), a page for a person who opens a wrong address, and errors in OpenAI's
     form from the API; every response has security headers."""
@@ -92,6 +92,7 @@ def make_app(
         routes=[
             Route("/", page),
             Route("/c/{chat}", page),
+            Route("/settings", page),
             Route("/static/{name:path}", page),
             *([Route("/export/{chat}", export.export, methods=["GET"])] if export else []),
             *panels,

@@ -25,6 +25,7 @@ SETTINGS_FILE: Final = Path("shoal.toml")
 BODY_BYTES: Final = 16 * 1024
 WITHIN_S: Final = 120.0
 ERROR_CHARS: Final = 600
+INIT: Final = (sys.executable, "-m", "console", "init")
 _Name = Annotated[str, Meta(max_length=500, pattern=r"^[^\x00-\x1f]*$")]
 
 log = logger("web")
@@ -45,11 +46,11 @@ class FirstRun:
         self,
         principals: Principals,
         *,
-        command: tuple[str, ...] = (sys.executable, "-m", "console", "init"),
+        command: tuple[str, ...] = INIT,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._principals = principals
-        self._command = command
+        self._init = InitCommand(command)
         self._one = asyncio.Lock()
         self._rates = PrincipalRates(burst=5, per_s=1 / 12, clock=clock)
 
@@ -80,22 +81,29 @@ class FirstRun:
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             return problem(400, f"this is not a choice of a model: {exc}")
         async with self._one:
-            fault = await self._init(choice)
+            options = [f"--provider={choice.provider}", f"--model={choice.model}", "--json"]
+            options += [f"--api-base={choice.api_base}"] if choice.api_base else []
+            options += ["--key-file=-"] if choice.key else []
+            fault = await self._init.run(*options, secret=choice.key)
         log.info("model chosen", provider=choice.provider, accepted=not fault)
         return problem(422, fault) if fault else Response(b'{"written":true}', 200, media_type="application/json")
 
-    async def _init(self, choice: _Choice) -> str:
-        """Run `shoal init`, which gets the key by a pipe. Return why nothing was written, or ''."""
-        options = [f"--provider={choice.provider}", f"--model={choice.model}", "--json"]
-        options += [f"--api-base={choice.api_base}"] if choice.api_base else []
-        options += ["--key-file=-"] if choice.key else []
+
+class InitCommand:
+    """Runs `shoal init`, a process of its own, which gets a secret by a pipe."""
+
+    def __init__(self, command: tuple[str, ...] = INIT) -> None:
+        self._command = command
+
+    async def run(self, *options: str, secret: str) -> str:
+        """Return why nothing was written, or ""."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *self._command, *options, stdin=pipe, stdout=pipe, stderr=pipe, env=child_environment({})
         )
         try:
             async with asyncio.timeout(WITHIN_S):
-                _, errors = await process.communicate(choice.key.encode())
+                _, errors = await process.communicate(secret.encode())
         except TimeoutError:
             return f"the test did not end within {WITHIN_S:g} s"
         finally:
@@ -106,4 +114,4 @@ class FirstRun:
             return ""
         lines = [line for line in errors.decode(errors="replace").splitlines() if line.strip()]
         fault = lines[-1].removeprefix("Error: ") if lines else f"shoal init ended with code {process.returncode}"
-        return (fault.replace(choice.key, "…") if choice.key else fault)[:ERROR_CHARS]
+        return (fault.replace(secret, "…") if secret else fault)[:ERROR_CHARS]

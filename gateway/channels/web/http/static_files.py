@@ -16,6 +16,9 @@ from starlette.responses import Response
 
 FOLDER: Final = Path(__file__).parents[1] / "static"
 INDEX: Final = "index.html"
+LATER: Final = "settings/"
+"""The folder of files that a browser asks for only when the person opens what they show."""
+
 RELEASE: Final = re.compile(r"[0-9a-f]{12}/")
 """What stands before the name of a file in the addresses that the index has."""
 
@@ -82,11 +85,13 @@ class StaticFiles:
         return Response(body, media_type=page.media_type, headers=headers)
 
     def _index(self, bodies: dict[str, bytes]) -> bytes:
-        """Return the index with the addresses of this release, and with every module named in it:
-        otherwise a browser learns of each only from the one that imports it."""
+        """Return the index with the addresses of this release, and with every module named in it
+        but those for LATER: otherwise a browser learns of each only from the one that imports
+        it."""
         text = bodies[INDEX].decode()
         own = set(re.findall(r'"/static/([^"]+)"', text))
-        modules = [name for name in bodies if name.endswith(".js") and name not in own]
+        modules = [name for name in bodies if name.endswith(".js") and not name.startswith(LATER)]
+        modules = [name for name in modules if name not in own]
         links = "".join(f'  <link rel="modulepreload" href="/static/{name}">\n' for name in modules)
         text = text.replace("</head>", f"{links}</head>", 1)
         return text.replace('"/static/', f'"/static/{self.release}/').encode()

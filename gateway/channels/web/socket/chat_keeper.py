@@ -13,7 +13,7 @@ from shared.store.sessions.chats import LIST_LIMIT, ChatInfo, Chats
 from shared.store.sessions.erase import UNDO_MS
 
 TITLE_CHARS: Final = 120
-FEATURES: Final = ("chats", "search", "export", "about", "feed", "branch", "rate")
+FEATURES: Final = ("chats", "search", "export", "about", "feed", "branch", "rate", "settings")
 """Names in `welcome` by which a page knows that this gateway takes these frames."""
 
 KeeperFrame = web.ListChatsFrame | web.LabelFrame | web.DeleteFrame | web.UndeleteFrame

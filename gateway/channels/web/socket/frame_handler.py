@@ -11,6 +11,7 @@ import msgspec
 from gateway.channels.web.http.auth import OWNER, Principals
 from gateway.channels.web.http.first_run import FirstRun
 from gateway.channels.web.http.media import MediaRouter
+from gateway.channels.web.settings.zones import ChosenZones
 from gateway.channels.web.socket.answer_keeper import AnswerKeeper
 from gateway.channels.web.socket.chat_keeper import FEATURES, ChatKeeper
 from gateway.channels.web.socket.feed_reader import PageFeed
@@ -64,6 +65,7 @@ class PageServices(msgspec.Struct, frozen=True, kw_only=True):
     encoder: NewsEncoder
     media: MediaRouter
     limits: FrameLimits
+    zones: ChosenZones
     features: tuple[str, ...] = FEATURES
     presets: tuple[str, ...] = ()
     first_run: FirstRun | None = None
@@ -167,7 +169,7 @@ class FrameHandler:
             content=frame.text,
             timestamp=now_ms,
             media=media,
-            metadata=self._metadata,
+            metadata=await self._metadata_now(),
             traceparent=frame.traceparent,
         )
         accepted = await self._sink.ingest(
@@ -187,6 +189,11 @@ class FrameHandler:
                 reader.add_message(frame.id)
         else:
             self._subscribe(web.ResumeFrame(frame.chat, max(0, accepted.seq - 1)), announce=False)
+
+    async def _metadata_now(self) -> dict[str, str]:
+        """Return what goes with a message. A zone that the person has chosen beats their browser's."""
+        zone = await self._services.zones.zone_of(self._principal)
+        return {**self._metadata, TIMEZONE: zone} if zone else self._metadata
 
     async def _handle_withdraw(self, id: str, chat: str | None) -> None:
         """Withdraw a message. Every socket of the chat, this one too, gets the line about it."""

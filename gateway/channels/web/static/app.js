@@ -19,6 +19,7 @@ import { Notifier } from "./list/notify.js";
 import { offerUndo } from "./ui/undo.js";
 import { drop, forgetPerson, read, write } from "./ui/storage.js";
 import { Search } from "./list/search.js";
+import { SettingsOpener } from "./list/settings-opener.js";
 import { readSteps } from "./chat/work-log.js";
 import { Transcript } from "./chat/transcript.js";
 import { Steering } from "./chat/steer.js";
@@ -130,6 +131,7 @@ function startChats(token) {
       list.offer(features);
       search.offer(features);
       about.offer(features);
+      settings.offer(features);
       attachments.limit(files, bytes);
       microphone.offer(features);
       clearTimeout(bannerTimer);
@@ -220,6 +222,15 @@ function startChats(token) {
     remove: (chat) => conversations.remove(chat),
   });
   const about = new About();
+  const settings = new SettingsOpener({
+    notifier,
+    signOut: () => startOver(),
+    home: () => history.replaceState({ chat: conversations.current.id }, "", address(conversations.current)),
+    openChat(id, withPanel) {
+      open(conversations.chat(id));
+      if (withPanel) about.open(conversations.current);
+    },
+  });
   const search = new Search((text) => conversations.search(text), (id) => go(conversations.chat(id)));
 
   /** Not before there is news of the connection: until then the token may be a wrong one. */

@@ -7,8 +7,8 @@ import { read } from "../ui/storage.js";
 
 const AWAY = "That could not be done just now. Please try again in a moment.";
 const SURE_MS = 4_000;
-const WHOSE = { chat: "this chat", person: "you, in all your chats", everybody: "everybody who talks to me" };
-const STATES = { queued: "waiting", ok: "done", timeout: "out of time", poison: "failed" };
+export const WHOSE = { chat: "this chat", person: "you, in all your chats", everybody: "everybody who talks to me" };
+export const STATES = { queued: "waiting", ok: "done", timeout: "out of time", poison: "failed" };
 
 export class About {
   #dialog = document.querySelector("#about");
@@ -19,7 +19,7 @@ export class About {
   constructor() {
     this.#dialog.querySelector("#close-about").addEventListener("click", () => this.#dialog.close());
     this.#dialog.addEventListener("click", ({ target }) => target === this.#dialog && this.#dialog.close());
-    this.#button.addEventListener("click", () => this.#open());
+    this.#button.addEventListener("click", () => this.open());
   }
 
   offer(features) {
@@ -32,7 +32,8 @@ export class About {
     this.#button.hidden = !this.#offered || chat.empty;
   }
 
-  async #open() {
+  async open(chat = this.#chat) {
+    this.#chat = chat;
     this.#show({});
     this.#dialog.showModal();
     await this.#ask("GET", "");
@@ -129,20 +130,20 @@ export class About {
   }
 }
 
-function count(number, one) {
+export function count(number, one) {
   return `${number} ${number === 1 ? one : `${one}s`}`;
 }
 
-function none(text) {
+export function none(text) {
   return make("p", { className: "muted" }, text);
 }
 
-function row(title, about, ...buttons) {
+export function row(title, about, ...buttons) {
   return make("li", {}, make("div", {}, make("p", {}, title), make("p", { className: "muted" }, about)), ...buttons);
 }
 
 /** A button that is pressed twice. */
-function sure(label, title, action) {
+export function sure(label, title, action) {
   const button = make("button", { type: "button", className: "quiet", ariaLabel: title }, label);
   let timer = null;
   const calm = () => {

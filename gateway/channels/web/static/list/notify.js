@@ -14,7 +14,7 @@ export class Notifier {
     // Browsers have no notifications on pages without TLS, except on this computer.
     button.hidden = !("Notification" in window) || Notification.permission === "denied";
     this.#on = !button.hidden && Notification.permission === "granted" && read("notify") === "1";
-    button.addEventListener("click", () => this.#toggle());
+    button.addEventListener("click", () => this.toggle());
     this.#paint();
   }
 
@@ -30,7 +30,13 @@ export class Notifier {
     };
   }
 
-  async #toggle() {
+  /** `on` or `off`; `denied` by the browser for this page, or `missing` there. */
+  get state() {
+    if (!("Notification" in window)) return "missing";
+    return Notification.permission === "denied" ? "denied" : this.#on ? "on" : "off";
+  }
+
+  async toggle() {
     if (!this.#on && (await Notification.requestPermission()) !== "granted") {
       this.#button.hidden = Notification.permission === "denied";
       return;

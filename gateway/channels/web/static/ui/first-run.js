@@ -28,13 +28,14 @@ export class FirstRunCard {
   #go = make("button", { className: "primary" }, "Test and use it");
   #message = make("p", { className: "message", role: "status" });
 
-  constructor() {
-    this.#addressField = field("first-run-address", "Address", this.#address);
-    this.#keyField = field("first-run-key", "Key", this.#key);
+  /** `ids` is what the ids of its fields begin with: two cards may stand on the page. */
+  constructor(ids = "first-run") {
+    this.#addressField = field(`${ids}-address`, "Address", this.#address);
+    this.#keyField = field(`${ids}-key`, "Key", this.#key);
     const form = make("form", { ariaLabel: "Choose a model" },
       make("p", { className: "muted" }, "The key stays on this machine, in a file that only you can read."),
-      field("first-run-provider", "Provider", this.#provider),
-      field("first-run-model", "Model", this.#model),
+      field(`${ids}-provider`, "Provider", this.#provider),
+      field(`${ids}-model`, "Model", this.#model),
       this.#addressField, this.#keyField,
       make("p", { className: "buttons" }, this.#go, make("button", { type: "button", onclick: () => this.#dismiss() }, "Not now")),
       this.#message);

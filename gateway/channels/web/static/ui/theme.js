@@ -42,6 +42,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     label();
     system.addEventListener("change", label);
+    document.addEventListener("themechange", label);
     document.querySelector("#theme").addEventListener("click", () => {
       choose(theme() === "dark" ? "light" : "dark");
       label();

@@ -1,0 +1,111 @@
+/** What goes on in all chats of the person: plans, background jobs, memory. */
+
+import { count, none, STATES, sure, WHOSE } from "../about/about.js";
+import { make, moment, setText, toast } from "../ui/dom.js";
+import { ask, button, chatLink, duration, number, part } from "./ask.js";
+
+export function showWork(place, found, { openChat }) {
+  const lists = {
+    plans: new Rows("Plans", "Nothing is planned. Ask for a reminder, or for something every morning."),
+    jobs: new Rows("In the background", "Nothing runs, and nothing ended within the last hour."),
+    memories: new Rows("Memory", "Nothing is remembered yet."),
+  };
+  const more = make("div", { className: "more" });
+  place.replaceChildren(...Object.values(lists).map(({ node }) => node), more);
+  const seen = new Set();
+
+  function add({ plans, jobs, memories, next }) {
+    for (const plan of fresh("p", plans)) lists.plans.add(planRow(plan, lists.plans, openChat));
+    for (const job of fresh("j", jobs)) lists.jobs.add(jobRow(job, openChat));
+    for (const memory of fresh("m", memories)) lists.memories.add(memoryRow(memory, openChat));
+    more.replaceChildren(...(next ? [button("Look through older chats", () => readOn(next))] : []));
+  }
+
+  /** Chats move in the list while it is read; what came before does not come again. */
+  function fresh(kind, rows) {
+    return rows.filter(({ chat, id = "", of = "" }) => {
+      const name = `${kind} ${of && of !== "chat" ? of : chat} ${id}`;
+      return !seen.has(name) && seen.add(name);
+    });
+  }
+
+  async function readOn(skip) {
+    more.firstChild.disabled = true;
+    const { ok, found: older, fault } = await ask("GET", `/settings/work?skip=${skip}`);
+    if (ok) return add(older);
+    more.firstChild.disabled = false;
+    toast(fault);
+  }
+
+  add(found);
+}
+
+/** A list under a heading, which says so when it is empty. */
+class Rows {
+  #list = make("ul");
+  #empty;
+  #heading;
+
+  constructor(title, empty) {
+    this.#empty = none(empty);
+    this.node = part(title, this.#empty, this.#list);
+    this.#heading = this.node.querySelector("h3");
+    this.#heading.tabIndex = -1;
+  }
+
+  add(row) {
+    this.#list.append(row);
+    this.#empty.hidden = true;
+  }
+
+  /** The focus must not fall out of the dialog with the button that was pressed. */
+  remove(row) {
+    const next = row.nextElementSibling ?? row.previousElementSibling;
+    row.remove();
+    this.#empty.hidden = this.#list.childElementCount > 0;
+    (next?.querySelector("button") ?? this.#heading).focus();
+  }
+}
+
+function item(title, chat, about, openChat, ...buttons) {
+  const link = make("p", { className: "of" }, chatLink(chat, openChat));
+  return make("li", {}, make("div", {}, make("p", {}, title), about, link), ...buttons);
+}
+
+function planRow(plan, rows, openChat) {
+  const { chat, id, when, text, next, paused } = plan;
+  const about = make("p", { className: "muted" }, paused ? `${when}; paused` : `${when}; next ${moment.format(next)}`);
+  const remove = sure("Remove", `Remove the plan ${text}`, async () => {
+    const { ok, fault } = await ask("DELETE", `/about/${chat}/plans/${id}`);
+    if (ok) rows.remove(row);
+    else toast(fault);
+    return ok;
+  });
+  const row = item(text, plan, about, openChat, remove);
+  return row;
+}
+
+function jobRow(job, openChat) {
+  const { chat, id, label, state, open, seconds, tokens } = job;
+  const describe = (now) => `${STATES[now] ?? now}, ${duration(seconds)}, ${number(tokens)} tokens`;
+  const about = make("p", { className: "muted", role: "status" }, describe(state));
+  if (!open) return item(label, job, about, openChat);
+  const cancel = sure("Cancel", `Cancel ${label}`, async () => {
+    const { ok, found, fault } = await ask("DELETE", `/about/${chat}/jobs/${id}`);
+    if (!ok) toast(fault);
+    const now = ok && found.jobs.find((one) => one.id === id);
+    if (ok) setText(about, describe(now?.state ?? "cancelled"));
+    if (ok) row.querySelector("a").focus();
+    cancel.hidden = ok;
+    return ok;
+  });
+  const row = item(label, job, about, openChat, cancel);
+  return row;
+}
+
+function memoryRow(memory, openChat) {
+  const title = `Of ${WHOSE[memory.of]}`;
+  const about = make("p", { className: "muted" }, count(memory.bytes, "byte"));
+  const edit = button("Show", () => openChat(memory.chat, true), { ariaLabel: `Show the memory of ${memory.title || "New chat"}` });
+  return item(title, memory, about, openChat, edit);
+}

@@ -1,0 +1,31 @@
+"""The zone that a person has chosen, as a gateway knows it."""
+
+from __future__ import annotations
+
+from gateway.channels.web.settings.zones import KNOWN_S, ChosenZones
+from shared.store import keys
+from shared.store.client.redis_client import RedisClient
+from tests.helpers.clock import HandClock
+
+
+async def test_a_zone_chosen_elsewhere_counts_soon(client: RedisClient) -> None:
+    """Within KNOWN_S, and here at once: messages must not cost a read each."""
+    clock = HandClock()
+    here, elsewhere = ChosenZones(client, clock), ChosenZones(client, clock)
+    assert await here.zone_of("ann") == ""
+    await elsewhere.choose("ann", "Asia/Tokyo")
+    assert (await here.zone_of("ann"), await elsewhere.zone_of("ann")) == ("", "Asia/Tokyo")
+    clock.at += KNOWN_S
+    assert await here.zone_of("ann") == "Asia/Tokyo"
+    assert await here.zone_of("owner") == ""
+
+
+async def test_what_cannot_be_read_changes_nothing(client: RedisClient) -> None:
+    """A broken record, or an older list of users: the last known zone stays, and a message goes its way."""
+    clock = HandClock()
+    zones = ChosenZones(client, clock)
+    await zones.choose("ann", "Asia/Tokyo")
+    await client.command("DEL", keys.person("web:ann"))
+    await client.command("SET", keys.person("web:ann"), "broken")
+    clock.at += KNOWN_S
+    assert await zones.zone_of("ann") == "Asia/Tokyo"
