@@ -68,7 +68,8 @@ class CompletionResponse(Response):
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A failed answer that is known from the start is an error response, for a stream too; but
         # not where the response was found, and is read.
-        completion, known = self._completion, self._completion.answer
+        completion = self._completion
+        known = self._completion.answer
         if completion.request.stream and (completion.resumed or not (known and known.failed)):
             async with aclosing(self._events()) as events:
                 headers = {**_STREAM, **self._encoder.headers, **self._extra_headers}
@@ -114,7 +115,10 @@ class CompletionResponse(Response):
             yield self._encoder.encode_error(_api_error(exc), over=over)
 
     async def _pieces(self) -> AsyncGenerator[bytes]:
-        completion, encoder, buffer, sent = self._completion, self._encoder, StreamBuffer(), 0
+        completion = self._completion
+        encoder = self._encoder
+        buffer = StreamBuffer()
+        sent = 0
         sent_at = self._clock.monotonic()
         if first := encoder.encode_first():
             yield first
@@ -132,7 +136,8 @@ class CompletionResponse(Response):
                 else:
                     continue
                 sent_at = self._clock.monotonic()
-        answer, reader = await self._wait_for_answer(), completion.reader
+        answer = await self._wait_for_answer()
+        reader = completion.reader
         end = reader and reader.end  # without the asides, which were sent
         rest = last_text(end) if end else answer.text
         if more := buffer.finish(rest, answer.text):

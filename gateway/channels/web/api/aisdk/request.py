@@ -55,20 +55,24 @@ def parse_chat_request(
 ) -> CompletionRequest:
     """Parse a body; `models` maps to presets. The chat's id names the session, so `header` does not
     count. Only the last message is read: the session has the others. Raises ApiError."""
-    fields, api = parse_object(body), api or ApiSettings()
+    fields = parse_object(body)
+    api = api or ApiSettings()
     ignored = check_parameters(fields, strict=api.strict, known=CHAT)
     model = fields.get("model") or MODEL
     if model not in models:
         raise no_model(model)
     if fields.get("trigger") == REGENERATE:
         raise bad_parameter("trigger", NOT_AGAIN, code="unsupported_parameter")
-    name, messages = session_name(fields["id"], "id"), fields["messages"]
+    name = session_name(fields["id"], "id")
+    messages = fields["messages"]
     last = messages[-1] if messages else {}
     match last.get("role"):
         case "user":
-            prompt, sent_id = _read_message(last), last.get("id")
+            prompt = _read_message(last)
+            sent_id = last.get("id")
         case "assistant":
-            prompt, sent_id = Prompt(text="", outputs=_read_outputs(last)), ""
+            prompt = Prompt(text="", outputs=_read_outputs(last))
+            sent_id = ""
         case _:
             raise bad_parameter("messages", NO_MESSAGE)
     offered = _offered_tools(fields.get("tools") or [])
