@@ -110,6 +110,12 @@ class TurnReader:
                 self._whole = self.stale = True
                 self.seq = self.mark = 0
                 self._lines.clear()
+        if not self.text and not self._continues:
+            # A reader that came late has the text that stands on other screens at once; live events
+            # bring it whole only after a while. What a turn said before it waited is no part of
+            # what follows.
+            for delta in position.shown:
+                self._live.add(delta)
         self.away = False
         self.changed.set()
 

@@ -141,6 +141,7 @@ SLOW: Final = (
     "tests/contracts/channels/test_replicas.py",
     "tests/contracts/test_any_bytes.py::test_no_bytes_in_a_key",
     "tests/contracts/test_any_bytes.py::test_no_message_ends",
+    "tests/gateway/channels/api/aisdk/test_chat.py::test_a_gateway_that_leaves_says_so",
     "tests/gateway/channels/api/test_bad_input.py::test_a_body_over_the_limit_is_not_read",
     "tests/gateway/channels/api/test_streams.py::test_a_gateway_that_goes_away_ends_what_it_cannot_finish",
     "tests/gateway/channels/api/test_streams.py::test_redis_that_stays_away",

@@ -137,7 +137,8 @@ SIZE: Final = (
         # then functions of a client; yeses that stand, what a call touches, and where it was answered;
         # then the agent as an MCP server, and titles of chats by the model; a statement for each name;
         # then branches of chats, and ratings of answers (600);
-        # then the settings of the page: a person's work and usage, models, the installation (1,650).
+        # then the settings of the page: a person's work and usage, models, the installation (1,650);
+        # then the stream of the AI SDK, which pages resume at any gateway (400).
         limit=64_153 + 25_100,
     ),
     Row(title="lines of the product, Python", count=size.python_lines),

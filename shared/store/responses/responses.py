@@ -84,6 +84,12 @@ class Responses:
             continues=continues == b"1",
         )
 
+    async def find_newest(self, principal: str, session: str) -> StoredResponse | None:
+        """Read the response that was asked for last in a session of this principal; None if there
+        is none."""
+        newest = await self._client.command("ZRANGE", keys.responses(session), -1, -1)
+        return await self.lookup(principal, newest[0].decode()) if newest else None
+
     async def read_answer(self, id: str) -> bytes | None:
         """Read the stored answer, perhaps of another gateway; None while there is none."""
         answer: bytes | None = await self._client.command("HGET", keys.response(id), "answer")

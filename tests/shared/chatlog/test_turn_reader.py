@@ -51,6 +51,20 @@ def test_what_came_before_its_number_was_known_is_not_lost() -> None:
     assert made.text == "quick"
 
 
+def test_a_reader_that_comes_late_has_what_stands_on_screens() -> None:
+    """From the record of the running turn; live events then go on after it. What it heard itself is newer."""
+    made = waiting()
+    shown = (DeltaEvent(1, 1, 0, "Once", full=True), DeltaEvent(1, 1, 1, " upon"))
+    made.on_caught_up(LogPosition(0, 1, shown=shown))
+    assert made.text == "Once upon"
+    made.on_event(DeltaEvent(1, 1, 2, " a time"))
+    made.on_caught_up(LogPosition(0, 1, shown=shown))
+    assert made.text == "Once upon a time"
+    after_its_calls = TurnReader("m2", 0, turn=1)
+    after_its_calls.on_caught_up(LogPosition(0, 1, shown=shown))
+    assert after_its_calls.text == ""
+
+
 def test_a_message_that_joined_a_turn_follows_that() -> None:
     """Its own number is never shown text."""
     made = waiting(number=2)

@@ -98,6 +98,7 @@ class Completion:
         self._stored = False
         self._declined = ""
         self.resumed = False  # True where a response is followed that exists
+        self.continues = bool(request.prompt.outputs)  # True where it goes on with a turn that waited
 
     @property
     def again(self) -> bool:
@@ -184,6 +185,7 @@ class Completion:
     async def resume(self, found: StoredResponse, answer: StoredAnswer | None) -> None:
         """Follow a response that exists, in place of `begin`. `answer` is None while it runs."""
         self.resumed = self._counted = True
+        self.continues = found.continues
         self.begun = ApiRequest(
             key="", session=found.session, ticket=found.id, at_ms=found.at_ms, after=found.after, new=False
         )

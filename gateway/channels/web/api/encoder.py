@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, Literal, Protocol, Self
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final, Literal, Protocol, Self
 
 import msgspec
 
@@ -34,7 +34,9 @@ def _model(name: str) -> dict[str, Any]:
 class AnswerEncoder(Protocol):
     """Encodes one answer in the form of a protocol, whole or as a stream. The answer is None while
     a response in the background has none. `over` in an error: no answer will come; otherwise only
-    this gateway cannot bring it."""
+    this gateway cannot bring it. `headers` are those of a stream."""
+
+    headers: ClassVar[Mapping[str, str]]
 
     def encode_answer(self, answer: StoredAnswer | None) -> bytes: ...
 
@@ -49,6 +51,8 @@ class AnswerEncoder(Protocol):
 
 class CompletionEncoder(msgspec.Struct, frozen=True):
     """Encodes one answer, whole or in pieces. `created` is in s; `model` as requests name it."""
+
+    headers: ClassVar[Mapping[str, str]] = {}
 
     id: str
     created: int

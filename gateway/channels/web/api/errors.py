@@ -18,6 +18,8 @@ from shared.store.turns.client_calls import SubmitOutcome
 RETRY_S: Final = 1.0
 BUSY_S: Final = 5.0
 PREVIOUS: Final = "previous_response_id"
+AISDK_PREFIX: Final = "/aisdk/"
+"""Addresses whose errors are sentences: the AI SDK shows a body to people as it is."""
 
 _BUSY: Final = frozenset({"overloaded", "unavailable", "broken"})
 """Codes of refusals that are not the client's fault: the service is overloaded or damaged."""
@@ -149,8 +151,15 @@ def encode_error(error: ApiError) -> bytes:
     return msgspec.json.encode({"error": body})
 
 
-def error_response(error: ApiError) -> Response:
-    """Return the error as a complete response."""
+def as_sentence(message: str) -> str:
+    """Return a message as a sentence. The names of fields in it stay as they are."""
+    first = message.partition(" ")[0]
+    begun = message[:1].upper() + message[1:] if first.isalpha() else message
+    return begun if begun.endswith((".", "…", "?", "!")) else f"{begun}."
+
+
+def error_response(error: ApiError, path: str = "") -> Response:
+    """Return the error as a complete response, in the form that clients of `path` expect."""
     headers = {"Cache-Control": "no-store"}
     if error.retry_after_s is not None:
         headers["Retry-After"] = f"{max(1, math.ceil(error.retry_after_s))}"
@@ -160,12 +169,14 @@ def error_response(error: ApiError) -> Response:
         headers["WWW-Authenticate"] = "Bearer"
     if error.status in (413, 408):
         headers["Connection"] = "close"  # the rest of the body is not read
+    if path.startswith(AISDK_PREFIX):
+        return Response(as_sentence(error.message), error.status, headers, "text/plain")
     return Response(encode_error(error), error.status, headers, "application/json")
 
 
-def draining_response() -> Response:
+def draining_response(path: str = "") -> Response:
     """Return the response of a gateway that is shutting down to new requests."""
-    answer = error_response(draining_error())
+    answer = error_response(draining_error(), path)
     answer.headers["Connection"] = "close"
     return answer
 
@@ -181,6 +192,6 @@ def http_error_response(status: int, method: str, path: str, headers: dict[str, 
             error = ApiError(status, "something went wrong here; whoever runs this service can see what")
         case _:
             error = ApiError(status, HTTPStatus(status).phrase)
-    answer = error_response(error)
+    answer = error_response(error, path)
     answer.headers.update(headers or {})
     return answer

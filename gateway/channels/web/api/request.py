@@ -79,7 +79,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     the same answer. `ignored` names the parameters that were left out of account. A response shows
     `shown` and `input` again, JSON, and can be read and continued if it is `stored`. `background`: no
     connection waits for it, unless it is streamed. `previous` is the ticket of the one that it
-    continues, whose turn is `follows` of `session`."""
+    continues, whose turn is `follows` of `session`. `dedupe` is the key of a request that its client
+    sends without one."""
 
     model: str
     preset: str
@@ -98,6 +99,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     previous: str = ""
     session: str = ""
     follows: int | None = None
+    dedupe: str = ""
 
     @property
     def formed(self) -> bool:
@@ -352,10 +354,15 @@ def _parse_file(part: Mapping[str, Any], where: str, number: int) -> SentFile:
         name = name if isinstance(name, str) else f"file-{number}"
         where = f"{where}.file.file_data"
         url = part["file"].get("file_data")
+    return SentFile(where, name, decode_data_url(url, where))
+
+
+def decode_data_url(url: object, where: str) -> bytes:
+    """Return the bytes in a data: URL; `where` is its place in the request. Raises ApiError."""
     found = _DATA_URL.match(url) if isinstance(url, str) else None
     if found is None or not isinstance(url, str):
         raise bad_parameter(where, f"{where} must be a data: URL in base64; nothing is fetched from elsewhere")
     try:
-        return SentFile(where, name, b64decode(url[found.end() :], validate=True))
+        return b64decode(url[found.end() :], validate=True)
     except (binascii.Error, ValueError):
         raise bad_parameter(where, f"{where} is not base64") from None

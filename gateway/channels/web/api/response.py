@@ -72,7 +72,8 @@ class CompletionResponse(Response):
         known = self._completion.answer
         if completion.request.stream and (completion.resumed or not (known and known.failed)):
             async with aclosing(self._events()) as events:
-                await StreamingResponse(events, headers=_STREAM | self._extra_headers).stream_response(send)
+                headers = {**_STREAM, **self._encoder.headers, **self._extra_headers}
+                await StreamingResponse(events, headers=headers).stream_response(send)
             return
         try:
             if self._completion.request.background:
@@ -81,7 +82,7 @@ class CompletionResponse(Response):
                 body = self._encoder.encode_answer(await self._wait_for_answer())
             response = Response(body, 200, {"Cache-Control": "no-store"}, "application/json")
         except Exception as exc:
-            response = error_response(_api_error(exc))
+            response = error_response(_api_error(exc), scope["path"])
         response.headers.update(self._extra_headers)
         await response(scope, receive, send)
 

@@ -14,10 +14,19 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from gateway.channels.web.api.aisdk.fold import ChatFold
+from gateway.channels.web.api.aisdk.request import parse_chat_request
 from gateway.channels.web.api.completion import ApiServices, Completion
 from gateway.channels.web.api.encoder import AnswerEncoder, CompletionEncoder, encode_model, encode_models
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
-from gateway.channels.web.api.request import MODEL, SESSION_HEADER, CompletionRequest, no_model, parse_request
+from gateway.channels.web.api.request import (
+    MODEL,
+    SESSION_HEADER,
+    CompletionRequest,
+    no_model,
+    parse_request,
+    session_name,
+)
 from gateway.channels.web.api.response import CompletionResponse
 from gateway.channels.web.api.responses.fold import ResponseFold
 from gateway.channels.web.api.responses.request import parse_response_request
@@ -28,6 +37,7 @@ from gateway.channels.web.http.rates import PrincipalRates
 from gateway.channels.web.http.responses import content_length, read_rest
 from gateway.channels.web.mcp.call import McpCall
 from shared.log import logger
+from shared.store.sessions.requests import KeyReused
 from shared.tasks import event_within
 
 KEY_HEADER: Final = "Idempotency-Key"
@@ -37,6 +47,11 @@ LEAVE_S: Final = 3.0
 SMALL_BYTES: Final = 256 * 1024
 BIG_AT_ONCE: Final = 8
 REST_S: Final = 2.0
+
+EDITED: Final = (
+    "this message was answered before with another text, and what was said stays in the conversation; "
+    "send the new text as a new message"
+)
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -50,7 +65,7 @@ log = logger("api")
 
 
 class ApiRouter:
-    """The routes below /v1. `presets` are the models in addition to the default one. `mcp` makes the
+    """The routes below /v1 and /aisdk. `presets` are the models in addition to the default one. `mcp` makes the
     responses of /mcp; without it there is no such route."""
 
     def __init__(self, services: ApiServices, presets: Iterable[str] = (), mcp: MakeMcpResponse | None = None) -> None:
@@ -86,6 +101,14 @@ class ApiRouter:
             Route("/v1/models", self._guarded(self._models_of), methods=["GET"]),
             Route("/v1/models/{model:path}", self._guarded(self._models_of), methods=["GET"]),
             *([Route(MCP_PATH, self._guarded(partial(self._call, self._mcp)), methods=["POST"])] if self._mcp else []),
+            *(self._chat_routes() if self._services.api.aisdk else []),
+        ]
+
+    def _chat_routes(self) -> list[BaseRoute]:
+        return [
+            Route("/aisdk/chat", self._guarded(self._chat), methods=["POST"]),
+            Route("/aisdk/chat/{id}/stream", self._guarded(self._rated(self._resume_chat)), methods=["GET"]),
+            Route("/aisdk/chat/{id}/stop", self._guarded(self._rated(self._stop_chat)), methods=["POST"]),
         ]
 
     def _guarded(self, handle: Handle) -> Callable[[Request], Awaitable[Response]]:
@@ -100,7 +123,7 @@ class ApiRouter:
                     raise
                 if login is not None:  # wrong tokens are counted, see LoginBrake
                     log.info("request refused", status=error.status, code=error.code)
-                return error_response(error)
+                return error_response(error, request.url.path)
 
         return guarded
 
@@ -138,9 +161,26 @@ class ApiRouter:
         asked = parse(body, header) if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse, body, header)
         if locate is not None:
             asked = await locate(login, asked)
-        completion = Completion(self._services, login, asked, key)
+        completion = Completion(self._services, login, asked, key or asked.dedupe or None)
         begin = partial(completion.begin, request.headers.get("traceparent"))
         return await self._serve(login, completion, begin, encoder)
+
+    async def _chat(self, request: Request, login: Login) -> Response:
+        parse = partial(parse_chat_request, models=self._models, api=self._services.api)
+        try:
+            return await self._answer(request, login, parse, None, ChatFold.of)
+        except KeyReused:
+            raise ApiError(409, EDITED, code="message_edited") from None
+
+    async def _resume_chat(self, request: Request, login: Login) -> Response:
+        if (found := await self._stored.find_running(login, _chat_name(request))) is None:
+            return Response(status_code=204, headers={"Cache-Control": "no-store"})
+        completion = Completion(self._services, login, found.request(), None)
+        return await self._serve(login, completion, partial(completion.resume, found.response, None), ChatFold.of)
+
+    async def _stop_chat(self, request: Request, login: Login) -> Response:
+        await self._stored.stop_running(login, _chat_name(request))
+        return Response(status_code=204)
 
     async def _call(self, respond: MakeMcpResponse, request: Request, login: Login) -> Response:
         self._check_rate(login)
@@ -253,6 +293,11 @@ def _idempotency_key(request: Request) -> str | None:
         message = f"{KEY_HEADER} is one word of 1 to 255 letters, digits and signs of ASCII, such as a UUID"
         raise bad_parameter(KEY_HEADER, message, code="bad_idempotency_key")
     return sent[0]
+
+
+def _chat_name(request: Request) -> str:
+    """Return the name of the session that a chat's address has."""
+    return session_name(request.path_params["id"], "id") or ""
 
 
 async def _refuse_socket(websocket: WebSocket) -> None:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway.channels.web.api.cors import allow_pages
-from gateway.channels.web.api.errors import draining_response, http_error_response
+from gateway.channels.web.api.errors import AISDK_PREFIX, draining_response, http_error_response
 from gateway.channels.web.http.auth import origin_allowed
 from gateway.channels.web.http.export import ExportRouter
 from gateway.channels.web.http.first_run import FirstRun
@@ -61,7 +61,7 @@ def make_app(
     draining: Callable[[], bool],
 ) -> ASGIApp:
     """Return the app: `GET /`, `/c/*`, `/settings`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
-    of a chat, `POST /first-run`, the `api` below `/v1` and at `/mcp`, and the socket `/ws`. Errors are
+    of a chat, `POST /first-run`, the `api` below `/v1` and `/aisdk` and at `/mcp`, and the socket `/ws`. Errors are
     problem JSON (RFC 9457), a page for a person who opens a wrong address, and errors in OpenAI's
     form from the API; every response has security headers."""
     styles = files.address("style.css")
@@ -124,7 +124,7 @@ def make_app(
         # Clients go to another gateway. The route of the socket refuses handshakes itself, after it
         # has checked the origin.
         if scope["type"] == "http" and draining():
-            inner = allow_pages(draining_response(), allowed_origins) if of_api else _draining_response()
+            inner = allow_pages(draining_response(scope["path"]), allowed_origins) if of_api else _draining_response()
         try:
             await inner(scope, receive, strict)
         finally:
@@ -136,7 +136,7 @@ def make_app(
 
 def is_api(path: str) -> bool:
     """Return whether programs ask for this path, rather than the page."""
-    return path.startswith(API_PREFIX) or path == MCP_PATH
+    return path.startswith((API_PREFIX, AISDK_PREFIX)) or path == MCP_PATH
 
 
 def _crash_response(request: Request, exc: Exception) -> Response:

@@ -11,7 +11,7 @@ SITE = "https://notes.example"
 PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization, x-stainless-os"}
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/responses/x"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/responses/x", "/aisdk/chat"])
 async def test_a_browser_asks_before_it_has_a_token(redis_url: str, path: str) -> None:
     """For every address, with whatever headers a client of OpenAI's protocol sends; never for cookies."""
     async with gateway(redis_url, allowed_origins=(SITE,)) as at:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from collections.abc import Mapping
+from typing import ClassVar, Final, Self
 from zlib import crc32
 
 import msgspec
@@ -24,6 +25,8 @@ class ResponseFold:
     is not how the answer begins, that item ends and another one has the answer; the response then
     has this one alone. `stored`: the response is there for other gateways. `after` is the number of
     the last event that the client has: only those after it are encoded."""
+
+    headers: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, shape: ResponseShape, *, stored: bool, after: int | None = None) -> None:
         self._shape = shape

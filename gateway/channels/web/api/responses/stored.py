@@ -24,7 +24,7 @@ from gateway.channels.web.api.responses.shape import ResponseShape
 from gateway.channels.web.http.auth import Login
 from shared.chatlog.turn_reader import TurnReader
 from shared.errors import RedisAway, Refused
-from shared.ids import is_stored, split_session
+from shared.ids import API, is_stored, session_id, split_session
 from shared.messages.codec import encode
 from shared.messages.inbound import TurnOptions
 from shared.messages.outbound import StoredAnswer, decode_answer
@@ -95,6 +95,25 @@ class StoredResponses:
         if number is not None:
             check_after(number, answer)
         return FoundStream(found, answer, number)
+
+    async def find_running(self, login: Login, name: str) -> FoundStream | None:
+        """Return the newest response of the session with this name while it has no answer."""
+        found = await self._services.responses.find_newest(
+            login.principal, session_id(API, f"{login.principal}/{name}")
+        )
+        if found is None or await self._answer(login, found) is not None:
+            return None
+        return FoundStream(found, None, None)
+
+    async def stop_running(self, login: Login, name: str) -> None:
+        """Stop the newest response of the session with this name, and return when it has ended. With
+        none that runs, stop the turn that runs or waits there for results."""
+        if (running := await self.find_running(login, name)) is None:
+            await self._services.sink.stop(session_id(API, f"{login.principal}/{name}"))
+            return
+        found = running.response
+        await stop_message(self._services.sink, found.session, found.id, found.turn)
+        await self._answer(login, found, within_s=CANCEL_S)
 
     async def delete(self, request: Request, login: Login) -> Response:
         """Delete a response, with its session if that has no other one."""
