@@ -96,6 +96,7 @@ async def gateway(
     strict_api: bool = False,
     system_texts: bool = False,
     mcp: bool = False,
+    agui: bool = True,
     settings: Settings | None = None,
     demo: bool = False,
 ) -> AsyncIterator[Gateway]:
@@ -110,7 +111,7 @@ async def gateway(
         media=media,
         presets=presets,
         api_limits=api_limits,
-        api=ApiSettings(strict=strict_api, system_texts=system_texts, mcp=mcp),
+        api=ApiSettings(strict=strict_api, system_texts=system_texts, mcp=mcp, agui=agui),
         demo=demo,
     )
     running = Gateway(channel, client, asyncio.Event(), inbox_limits, settings)

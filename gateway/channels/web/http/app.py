@@ -44,6 +44,7 @@ HEADERS: Final = {
 
 API_PREFIX: Final = "/v1/"
 MCP_PATH: Final = "/mcp"
+AGUI_PATH: Final = "/agui"
 
 Serve = Callable[[WebSocket], Awaitable[None]]
 
@@ -61,7 +62,7 @@ def make_app(
     draining: Callable[[], bool],
 ) -> ASGIApp:
     """Return the app: `GET /`, `/c/*`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
-    of a chat, `POST /first-run`, the `api` below `/v1` and at `/mcp`, and the socket `/ws`. Errors are
+    of a chat, `POST /first-run`, the `api` below `/v1`, at `/mcp` and `/agui`, and the socket `/ws`. Errors are
     problem JSON (RFC 9457), a page for a person who opens a wrong address, and errors in OpenAI's
     form from the API; every response has security headers."""
     styles = files.address("style.css")
@@ -135,7 +136,7 @@ def make_app(
 
 def is_api(path: str) -> bool:
     """Return whether programs ask for this path, rather than the page."""
-    return path.startswith(API_PREFIX) or path == MCP_PATH
+    return path.startswith(API_PREFIX) or path in (MCP_PATH, AGUI_PATH)
 
 
 def _crash_response(request: Request, exc: Exception) -> Response:
