@@ -97,6 +97,7 @@ async def gateway(
     system_texts: bool = False,
     mcp: bool = False,
     aisdk: bool = True,
+    agui: bool = True,
     settings: Settings | None = None,
     demo: bool = False,
 ) -> AsyncIterator[Gateway]:
@@ -111,7 +112,7 @@ async def gateway(
         media=media,
         presets=presets,
         api_limits=api_limits,
-        api=ApiSettings(strict=strict_api, system_texts=system_texts, mcp=mcp, aisdk=aisdk),
+        api=ApiSettings(strict=strict_api, system_texts=system_texts, mcp=mcp, aisdk=aisdk, agui=agui),
         demo=demo,
         whole=settings,
     )

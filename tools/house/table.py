@@ -138,7 +138,8 @@ SIZE: Final = (
         # then the agent as an MCP server, and titles of chats by the model; a statement for each name;
         # then branches of chats, and ratings of answers (600);
         # then the settings of the page: a person's work and usage, models, the installation (1,650);
-        # then the stream of the AI SDK, which pages resume at any gateway (400).
+        # then the stream of the AI SDK, which pages resume at any gateway (400);
+        # then AG-UI, whose runs go on at any gateway (450).
         limit=64_153 + 25_100,
     ),
     Row(title="lines of the product, Python", count=size.python_lines),

@@ -51,6 +51,7 @@ from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import Requests
 from shared.store.sessions.shares import Shares
 from shared.store.turns.inbox import InboxLimits
+from shared.store.turns.known_messages import SeenMessages
 
 if TYPE_CHECKING:
     from gateway.channels.web.mcp.endpoint import McpEndpoint
@@ -154,6 +155,7 @@ class WebChannel:
             follower=followers["api"],
             requests=Requests(self._client),
             responses=Responses(self._client, days=self._api_settings.store_days),
+            seen=SeenMessages(self._client),
             sessions=EphemeralSessions(self._client),
             media=self._store,
             closing=asyncio.Event(),

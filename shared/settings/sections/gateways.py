@@ -45,7 +45,8 @@ class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
     functions, which are ignored otherwise. `system_texts` adds system texts of requests to the agent's own system
     text; otherwise they are texts of the user. A response is stored for `store_days`. A turn waits
     for the results of a client's functions for `calls_wait_s`. `mcp` serves the agent as an MCP
-    server at /mcp, `aisdk` the stream of the AI SDK below /aisdk."""
+    server at /mcp, `aisdk` the stream of the AI SDK below /aisdk, `agui` the protocol AG-UI
+    at /agui."""
 
     strict: bool = False
     system_texts: bool = False
@@ -53,6 +54,7 @@ class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
     calls_wait_s: Annotated[float, Meta(ge=1, le=86_400)] = 600.0
     mcp: bool = False
     aisdk: bool = True
+    agui: bool = True
 
 
 class MetricsSettings(Struct, frozen=True, forbid_unknown_fields=True):

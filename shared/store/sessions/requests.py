@@ -47,11 +47,18 @@ class Requests:
         self._client = client
 
     async def begin(
-        self, principal: str, *, key: str | None, session: str | None, asked: str, stored: bool = False
+        self,
+        principal: str,
+        *,
+        key: str | None,
+        session: str | None,
+        asked: str,
+        stored: bool = False,
+        ticket: str = "",
     ) -> ApiRequest:
         """Find the request with this key, or register a new one. Without a `session` it gets one of
         its own, named by its ticket: one that can be continued if its response is `stored`. `asked`
-        is a hash of everything that the answer depends on.
+        is a hash of everything that the answer depends on. A new request gets the `ticket`, or a random one.
         Raises KeyReused, and Refused when the store is full."""
         kept = ""
         if key is not None:
@@ -59,18 +66,18 @@ class Requests:
             kept = keys.request_answer(digest)
         # The script appends the ticket, which only it knows when the key is new.
         own = session_id(API, f"{principal}/{STORED if stored else MARK}")
-        begun, ticket, at_ms, after, answer = await self._client.run(
+        begun, kept_ticket, at_ms, after, answer = await self._client.run(
             "sessions/request_begin",
             request=kept,
             own_session="" if session is None else keys.session(session),
             asked=asked,
-            ticket=secrets.token_hex(16),
+            ticket=ticket or secrets.token_hex(16),
             prefix=own,
             keep_ms=UNACCEPTED_MS,
         )
         if begun == b"reused":
             raise KeyReused(f"something else was asked under the key {key!r}; use a new one for a new request")
-        name = ticket.decode()
+        name = kept_ticket.decode()
         return ApiRequest(
             key=kept,
             session=session or f"{own}{name}",

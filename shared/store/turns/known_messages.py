@@ -26,9 +26,13 @@ class SeenMessages:
 
     async def knows(self, message: InboundMessage) -> bool:
         """Tell whether a message was seen before. False may be wrong: ingest decides."""
-        id = f"{message.chat_id}/{message.id}"
+        return await self.knows_id(message.channel, message.chat_id, message.id)
+
+    async def knows_id(self, channel: str, chat_id: str, id: str) -> bool:
+        """Tell the same of the message with this id."""
+        dedupe_id = f"{chat_id}/{id}"
         return bool(
-            await self._client.run("dedupe/knows", seen=keys.seen(message.channel), days=self._days, dedupe_id=id)
+            await self._client.run("dedupe/knows", seen=keys.seen(channel), days=self._days, dedupe_id=dedupe_id)
         )
 
     async def new_form(self, message: InboundMessage, of: str) -> str:

@@ -34,6 +34,7 @@ from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
 from shared.store.turns.approvals import ApprovalAnswer
 from shared.store.turns.inbox import Accepted
+from shared.store.turns.known_messages import SeenMessages
 from shared.store.turns.turn_writes import LEDGER_CAP_BYTES
 from shared.tasks import event_within
 
@@ -71,6 +72,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     follower: ChatFollower
     requests: Requests
     responses: Responses
+    seen: SeenMessages
     sessions: EphemeralSessions
     media: MediaStore
     closing: asyncio.Event
@@ -114,7 +116,10 @@ class Completion:
         requests = services.requests
         asked = self.request.hash
         stored = self.request.stored
-        begun = await requests.begin(principal, key=self._key, session=session, asked=asked, stored=stored)
+        ticket = self.request.ticket
+        begun = await requests.begin(
+            principal, key=self._key, session=session, asked=asked, stored=stored, ticket=ticket
+        )
         self.begun = begun
         known = begun.answer if begun.new or not stored else await self._read_answer()
         if known is not None:

@@ -79,8 +79,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     the same answer. `ignored` names the parameters that were left out of account. A response shows
     `shown` and `input` again, JSON, and can be read and continued if it is `stored`. `background`: no
     connection waits for it, unless it is streamed. `previous` is the ticket of the one that it
-    continues, whose turn is `follows` of `session`. `dedupe` is the key of a request that its client
-    sends without one."""
+    continues, whose turn is `follows` of `session`. A protocol that names its requests itself sets
+    `key`, in place of Idempotency-Key, and `ticket`, by which the message is known again."""
 
     model: str
     preset: str
@@ -99,7 +99,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     previous: str = ""
     session: str = ""
     follows: int | None = None
-    dedupe: str = ""
+    key: str = ""
+    ticket: str = ""
 
     @property
     def formed(self) -> bool:

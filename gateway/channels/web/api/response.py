@@ -67,10 +67,11 @@ class CompletionResponse(Response):
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A failed answer that is known from the start is an error response, for a stream too; but
-        # not where the response was found, and is read.
+        # not where the response was found, and is read, or where a run with its end is replayed.
         completion = self._completion
         known = self._completion.answer
-        if completion.request.stream and (completion.resumed or not (known and known.failed)):
+        replays = completion.resumed or bool(completion.request.key)
+        if completion.request.stream and (replays or not (known and known.failed)):
             async with aclosing(self._events()) as events:
                 headers = {**_STREAM, **self._encoder.headers, **self._extra_headers}
                 await StreamingResponse(events, headers=headers).stream_response(send)

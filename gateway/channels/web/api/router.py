@@ -14,6 +14,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from gateway.channels.web.api.agui.fold import RunFold
+from gateway.channels.web.api.agui.request import AguiRequest, join_messages, parse_run
 from gateway.channels.web.api.aisdk.fold import ChatFold
 from gateway.channels.web.api.aisdk.request import parse_chat_request
 from gateway.channels.web.api.completion import ApiServices, Completion
@@ -31,11 +33,12 @@ from gateway.channels.web.api.response import CompletionResponse
 from gateway.channels.web.api.responses.fold import ResponseFold
 from gateway.channels.web.api.responses.request import parse_response_request
 from gateway.channels.web.api.responses.stored import StoredResponses
-from gateway.channels.web.http.app import MCP_PATH
+from gateway.channels.web.http.app import AGUI_PATH, MCP_PATH
 from gateway.channels.web.http.auth import Login, origin_allowed
 from gateway.channels.web.http.rates import PrincipalRates
 from gateway.channels.web.http.responses import content_length, read_rest
 from gateway.channels.web.mcp.call import McpCall
+from shared.ids import API
 from shared.log import logger
 from shared.store.sessions.requests import KeyReused
 from shared.tasks import event_within
@@ -100,6 +103,7 @@ class ApiRouter:
             Route("/v1/responses/{id}/input_items", self._guarded(self._rated(stored.list_input)), methods=["GET"]),
             Route("/v1/models", self._guarded(self._models_of), methods=["GET"]),
             Route("/v1/models/{model:path}", self._guarded(self._models_of), methods=["GET"]),
+            *([Route(AGUI_PATH, self._guarded(self._run), methods=["POST"])] if self._services.api.agui else []),
             *([Route(MCP_PATH, self._guarded(partial(self._call, self._mcp)), methods=["POST"])] if self._mcp else []),
             *(self._chat_routes() if self._services.api.aisdk else []),
         ]
@@ -151,6 +155,16 @@ class ApiRouter:
         parse = partial(parse_response_request, models=self._models, api=self._services.api)
         return await self._answer(request, login, parse, self._stored.locate, ResponseFold.of)
 
+    async def _run(self, request: Request, login: Login) -> Response:
+        return await self._answer(request, login, parse_run, self._find_new, RunFold.of)
+
+    async def _find_new(self, login: Login, asked: CompletionRequest) -> AguiRequest:
+        """Return a run with all messages that are new: those that its session does not know."""
+        assert isinstance(asked, AguiRequest)
+        chat = f"{login.principal}/{asked.thread}"
+        seen = self._services.seen
+        return join_messages(asked, [await seen.knows_id(API, chat, one.ticket) for one in asked.earlier])
+
     async def _answer(
         self, request: Request, login: Login, parse: Parse, locate: Locate | None, encoder: MakeEncoder
     ) -> Response:
@@ -161,7 +175,7 @@ class ApiRouter:
         asked = parse(body, header) if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse, body, header)
         if locate is not None:
             asked = await locate(login, asked)
-        completion = Completion(self._services, login, asked, key or asked.dedupe or None)
+        completion = Completion(self._services, login, asked, asked.key or key)
         begin = partial(completion.begin, request.headers.get("traceparent"))
         return await self._serve(login, completion, begin, encoder)
 

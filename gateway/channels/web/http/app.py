@@ -44,6 +44,7 @@ HEADERS: Final = {
 
 API_PREFIX: Final = "/v1/"
 MCP_PATH: Final = "/mcp"
+AGUI_PATH: Final = "/agui"
 
 Serve = Callable[[WebSocket], Awaitable[None]]
 
@@ -60,10 +61,11 @@ def make_app(
     allowed_origins: tuple[str, ...],
     draining: Callable[[], bool],
 ) -> ASGIApp:
-    """Return the app: `GET /`, `/c/*`, `/settings`, `/static/*`, files below `/media`, `GET /export/*`, `panels`
-    of a chat, `POST /first-run`, the `api` below `/v1` and `/aisdk` and at `/mcp`, and the socket `/ws`. Errors are
-    problem JSON (RFC 9457), a page for a person who opens a wrong address, and errors in OpenAI's
-    form from the API; every response has security headers."""
+    """Return the app: `GET /`, `/c/*`, `/settings`, `/static/*`, files below `/media`, `GET
+    /export/*`, `panels` of a chat, `POST /first-run`, the `api` below `/v1` and `/aisdk`, at
+    `/mcp` and `/agui`, and the socket `/ws`. Errors are problem JSON (RFC 9457), a page for a
+    person who opens a wrong address, and errors in OpenAI's form from the API; every response
+    has security headers."""
     styles = files.address("style.css")
 
     async def page(request: Request) -> Response:
@@ -136,7 +138,7 @@ def make_app(
 
 def is_api(path: str) -> bool:
     """Return whether programs ask for this path, rather than the page."""
-    return path.startswith((API_PREFIX, AISDK_PREFIX)) or path == MCP_PATH
+    return path.startswith((API_PREFIX, AISDK_PREFIX)) or path in (MCP_PATH, AGUI_PATH)
 
 
 def _crash_response(request: Request, exc: Exception) -> Response:

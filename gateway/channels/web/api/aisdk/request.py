@@ -91,11 +91,11 @@ def parse_chat_request(
         shown=msgspec.json.encode({"model": model, "conversation": {"id": f"{CONVERSATION}{name}"}}),
         input=msgspec.json.encode(shown_items(_items(prompt))),
         stored=True,
-        dedupe=_dedupe_key(name, sent_id, prompt),
+        key=_request_key(name, sent_id, prompt),
     )
 
 
-def _dedupe_key(name: str | None, sent_id: object, prompt: Prompt) -> str:
+def _request_key(name: str | None, sent_id: object, prompt: Prompt) -> str:
     """Return the key of what is sent, which is sent once; `""` without an id. No header can have it:
     there is a space in it."""
     if prompt.outputs:

@@ -173,17 +173,17 @@ def test_a_body_must_be_an_object_with_its_fields(body: bytes) -> None:
 def test_what_is_sent_once_has_one_key() -> None:
     """A message by its id in its chat, results by their calls; what it says is in the hash, other messages are not."""
     one = ask(message(text("a")))
-    assert one.dedupe == ask(message(text("b")), message(text("a")), tools=[], mood=1).dedupe != ""
+    assert one.key == ask(message(text("b")), message(text("a")), tools=[], mood=1).key != ""
     assert one.hash == ask(message(text("b")), message(text("a")), tools=[], mood=1).hash
-    assert one.dedupe == ask(message(text("b"))).dedupe
+    assert one.key == ask(message(text("b"))).key
     assert one.hash != ask(message(text("b"))).hash
     assert one.hash != ask(message(text("a"), file())).hash
     others = [ask(message(text("a"), id="m2")), ask(message(text("a")), id="chat m1"), ask(message(text("a")), id="b")]
-    assert len({one.dedupe, *(other.dedupe for other in others)}) == 4
-    assert [ask(message(text("a"), id=id)).dedupe for id in (None, "", 7)] == ["", "", ""]
+    assert len({one.key, *(other.key for other in others)}) == 4
+    assert [ask(message(text("a"), id=id)).key for id in (None, "", 7)] == ["", "", ""]
     result = ask(answered(called("output-available", output="x")))
-    assert result.dedupe == ask(message(text()), answered(called("output-available", output="y"))).dedupe
-    assert result.dedupe not in ("", ask(message(text("x"), id="c1")).dedupe)
+    assert result.key == ask(message(text()), answered(called("output-available", output="y"))).key
+    assert result.key not in ("", ask(message(text("x"), id="c1")).key)
 
 
 JSON = st.recursive(
