@@ -20,12 +20,14 @@ from shared.settings.sections.network import NetworkSettings
 from shared.settings.sections.processes import LogSettings
 from shared.settings.sections.settings import Settings
 from shared.settings.sections.tool_use import McpServerSettings, ToolsSettings
+from shared.settings.sections.webhooks import IncomingWebhook, WebhookSettings
 
 __all__ = [
     "AgentSettings",
     "ApiSettings",
     "BudgetSettings",
     "CronSettings",
+    "IncomingWebhook",
     "LogSettings",
     "McpServerSettings",
     "MediaSettings",
@@ -40,6 +42,7 @@ __all__ = [
     "Settings",
     "ToolsSettings",
     "WebSettings",
+    "WebhookSettings",
     "child_environment",
     "is_named",
     "load",

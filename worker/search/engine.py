@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from shared.errors import SettingsError, ToolFailed
-from worker.documents.untrusted import one_line
+from shared.messages.untrusted import one_line
 from worker.guards.addresses import WebPolicy
 from worker.guards.fetch import Fetcher
 from worker.guards.response import WebResponse
