@@ -19,9 +19,9 @@ from typing import Final
 from urllib.parse import urljoin
 
 from shared.errors import ToolFailed
+from shared.guards.addresses import Address, WebPolicy, WebTarget, check_address, parse_target
+from shared.guards.response import WebRequest, WebResponse
 from shared.network.outgoing import current
-from worker.guards.addresses import Address, WebPolicy, WebTarget, check_address, parse_target
-from worker.guards.response import WebRequest, WebResponse
 
 # Return all addresses of a host (and port). Raises OSError when it has none.
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -86,7 +86,7 @@ class Fetcher:
 
     async def _follow_redirects(self, url: str, asked: WebRequest, redirects: int) -> WebResponse:
         # Imported here: it loads the HTTP library, which a starting worker does not need yet.
-        from worker.guards.request import send_request
+        from shared.guards.request import send_request
 
         for _ in range(redirects + 1):
             target = parse_target(url, self._policy)
