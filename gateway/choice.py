@@ -32,7 +32,10 @@ def wanted(names: Sequence[str], settings: Settings) -> list[str]:
         if name not in known:
             problems.append(f"there is no channel {name!r}; the channels are: {', '.join(sorted(known))}")
         elif name == HOOK and not hooks:
-            problems.append(f"channel {name!r} has no settings; write [webhooks.in.<name>], docs/webhooks.md says how")
+            problems.append(
+                f"channel {name!r} has no settings; write [webhooks.in.<name>] or [webhooks.out.<name>], "
+                "docs/webhooks.md says how"
+            )
         elif name not in ("web", HOOK) and name not in settings.channels:
             problems.append(f"channel {name!r} has no settings; write [channels.{name}], docs/channels.md says how")
         elif name not in ("web", HOOK) and not is_on(settings.channels[name]):
@@ -75,7 +78,7 @@ def _on(settings: Settings) -> list[str]:
 
 
 def _has_webhooks(settings: Settings) -> bool:
-    return bool(settings.webhooks.in_)
+    return bool(settings.webhooks.in_ or settings.webhooks.out)
 
 
 def _make(name: str, settings: Settings, client: RedisClient, hooks: WebhookServer) -> Channel:

@@ -45,7 +45,8 @@ def verified_id(
 
 
 def _standard_id(words: Iterable[str], headers: Mapping[str, str], body: bytes, now_s: float) -> str | None:
-    id, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    id = headers.get("webhook-id", "")
+    at = headers.get("webhook-timestamp", "")
     # Digits of other alphabets are digits to `isdigit` as well.
     if not 0 < len(id) <= ID_CHARS or not (at.isascii() and at.isdigit() and len(at) < 16):
         return None

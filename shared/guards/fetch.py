@@ -35,6 +35,10 @@ AT_ONCE: Final = 64
 _LOOK_UPS_AT_ONCE: Final = 16
 
 
+class HostNotFound(ToolFailed):
+    """The name of a host leads nowhere just now."""
+
+
 class Fetcher:
     """Sends requests under one policy, safely from many tasks at once. Keeps nothing between two
     requests: no connection, no cookie, no address. `body_bytes` counts after decompression.
@@ -121,7 +125,7 @@ async def resolve_target(
     except (OSError, ValueError, UnicodeError):
         addresses = ()
     if not addresses and known:
-        raise ToolFailed(f"the host {target.host!r} was not found; check the name, or try another one")
+        raise HostNotFound(f"the host {target.host!r} was not found; check the name, or try another one")
     for address in addresses:
         check_address(address, target.host, target.port, policy)
     return addresses

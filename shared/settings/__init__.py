@@ -20,7 +20,7 @@ from shared.settings.sections.network import NetworkSettings
 from shared.settings.sections.processes import LogSettings
 from shared.settings.sections.settings import Settings
 from shared.settings.sections.tool_use import McpServerSettings, ToolsSettings
-from shared.settings.sections.webhooks import IncomingWebhook, WebhookSettings
+from shared.settings.sections.webhooks import IncomingWebhook, OutgoingWebhook, WebhookSettings
 
 __all__ = [
     "AgentSettings",
@@ -34,6 +34,7 @@ __all__ = [
     "MemorySettings",
     "ModelSettings",
     "NetworkSettings",
+    "OutgoingWebhook",
     "PluginSettings",
     "PresetSettings",
     "ProxyUrl",

@@ -1,4 +1,5 @@
-"""Settings of webhooks that are not those of a chat platform: `[webhooks.in.<name>]`."""
+"""Settings of webhooks that are not those of a chat platform: `[webhooks.in.<name>]` and
+`[webhooks.out.<name>]`."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ HOOK: Final = "hook"
 
 PREFIX: Final = "whsec_"
 KEY_BYTES: Final = 24
+MAKE_KEY: Final = "echo whsec_$(head -c 32 /dev/urandom | base64)"
 
 PLACE: Final = re.compile(r"\{\{ *(body(?:\.[A-Za-z0-9_-]+)*) *\}\}")
 """A value of the body's JSON in a prompt: keys of objects and places in lists, with dots between."""
@@ -28,6 +30,11 @@ PLACE: Final = re.compile(r"\{\{ *(body(?:\.[A-Za-z0-9_-]+)*) *\}\}")
 _NOT_CHATS: Final = ("system", HOOK)  # channels in which nobody reads
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 _WEB_CHAT: Final = re.compile(r"[^/]+/[A-Za-z0-9_-]{1,64}")
+
+EVENTS: Final = (
+    *("turn.completed", "turn.stopped", "turn.failed", "approval.requested", "calls.requested"),
+    *("response.completed", "response.incomplete", "response.cancelled", "response.failed"),
+)
 
 Verification = Literal["standard", "github", "bearer"]
 
@@ -46,8 +53,23 @@ class IncomingWebhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     per_minute: Annotated[int, Meta(ge=1, le=100_000)] = 60
 
 
+class OutgoingWebhook(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A program that is called at `url` when one of `events` happens in a session that one of the
+    patterns `sessions` fits. Calls are signed with `secret`, and with `old_secret` as well while
+    one replaces the other. With `allow_private` the address may be private, and without TLS."""
+
+    url: Text
+    secret: Secret
+    events: tuple[str, ...] = EVENTS
+    sessions: tuple[str, ...] = ("*",)
+    old_secret: Secret | None = None
+    allow_private: bool = False
+
+
 class WebhookSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """Webhooks by name."""
+
+    out: dict[str, OutgoingWebhook] = {}
 
     # `in` is a word of Python.
     in_: dict[str, IncomingWebhook] = field(default={}, name="in")
@@ -67,6 +89,10 @@ def webhook_problems(webhooks: WebhookSettings) -> Iterator[str]:
         yield from _chat_problems(f"{key}.chat", hook.chat)
         yield from _prompt_problems(f"{key}.prompt", hook.prompt)
 
+    for name, endpoint in webhooks.out.items():
+        yield from _name_problems(name, "webhooks.out")
+        yield from _endpoint_problems(f"webhooks.out.{name}", endpoint)
+
 
 def signing_key(secret: str) -> bytes:
     """Return the key of a secret of the form `whsec_<base64>`. Raises ValueError."""
@@ -83,8 +109,18 @@ def key_problems(key: str, secret: Secret) -> Iterator[str]:
     try:
         signing_key(secret.reveal())
     except (ValueError, binascii.Error):
-        make = f"printf '{PREFIX}%s' \"$(head -c 32 /dev/urandom | base64)\""
-        yield f"{key} must be {PREFIX} and the base64 of at least {KEY_BYTES} bytes; make one with: {make}"
+        yield f"{key} must be {PREFIX} and the base64 of at least {KEY_BYTES} bytes; make one with: {MAKE_KEY}"
+
+
+def _endpoint_problems(key: str, endpoint: OutgoingWebhook) -> Iterator[str]:
+    yield from key_problems(f"{key}.secret", endpoint.secret)
+    if endpoint.old_secret is not None:
+        yield from key_problems(f"{key}.old_secret", endpoint.old_secret)
+    if not endpoint.url.startswith(("https://", "http://") if endpoint.allow_private else "https://"):
+        yield f"{key}.url must begin with https://; http:// needs allow_private = true"
+    for event in endpoint.events:
+        if event not in EVENTS:
+            yield f"{key}.events has {event!r}; there are: {', '.join(EVENTS)}"
 
 
 def _name_problems(name: str, section: str) -> Iterator[str]:

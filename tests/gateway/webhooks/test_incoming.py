@@ -64,7 +64,7 @@ def headers_of(id: str, at_s: int, body: bytes, secret: str = SECRET) -> dict[st
 
 def settings_of(**hooks: IncomingWebhook) -> Settings:
     own = {"alerts": IncomingWebhook(secret=Secret(SECRET), chat="web:ann/alerts", prompt=PROMPT)} | hooks
-    return Settings(webhooks=WebhookSettings(own))
+    return Settings(webhooks=WebhookSettings(in_=own))
 
 
 @contextlib.asynccontextmanager

@@ -53,7 +53,7 @@ class OwnChats:
         self._what = what
         self._rates = PrincipalRates(burst=burst, per_s=per_s, clock=SYSTEM_CLOCK)
 
-    async def find(self, request: Request) -> OwnChat | Response:
+    async def find_chat(self, request: Request) -> OwnChat | Response:
         """Return the chat, or the error that answers the request."""
         if not origin_allowed(request.headers, self._allowed_origins):
             return problem(403, "pages of this origin may not do that")
