@@ -83,6 +83,7 @@ MESSAGES_WITHDRAWN = _count("messages_withdrawn", "Messages taken back while the
 ANSWERS_RATED = _count("answers_rated", "Ratings that people gave answers, or took back.", "rating")
 APPROVALS = _count("approvals", "Questions whether a tool may run, and what became of them.", "outcome")
 CLIENT_CALLS = _count("client_calls", "Calls of functions of programs, and what became of them.", "outcome")
+WEBHOOKS = _count("webhooks", "Calls of webhooks of programs, in and out, by outcome.", "direction", "outcome")
 
 TURNS = _count("turns", "Turns ended, by outcome.", "outcome")
 TURN_SECONDS = _times("turn_seconds", "From the claim of a turn until this worker was done with it.", _LONG)

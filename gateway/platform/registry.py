@@ -17,6 +17,7 @@ from gateway.platform.protocol import Platform
 from shared.errors import SettingsError
 from shared.plugins import LoadedPlugin, found_plugins
 from shared.settings import Settings
+from shared.settings.sections.webhooks import HOOK
 
 PLATFORMS: Final[dict[str, str]] = {
     "discord": "gateway.channels.discord.channel:make",
@@ -94,7 +95,7 @@ def make_platform(context: PlatformContext) -> BuiltPlatform:
 
 
 def _plugin_platforms(off: Collection[str]) -> list[LoadedPlugin]:
-    reserved = {*PLATFORMS, "web", "api", "cli", "system"}
+    reserved = {*PLATFORMS, "web", "api", "cli", "system", HOOK}
     return list(found_plugins("shoal.channels", off=off, reserved=reserved))
 
 

@@ -32,6 +32,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load, script_names, sha
 from shared.store.delivery.deliveries import DROPPED_AT_ONCE, OUTBOX_CAP, DeliveryQueue
 from shared.store.delivery.feed import Feed
+from shared.store.delivery.notices import AT_ONCE, Notices, endpoint_session
 from shared.store.responses.responses import Responses
 from shared.store.schedules.schedules import NextTick, Schedules
 from shared.store.sessions.backup import SessionBackup
@@ -56,6 +57,7 @@ CHAT: Final = "owner/big"
 SESSION: Final = f"web:{CHAT}"
 TEXT: Final = "x" * TEXT_LIMIT_BYTES
 FACTS: Final = 200
+ENDPOINTS: Final = 10
 STEP: Final = 100_000
 """Bytes of one step of a turn, and of one entry of a conversation: about what a long result has."""
 
@@ -354,9 +356,22 @@ async def _branches(stage: Stage) -> None:
     await Ratings(client, LIMITS).rate(SESSION, 2, "up")
 
 
+async def _notices(stage: Stage) -> None:
+    """As many notices as one call hands on, for more endpoints than anybody has; all wait already."""
+    notices = Notices(stage.client)
+    await notices.open()
+    endpoints = [endpoint_session(f"e{i}") for i in range(ENDPOINTS)]
+    line = encode(OutboundMessage(content="x" * 300, turn=0, kind="notice"))
+    for _ in range(3):
+        for _ in range(AT_ONCE):
+            await stage.client.command("XADD", keys.NOTICES, "*", "s", SESSION, "n", 1, "q", 1, "w", "withdrawn")
+        found = await notices.oldest()
+        await notices.hand_over([(notice.id, [(one, line) for one in endpoints]) for notice in found])
+
+
 CASES: Final = (
     *(_one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents),
-    *(_responses, _feed, _client_calls, _branches),
+    *(_responses, _feed, _client_calls, _branches, _notices),
 )
 
 

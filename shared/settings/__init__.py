@@ -21,18 +21,21 @@ from shared.settings.sections.network import NetworkSettings
 from shared.settings.sections.processes import LogSettings
 from shared.settings.sections.settings import Settings
 from shared.settings.sections.tool_use import McpServerSettings, ToolsSettings
+from shared.settings.sections.webhooks import IncomingWebhook, OutgoingWebhook, WebhookSettings
 
 __all__ = [
     "AgentSettings",
     "ApiSettings",
     "BudgetSettings",
     "CronSettings",
+    "IncomingWebhook",
     "LogSettings",
     "McpServerSettings",
     "MediaSettings",
     "MemorySettings",
     "ModelSettings",
     "NetworkSettings",
+    "OutgoingWebhook",
     "PluginSettings",
     "PresetSettings",
     "ProxyUrl",
@@ -41,6 +44,7 @@ __all__ = [
     "Settings",
     "ToolsSettings",
     "WebSettings",
+    "WebhookSettings",
     "child_environment",
     "is_named",
     "load",

@@ -188,7 +188,7 @@ def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
         value = msgspec.structs.asdict(value)
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{name}.{key}".lstrip("."))
+            yield from _leaves(inner, f"{name}.{key}".lstrip(".").removesuffix("_"))
     elif isinstance(value, (list, tuple)):
         for inner in value:
             yield from _leaves(inner, name)

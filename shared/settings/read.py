@@ -58,11 +58,12 @@ def read(kind: type[T], table: Mapping[str, Any], section: str, problems: list[s
         if trouble := problem_in(key, values[name]):
             problems.append(f"{_named(key, raw)} {trouble}")
     problems.extend(
-        f"{section}.{info.name} is missing; it must be {_wanted(kinds[info.name])}"
+        f"{section}.{info.encode_name} is missing; it must be {_wanted(kinds[info.encode_name])}"
         for info in msgspec.structs.fields(kind)
-        if info.required and info.name not in table
+        if info.required and info.encode_name not in table
     )
-    return None if len(problems) > before else kind(**values)
+    attributes = _attributes(kind)
+    return None if len(problems) > before else kind(**{attributes[name]: one for name, one in values.items()})
 
 
 def unknown(key: str, raw: object, *, siblings: list[str] | None = None) -> str:
@@ -118,10 +119,16 @@ def with_secrets(table: Table) -> Table:
 
 
 @cache
+def _attributes(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the attribute of each setting: one that is a word of Python is called otherwise."""
+    return dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
+
+
+@cache
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the kind of each field, ranges included."""
+    """Return the kind of each field, ranges included, by the name that settings have."""
     hints = get_type_hints(kind, include_extras=True)
-    return {name: hints[name] for name in kind.__struct_fields__}
+    return {name: hints[field] for name, field in _attributes(kind).items()}
 
 
 def struct_of_table(kind: Any) -> type[msgspec.Struct] | None:

@@ -114,6 +114,9 @@ FAIR_KEYS: Final = FleetKey(f"{PREFIX}shares", "hash")
 LAST_SERVED: Final = FleetKey(f"{PREFIX}served", "zset")
 # ZSET: channel whose lines are delivered -> server time in ms of its queue's newest entry
 OUTBOXES: Final = FleetKey(f"{PREFIX}outboxes", "zset")
+# STREAM that expires, and exists only where a gateway has endpoints of webhooks: ends of turns, and
+# turns that wait, of which nobody has made webhooks yet
+NOTICES: Final = FleetKey(f"{PREFIX}notices", "stream")
 AUDIT: Final = FleetKey(f"{PREFIX}audit", "stream")  # the audit record, without texts
 # HASH that expires: hash of a pairing code -> the person it is for, and until when it counts
 PAIRING: Final = FleetKey(f"{PREFIX}pairing", "hash")
@@ -225,6 +228,9 @@ feed: Final = OwnKeys(f"{PREFIX}feed:", "stream")
 # Pub/sub channel of the same. Its name begins like those of chats, which every user of Redis may
 # follow; no session's name begins with `@`.
 feed_news: Final = Keys(f"{PREFIX}live:@")
+
+# Pub/sub channel that announces an entry of NOTICES
+NOTICE_NEWS: Final = f"{PREFIX}live:@notices"
 
 # People of the page, and what people use.
 # HASH: what a person has chosen for themselves, such as `timezone`

@@ -26,6 +26,8 @@ SECRETS: Final = {
     "SLACK_BOT_TOKEN": "xoxb-0123456789-0123456789",
     "SLACK_APP_TOKEN": "xapp-1-0123456789",
     "WHATSAPP_APP_SECRET": "0123456789abcdef0123456789abcdef",
+    "ERP_SECRET": "whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY=",
+    "ALERTS_SECRET": "whsec_MDEyMzQ1Njc4OWFiY2RlZmdoaWprbG1ub3BxcnN0dXY=",
 }
 """Those that are known by their form."""
 

@@ -54,6 +54,9 @@ EMPTY: Final[dict[str, str]] = {
 """What may be without data here, and the fault or setting that it needs; at most five."""
 
 
+HOOK_TOKEN: Final = "the-token-of-a-program"
+
+
 class Fleet(NamedTuple):
     """The processes and where they are asked."""
 
@@ -61,6 +64,7 @@ class Fleet(NamedTuple):
     worker_port: int
     gateway_port: int
     web: str
+    hooks: str
 
 
 @pytest.fixture
@@ -73,18 +77,26 @@ async def pond() -> AsyncIterator[FakePond]:
 @pytest.fixture
 async def fleet(client: RedisClient, spawn: Spawn, model: ScriptedOpenAI, pond: FakePond) -> AsyncIterator[Fleet]:
     """One gateway, for the page and a chat platform, and one worker under its guardian."""
-    ports = free_port(), free_port(), free_port()
+    ports = free_port(), free_port(), free_port(), free_port()
     with pond_package() as path:
         yield await started(client, spawn, pond, ports, os.pathsep.join(path))
 
 
-async def started(client: RedisClient, spawn: Spawn, pond: FakePond, ports: tuple[int, int, int], path: str) -> Fleet:
+async def started(
+    client: RedisClient, spawn: Spawn, pond: FakePond, ports: tuple[int, int, int, int], path: str
+) -> Fleet:
     """Both processes, when they are ready."""
     gateway = spawn(
         "gateway",
         "web",
         "pond",
+        "hook",
         env={"PYTHONPATH": path},
+        HOOKS__PORT=str(ports[3]),
+        WEBHOOKS__IN__BELL__SECRET=HOOK_TOKEN,
+        WEBHOOKS__IN__BELL__VERIFY="bearer",
+        WEBHOOKS__IN__BELL__CHAT="web:owner/bell",
+        WEBHOOKS__IN__BELL__PROMPT="ring",
         CHANNELS__POND__API=pond.address,
         CHANNELS__POND__TOKEN=POND_TOKEN,
         CHANNELS__POND__ALLOW_FROM="ada",
@@ -106,7 +118,7 @@ async def started(client: RedisClient, spawn: Spawn, pond: FakePond, ports: tupl
     await eventually(lambda: answers(web), within_s=30, what=f"the gateway: {gateway.log}")
     await workers(client, 1)
     await warm(worker)
-    return Fleet(worker, ports[2], ports[0], web)
+    return Fleet(worker, ports[2], ports[0], web, f"127.0.0.1:{ports[3]}")
 
 
 @pytest.fixture
@@ -155,7 +167,7 @@ async def another_post(pond: FakePond, many: int) -> None:
     await eventually(lambda: len(pond.chats.get("chat", ())) > many, within_s=60)
 
 
-async def everything_happens(client: RedisClient, people: Client, web: str) -> None:
+async def everything_happens(client: RedisClient, people: Client, web: str, hooks: str) -> None:
     """Each thing that a counter with labels counts, once."""
     await people.say(CANARY, "slow")
     await people.next("delta", chat=CANARY)
@@ -180,6 +192,7 @@ async def everything_happens(client: RedisClient, people: Client, web: str) -> N
     await people.say("rich", "hello")
     await people.next("reply", chat="rich")
     await asyncio.to_thread(offer_function, web)
+    await asyncio.to_thread(call_webhook, hooks)
 
 
 @contextlib.asynccontextmanager
@@ -202,6 +215,14 @@ async def keep_talking(web: str, chat: str, text: str) -> None:
         while True:
             await people.say(chat, text)
             await people.next("reply", chat=chat)
+
+
+def call_webhook(address: str) -> None:
+    """A program calls."""
+    request = urllib.request.Request(f"http://{address}/hooks/in/bell", b"{}")
+    request.add_header("Authorization", f"Bearer {HOOK_TOKEN}")
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 202
 
 
 def list_models(address: str) -> None:
@@ -239,7 +260,7 @@ async def test_every_dashboard_and_rule_has_data_of_a_running_fleet(
         crowd.append(asyncio.create_task(keep_writing(pond)))
         await client.command("CONFIG", "SET", "maxmemory", 1_000_000_000)
         try:
-            await everything_happens(client, people, fleet.web)
+            await everything_happens(client, people, fleet.web, fleet.hooks)
             asked = {
                 f"{board.uid}: {panel['title']}: {target['expr']}": filled_in(target["expr"])
                 for board in BOARDS

@@ -5,9 +5,10 @@ import contextlib
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.channels.web.http.rates import NETWORKS, LoginBrake, TokenBucket
+from gateway.channels.web.http.rates import NETWORKS, LoginBrake
 from shared.errors import Refused
 from shared.metrics import LOGINS_REFUSED, totals
+from shared.process.token_bucket import TokenBucket
 from tests.helpers.clock import HandClock
 
 LONG, SHORT = "0123456789abcdef", "1234"

@@ -70,7 +70,7 @@ async def test_an_unknown_channel_is_one_clear_line(redis_url: str) -> None:
     """It names what there is; exit code 2."""
     with process(redis_url, "carrier-pigeon") as gw:
         assert await gw.exit_code(60) == 2
-        known = ", ".join(sorted([*PLATFORMS, "web"]))
+        known = ", ".join(sorted([*PLATFORMS, "web", "hook"]))
         assert gw.log.read_text() == f"there is no channel 'carrier-pigeon'; the channels are: {known}\n"
 
 

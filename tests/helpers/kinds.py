@@ -157,6 +157,7 @@ SLOW: Final = (
     "tests/gateway/platform/test_listening.py::test_who_does_not_know_whether_it_has_the_lock_stops_in_time",
     "tests/gateway/test_page_reader.py::test_whatever_happens_each_socket_gets_every_line_once_and_in_order",
     "tests/gateway/test_web.py::test_a_socket_that_does_not_read_is_given_up_and_delays_nobody",
+    "tests/gateway/webhooks/test_outgoing_faults.py",
     "tests/gateway/text/test_pages.py::test_work_grows_with_the_document_and_not_faster",
     "tests/gateway/text/test_pieces.py::test_every_piece_of_a_long_reply_is_well_formed_by_itself",
     "tests/records/test_two_versions.py::test_two_versions_side_by_side_lose_nothing",

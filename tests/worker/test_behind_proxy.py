@@ -14,6 +14,8 @@ import httpx2
 import pytest
 
 from shared.errors import ToolFailed
+from shared.guards.addresses import WebPolicy
+from shared.guards.fetch import Fetcher
 from shared.settings import McpServerSettings, NetworkSettings, ProxyUrl
 from shared.settings.sections.processes import TracingSettings
 from shared.tracing import process, span
@@ -23,9 +25,7 @@ from tests.helpers.egress_proxy import EgressProxy, behind, egress_proxy, outgoi
 from tests.helpers.otlp_server import collector
 from tests.helpers.stream_server import stream_server
 from tests.helpers.web_server import WebServer, reply, web_server
-from tests.worker.guards.test_fetch import Names
-from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import Fetcher
+from tests.shared.guards.test_fetch import Names
 from worker.guards.proxy import CommandProxy
 from worker.mcp.http_streams import _build_client
 

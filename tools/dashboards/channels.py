@@ -51,6 +51,12 @@ CHANNELS: Final = Board(
                     rate_by("shoal_commands_total", "channel", "command"),
                     "Answered by gateways, past the line.",
                 ),
+                Panel(
+                    "Webhooks",
+                    "ops",
+                    rate_by("shoal_webhooks_total", "direction", "outcome"),
+                    "Calls of programs, and calls to programs, by what came of them.",
+                ),
             ),
         ),
         Row(

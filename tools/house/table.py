@@ -139,7 +139,8 @@ SIZE: Final = (
         # then branches of chats, and ratings of answers (600);
         # then the settings of the page: a person's work and usage, models, the installation (1,650);
         # then the stream of the AI SDK, which pages resume at any gateway (400);
-        # then AG-UI, whose runs go on at any gateway (450).
+        # then AG-UI, whose runs go on at any gateway (450);
+        # then webhooks, in and out (1,100).
         limit=64_153 + 25_100,
     ),
     Row(title="lines of the product, Python", count=size.python_lines),

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from shared.errors import ToolFailed
+from shared.guards.response import WebResponse
 from shared.process.child import end_process, start_process
 from worker.documents import kinds
-from worker.guards.response import WebResponse
 
 AT_ONCE: Final = 2
 HTML_TYPES: Final = ("text/html", "application/xhtml+xml")

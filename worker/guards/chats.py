@@ -11,6 +11,7 @@ import msgspec
 
 from shared.errors import BadInput, ToolFailed
 from shared.ids import session_id, split_session
+from shared.settings.sections.webhooks import HOOK
 
 
 class ChatTarget(msgspec.Struct, frozen=True):
@@ -48,7 +49,9 @@ class ChatPolicy:
         to_channel, to_id = split_session(wanted)
         to_owner = _owner(to_channel, to_id)
         same = bool(owner) and (channel, owner) == (to_channel, to_owner)
-        if not same and not any(fnmatchcase(wanted, pattern) for pattern in self._also):
+        granted = any(fnmatchcase(wanted, pattern) for pattern in self._also)
+        # A line of an endpoint is a webhook as it is sent, so no pattern reaches one.
+        if to_channel == HOOK or not (same or granted):
             raise NotYourChat(
                 f"{chat!r} is not your chat: only this chat and others of the same person can be "
                 "written to. Leave `chat` out to write here"

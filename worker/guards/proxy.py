@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from shared.errors import ToolFailed
+from shared.guards.addresses import Address, WebPolicy, WebTarget, parse_target
+from shared.guards.fetch import CONNECT_S, LookUp, resolve_target
 from shared.network.outgoing import current
-from worker.guards.addresses import Address, WebPolicy, WebTarget, parse_target
-from worker.guards.fetch import CONNECT_S, LookUp, resolve_target
 
 HEAD_BYTES: Final = 32 * 1024
 HEAD_S: Final = 10.0

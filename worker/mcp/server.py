@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from shared.backoff import Backoff
 from shared.errors import ToolFailed
 from shared.log import logger
+from shared.messages.untrusted import one_line
 from shared.redaction import MASK, redact, redacted
 from shared.settings import McpServerSettings, Secret
 from shared.tasks import event_within
-from worker.documents.untrusted import one_line
 from worker.mcp.wire import CallResult, ListedTool, ResultPart, ResultUnreadable, ServerGone, ServerRefused
 
 if TYPE_CHECKING:

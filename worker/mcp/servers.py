@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from shared.errors import ToolFailed
 from shared.log import logger
+from shared.messages.untrusted import fence_text, one_line, strip_hidden
 from shared.settings import McpServerSettings
 from shared.store.fleet.presence import TOOLS_LEFT_OUT
 from shared.tasks import cancel_all, event_within
 from worker.agent.tools.json_parameters import JsonParameters
 from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.agent.tools.toolbox import Toolbox
-from worker.documents.untrusted import fence_text, one_line, strip_hidden
 from worker.mcp.schema_repair import is_repaired
 from worker.mcp.server import McpServer
 from worker.mcp.wire import TOOLS_OFFERED, CallResult, ListedTool, ResultPart, describe_tool, provider_schema, tool_name

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from worker.documents.untrusted import strip_hidden
+from shared.messages.untrusted import strip_hidden
 from worker.mcp.schema_repair import repair_schema
 
 MESSAGE_BYTES: Final = 4 * 1024 * 1024  # longest message that a server may send

@@ -291,7 +291,7 @@ class WorkerDeps:
         """Load models and slow imports, late: importing takes time from the event loop."""
         await self._turn_agent.preload()
         if self._settings.tools.web:
-            await asyncio.to_thread(import_module, "worker.guards.request")
+            await asyncio.to_thread(import_module, "shared.guards.request")
 
     async def _know_time(self) -> None:
         """Set our clock by the server's before the first piece of work: what it plans must not

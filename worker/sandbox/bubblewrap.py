@@ -23,8 +23,8 @@ from typing import Final
 import msgspec
 
 from shared.confinement.seccomp import NoSeccomp, build_filter
+from shared.guards.addresses import PUBLIC_WEB, WebPolicy
 from shared.tasks import completed, made
-from worker.guards.addresses import PUBLIC_WEB, WebPolicy
 from worker.guards.openat import open_top
 from worker.sandbox import layout
 from worker.sandbox.bubblewrap_process import BubblewrapProcess

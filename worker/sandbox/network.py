@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
+from shared.guards.addresses import WebPolicy
+from shared.guards.fetch import LookUp, system_look_up
 from shared.tasks import cancel_all
-from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import LookUp, system_look_up
 from worker.guards.proxy import CommandProxy
 from worker.sandbox import network_namespace
 

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
+from shared.guards.addresses import WebPolicy
 from shared.ids import folder_name
 from shared.log import logger
 from shared.settings import Settings
 from shared.store.fleet.presence import LIMITED_BY, WHY_OFF
 from shared.tasks import completed
-from worker.guards.addresses import WebPolicy
 from worker.guards.openat import OWNER_ONLY, Access
 from worker.sandbox.command import CommandLimits, Ending, Sandbox, SandboxBroken, SandboxCommand
 

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from shared.errors import ToolFailed
-from worker.guards.fetch import Fetcher
+from shared.guards.fetch import Fetcher
 from worker.search.engine import SearchHit, check_status
 
 _ADVICE: Final = "tell the user that an operator can set another one in tools.search_engine"

@@ -11,10 +11,10 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from shared.errors import SettingsError, ToolFailed
-from worker.documents.untrusted import one_line
-from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import Fetcher
-from worker.guards.response import WebResponse
+from shared.guards.addresses import WebPolicy
+from shared.guards.fetch import Fetcher
+from shared.guards.response import WebResponse
+from shared.messages.untrusted import one_line
 
 ENGINES: Final = {
     "duckduckgo": ("worker.search.duckduckgo:DuckDuckGo", "https://html.duckduckgo.com/html/"),

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from shared.errors import ToolFailed
-from worker.guards.fetch import Fetcher
+from shared.guards.fetch import Fetcher
 from worker.search.engine import SearchHit, check_status
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from shared.messages.untrusted import one_line, strip_hidden
 from worker.agent.model.think import strip_think
-from worker.documents.untrusted import one_line, strip_hidden
 
 TITLE_CHARS: Final = 60
 _READ_CHARS: Final = 2000  # of a reply: a title is short, and a reply has no limit

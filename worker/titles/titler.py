@@ -11,11 +11,11 @@ from typing import Final
 
 from shared.errors import ModelError, RedisAway, Refused
 from shared.log import logger
+from shared.messages.untrusted import fence_text, strip_hidden
 from shared.settings import Settings
 from shared.store.fleet.spending import Spending
 from shared.store.sessions.chats import Titles, UntitledChat
 from worker.agent.model.model import Model, ModelRequest, TokenUsage
-from worker.documents.untrusted import fence_text, strip_hidden
 from worker.llm.counted import ask_counted
 from worker.llm.registry import DEMO, Models
 from worker.titles.title import clean_title

@@ -16,10 +16,10 @@ from shared.media.store import MediaStore
 from shared.messages.effects import SayEffect
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
+from shared.messages.untrusted import one_line
 from shared.store.access.audit import NO_TRAIL, Audit
 from shared.tracing import current_traceparent
 from worker.agent.tools.tool import Safety, ToolContext
-from worker.documents.untrusted import one_line
 from worker.guards.chats import ChatPolicy, ChatTarget, NotYourChat
 
 TEXT_CHARS: Final = 16_000

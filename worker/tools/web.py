@@ -7,12 +7,12 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from shared.errors import ToolFailed
+from shared.guards.addresses import WebPolicy
+from shared.guards.fetch import Fetcher
+from shared.messages.untrusted import fence_web_text, one_line, strip_hidden
 from shared.settings import ToolsSettings
 from worker.agent.tools.tool import Safety, Tool, ToolContext
 from worker.documents.reader import PAGE_TYPES, DocumentPageReader
-from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
-from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import Fetcher
 from worker.search.engine import SearchEngine, build_engine, plain_line
 
 

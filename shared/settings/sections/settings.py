@@ -17,6 +17,7 @@ from shared.settings.sections import (
     processes,
     redis_access,
     tool_use,
+    webhooks,
 )
 
 
@@ -38,6 +39,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     metrics: gateways.MetricsSettings = field(default_factory=gateways.MetricsSettings)
     channels: dict[str, dict[str, Any]] = {}
     hooks: gateways.HooksSettings = field(default_factory=gateways.HooksSettings)
+    webhooks: webhooks.WebhookSettings = field(default_factory=webhooks.WebhookSettings)
     delivery: gateways.DeliverySettings = field(default_factory=gateways.DeliverySettings)
     workspace: tool_use.WorkspaceSettings = field(default_factory=tool_use.WorkspaceSettings)
     media: gateways.MediaSettings = field(default_factory=gateways.MediaSettings)
@@ -71,6 +73,7 @@ def problems_between(settings: Settings) -> Iterator[str]:
         yield from tool_use.mcp_problems(name, server)
     yield from chats.busy_problems(settings.channels)
     yield from chats.senders_problems(settings.channels)
+    yield from webhooks.webhook_problems(settings.webhooks)
     yield from tool_use.approval_problems(settings.approval)
     yield from tool_use.store_key_problems("workspace", settings.workspace)
     yield from tool_use.store_key_problems("media", settings.media)

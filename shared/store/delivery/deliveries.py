@@ -40,8 +40,8 @@ too."""
 
 ENTRIES: Final = 4  # lines handed to a gateway at once, the oldest that wait
 OUTBOX_CAP: Final = 100
-"""Lines of one chat that may wait (as in `lib/lines.lua`); over it the second oldest is given
-up."""
+"""Lines of one chat that may wait (as in `lib/lines.lua`, also for endpoints of webhooks); over it
+the second oldest is given up."""
 
 DROPPED_AT_ONCE: Final = 25
 """Lines of a closed chat given up in one call. All at once would block the server for too long."""

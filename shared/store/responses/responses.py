@@ -7,11 +7,13 @@ from typing import Final
 import msgspec
 
 from shared.ids import is_stored
+from shared.messages.outbound import OutboundMessage
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.requests import ANSWER_LIMIT_BYTES, ApiRequest
 
 MOST: Final = 10_000  # responses that a principal keeps
+NEWEST: Final = 20  # responses of a session of which one may have ended just now
 DAY_MS: Final = 86_400_000
 
 
@@ -30,6 +32,20 @@ class StoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     input: bytes
     answer: bytes | None = None
     continues: bool = False
+
+
+class ResponseStart(msgspec.Struct, frozen=True):
+    """The beginning of a response in the log of its chat: see `StoredResponse`."""
+
+    id: str
+    turn: int
+    after: int
+    continues: bool
+
+    def ends_with(self, line: OutboundMessage) -> bool:
+        """Return whether a line after `after` ends the response: the first one that does counts."""
+        named = self.id in line.in_reply_to
+        return named or (self.continues and bool(line.in_reply_to) and line.turn == self.turn)
 
 
 class Responses:
@@ -89,6 +105,17 @@ class Responses:
         is none."""
         newest = await self._client.command("ZRANGE", keys.responses(session), -1, -1)
         return await self.lookup(principal, newest[0].decode()) if newest else None
+
+    async def of_session(self, session: str) -> list[ResponseStart]:
+        """Return where the newest responses of a session begin."""
+        ids = await self._client.command("ZRANGE", keys.responses(session), -NEWEST, -1)
+        fields = ("n", "after", "continues")
+        rows = await self._client.pipeline([("HMGET", keys.response(id.decode()), *fields) for id in ids])
+        return [
+            ResponseStart(id.decode(), int(turn), int(after), continues == b"1")
+            for id, (turn, after, continues) in zip(ids, rows, strict=True)
+            if turn is not None
+        ]
 
     async def read_answer(self, id: str) -> bytes | None:
         """Read the stored answer, perhaps of another gateway; None while there is none."""

@@ -39,7 +39,7 @@ ALLOWED: Final = {
     "shared/process/resp.py": "to Redis",
     "shared/store/client/connection.py": "to Redis",
     "worker/guards/proxy.py": "to checked addresses, where there is no proxy for them",
-    "worker/guards/request.py": "to checked addresses, where there is no proxy for them",
+    "shared/guards/request.py": "to checked addresses, where there is no proxy for them",
     "worker/mcp/connection.py": "a session of the protocol, over the streams of http_streams.py or of a process",
     "worker/mcp/http_streams.py": "with the proxy of the rules",
     "worker/mcp/server.py": "its own connect",

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from shared.guards.addresses import WebPolicy
 from tests.helpers.stream_server import stream_server
 from tests.helpers.wait import eventually
 from tests.helpers.web_server import WebServer, reply, web_server
-from tests.worker.guards.test_fetch import Names
-from worker.guards.addresses import WebPolicy
+from tests.shared.guards.test_fetch import Names
 from worker.guards.proxy import HEAD_BYTES, PROXY_LIMITS, CommandProxy, ProxyLimits
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from shared.errors import ToolFailed
+from shared.guards.response import WebResponse
+from shared.messages.untrusted import fence_web_text, one_line, strip_hidden
 from worker.documents.reader import DocumentPageReader, decode_body
-from worker.documents.untrusted import fence_web_text, one_line, strip_hidden
-from worker.guards.response import WebResponse
 
 ARTICLE = """<html><head><title>The  \n title</title><script>alert("script")</script></head><body>
 <nav><a href="/home">Home</a></nav><article><h1>Head</h1>

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from shared.confinement import landlock, seccomp
+from shared.guards.addresses import WebPolicy
 from tests.helpers.certificates import authority
 from tests.helpers.need import need
 from tests.helpers.runner import RunnerProcess
@@ -29,7 +30,6 @@ from tests.worker.sandbox.test_escapes import MIB, command, left, python
 from tests.worker.sandbox.test_probe import settings
 from tests.worker.sandbox.test_seccomp import number_of
 from tests.worker.sandbox.test_users import tried
-from worker.guards.addresses import WebPolicy
 from worker.sandbox.bubblewrap import Bubblewrap
 from worker.sandbox.command import Finished, SandboxBroken
 from worker.sandbox.probe import SandboxOff, choose_sandbox, open_runner

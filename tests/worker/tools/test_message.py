@@ -74,6 +74,12 @@ def test_an_operator_can_grant_more() -> None:
             policy.resolve(OWN, closed)
 
 
+def test_no_grant_reaches_an_endpoint_of_a_webhook() -> None:
+    """What the agent writes there would be sent, signed, as a webhook of ours."""
+    with pytest.raises(ToolFailed, match="not your chat"):
+        ChatPolicy(["*"]).resolve(OWN, "hook:erp")
+
+
 class Effects:
     """Keeps what was carried out; `missing` are chats that are not there."""
 

@@ -69,7 +69,7 @@ class AboutRouter:
         # JSON may need six bytes for one of the text.
         if not 0 < (content_length(request) or 0) <= 6 * self._memory_bytes + 1024:
             return problem(413, f"a memory has at most {self._memory_bytes:,} bytes")
-        own = await self._own.find(request)
+        own = await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         try:
@@ -90,7 +90,7 @@ class AboutRouter:
         return await self._answer(request, own)
 
     async def _remove_plan(self, request: Request) -> Response:
-        own = await self._own.find(request)
+        own = await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         try:
@@ -100,7 +100,7 @@ class AboutRouter:
         return await self._answer(request, own)
 
     async def _cancel_job(self, request: Request) -> Response:
-        own = await self._own.find(request)
+        own = await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         try:
@@ -111,7 +111,7 @@ class AboutRouter:
         return await self._answer(request, own)
 
     async def _share(self, request: Request) -> Response:
-        own = await self._own.find(request)
+        own = await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         if not self._shares.days:
@@ -126,7 +126,7 @@ class AboutRouter:
         return await self._answer(request, own)
 
     async def _end_share(self, request: Request) -> Response:
-        own = await self._own.find(request)
+        own = await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         try:
@@ -142,7 +142,7 @@ class AboutRouter:
 
     async def _answer(self, request: Request, own: OwnChat | Response | None = None) -> Response:
         """Return everything, also after a change: the page then shows what is so."""
-        own = own or await self._own.find(request)
+        own = own or await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         try:

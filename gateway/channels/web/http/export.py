@@ -36,7 +36,7 @@ class ExportRouter:
         form = request.query_params.get("format", "md")
         if form not in _TYPES:
             return problem(404, "there is /export/<chat>?format=md and ?format=json")
-        own = await self._own.find(request)
+        own = await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         try:

@@ -70,7 +70,7 @@ class OwnChats:
         self._chats = chats
         self._visitors = visitors
 
-    async def find(self, request: Request) -> OwnChat | Response:
+    async def find_chat(self, request: Request) -> OwnChat | Response:
         """Return the chat, or the error that answers the request."""
         principal = self._visitors.identify(request)
         if isinstance(principal, Response):

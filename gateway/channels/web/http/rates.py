@@ -10,6 +10,7 @@ from shared.errors import Refused
 from shared.log import logger
 from shared.metrics import LOGINS_REFUSED
 from shared.process.places import client_network
+from shared.process.token_bucket import TokenBucket
 from shared.settings.sections.gateways import TOKEN_CHARS
 
 KNOWN_PRINCIPALS: Final = 1000
@@ -20,25 +21,6 @@ NETWORKS: Final = 4096  # that are remembered; the one that was wrong least rece
 REPORT_EVERY_S: Final = 60.0
 
 log = logger("web")
-
-
-class TokenBucket:
-    """A rate limit of one process: `burst` at once, then `per_s` a second."""
-
-    def __init__(self, burst: int, per_s: float, now: float) -> None:
-        self._burst = burst
-        self._per_s = per_s
-        self._left = float(burst)
-        self._at = now
-
-    def try_acquire(self, now: float) -> float:
-        """Take a token at `now` (monotonic s). Return 0.0, or the seconds until the next token."""
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
-        self._at = now
-        if self._left < 1:
-            return (1 - self._left) / self._per_s
-        self._left -= 1
-        return 0.0
 
 
 class PrincipalRates:

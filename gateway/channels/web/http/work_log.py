@@ -38,7 +38,7 @@ class WorkLogRouter:
         return [Route("/work/{chat}/{turn:int}", self._read, methods=["GET"])]
 
     async def _read(self, request: Request) -> Response:
-        own = await self._own.find(request)
+        own = await self._own.find_chat(request)
         if isinstance(own, Response):
             return own
         try:

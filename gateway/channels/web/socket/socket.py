@@ -10,7 +10,6 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.channels.web.http.auth import Login, host_of
-from gateway.channels.web.http.rates import TokenBucket
 from gateway.channels.web.socket.connection import SendQueue, connection_of
 from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, PageServices
 from gateway.channels.web.socket.frames import decode_frame, decode_ids, encode_frame
@@ -18,6 +17,7 @@ from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger
 from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, SendFrame, WelcomeFrame
 from shared.metrics import MESSAGES_REFUSED
+from shared.process.token_bucket import TokenBucket
 from shared.store.schedules.times import usable_timezone
 from shared.tasks import cancel_all
 from shared.version import VERSION

@@ -24,12 +24,13 @@ waiting = tonumber(waiting)
 if (redis.call('HGET', session, 'n') or '0') ~= n or redis.call('XLEN', inbox) ~= waiting then
   return {'changed'}
 end
-local dropped = 0
+local dropped, ended = 0, nil
 if waiting > 0 then
   -- Without its lease the running turn can write nothing more; the control channel makes it end
   -- now.
   local head = redis.call('XRANGE', inbox, '-', '+', 'COUNT', 1)[1]
-  redis.call('PUBLISH', control, member .. ' ' .. string.match(head[1], '%d+'))
+  ended = string.match(head[1], '%d+')
+  redis.call('PUBLISH', control, member .. ' ' .. ended)
   redis.call('PUBLISH', live, event)
   redis.call('DEL', inbox)
 end
@@ -103,4 +104,9 @@ end
 redis.call('DEL', history)
 -- The same for a consolidation of the conversation itself.
 count_up(session, 'mark', entries)
-return answer_command(command, session, outbox, live, chats, now, dropped)
+local answer, seq = answer_command(command, session, outbox, live, chats, now, dropped)
+-- The line names the messages that nobody answers any more.
+if ended then
+  add_notice(name, ended, seq, event)
+end
+return answer

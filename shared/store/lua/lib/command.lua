@@ -15,7 +15,8 @@ local function known_command(command, outbox, now)
 end
 
 -- Writes the lines of a command whose change was made, and notes that it was answered. `dropped` is
--- the number of archived entries that went.
+-- the number of archived entries that went. Returns what the caller is answered with, and the number
+-- of the answer's line.
 local function answer_command(command, session, outbox, live, chats, now, dropped)
   -- The command itself, for the person's other devices.
   local seq = 0
@@ -32,5 +33,5 @@ local function answer_command(command, session, outbox, live, chats, now, droppe
   redis.call('PEXPIRE', session, command.keep_session_ms)
   -- Number 0: no turn.
   remember_seen(command.seen, command.days, command.dedupe_id, now, '0:' .. seq)
-  return {'done', seq, dropped}
+  return {'done', seq, dropped}, answered
 end

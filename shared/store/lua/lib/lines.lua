@@ -7,6 +7,9 @@ local READ_CHANNELS = {web = true, api = true, cli = true, system = true}
 -- Lines of one chat that may wait for delivery; `shared/store/delivery/deliveries.py` has both too.
 local OUTBOX_CAP = 100
 
+-- The same for an endpoint of webhooks, which is a chat of this channel: nobody reads it and waits.
+local HOOK, HOOK_CAP = 'hook', 10000
+
 -- Returns the channel key of a session whose lines are delivered, nil for one whose log is read. It is
 -- the channel, behind `<tenant>/` where a session has a tenant.
 local function delivery_channel(name)
@@ -85,6 +88,19 @@ local function add_fact(name, ...)
   end
 end
 
+-- Appends a notice that a turn of a chat ended, waits, or will never begin, of which a gateway makes
+-- webhooks. `n` is the turn, `seq` the line that says so (0 = none), `what` the live event of its end,
+-- or what `shared/store/delivery/notices.py` names.
+local function add_notice(name, n, seq, what)
+  -- NOMKSTREAM: the stream exists only where a gateway has endpoints, so for all others this is a
+  -- look-up. Guarded: the turn counts all the same, and an older list of users does not allow the key.
+  local id = guarded('XADD', PREFIX .. 'notices', 'NOMKSTREAM', 'MAXLEN', '~', 100000, '*', 's', name,
+    'n', n, 'q', integer(seq), 'w', what)
+  if id then
+    redis.call('PUBLISH', key('live', '@notices'), id)
+  end
+end
+
 -- The same for a line of the person's own, with which they have seen what is above it.
 local function add_own_line_fact(session, seq, ...)
   local name = key_id(session)
@@ -100,7 +116,8 @@ local function add_delivery(name, channel, log, live, counter, line, keep_ms)
   -- `outwaits` is only for gauges; the queue of the channel decides who delivers.
   local now, waits = now_ms(), key('outwaits', channel)
   local seq = integer(append(name, log, counter, 'm', line, 'at', integer(now)))
-  local oldest = redis.call('XLEN', log) > OUTBOX_CAP and redis.call('XRANGE', log, '-', '+', 'COUNT', 2)[2]
+  local cap = channel == HOOK and HOOK_CAP or OUTBOX_CAP
+  local oldest = redis.call('XLEN', log) > cap and redis.call('XRANGE', log, '-', '+', 'COUNT', 2)[2]
   -- It stays where it is while dead letters cannot be stored.
   if oldest and pcall(dead_letter_lines, name, {oldest}, 'outbox_full', '', '0') then
     redis.call('XDEL', log, oldest[1])

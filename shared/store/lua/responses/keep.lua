@@ -16,11 +16,16 @@ local response, session, responses, kept, EPHEMERAL = unpack(KEYS)
 local name, id, by, n, at, after, shown, input, continues, unnamed, most, keep_ms = unpack(ARGV)
 -- Erased since its message was accepted: nothing of it may come back.
 if redis.call('EXISTS', session) == 0 then return 0 end
+local is_new = redis.call('EXISTS', response) == 0
 keep_ms = tonumber(keep_ms)
 local now = now_ms()
 redis.call('HSET', response, 'ticket', id, 'session', name, 'by', by, 'n', n, 'at', at, 'after', after,
   'shown', shown, 'input', input, 'continues', continues)
 redis.call('PEXPIRE', response, keep_ms)
+-- Its turn may have ended before this: then the notice of that knew of no response.
+if is_new and (parse_count(redis.call('HGET', session, 'log')) or 0) > tonumber(after) then
+  add_notice(name, n, 0, 'kept ' .. id)
+end
 -- Records expire by themselves, their names in the lists with the next response.
 for _, list in ipairs({responses, kept}) do
   -- The newest is last, also of two in one millisecond.

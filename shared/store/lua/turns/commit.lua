@@ -182,6 +182,7 @@ local function commit(member, lease, owner, turn)
   end
   -- Followers learn that the turn is over.
   redis.call('PUBLISH', live, event)
+  add_notice(name, n, seq, event)
   -- One fact for all of it, also where the turn ended without a line.
   add_fact(name, 'seq', integer(seq), 'at', text_of_now, 'running', others_wait and 1 or 0, 'asks', 0)
   return {'committed', length, dropped, fields[14] == 'words' and 1 or 0}

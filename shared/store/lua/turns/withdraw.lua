@@ -65,6 +65,7 @@ end
 -- A repeated withdrawal, or a second delivery, finds this answer.
 remember_seen(seen, tonumber(days), dedupe_id, now, '0:' .. seq .. ':withdrawn')
 local line_seq = add_line(session, outbox, live, line, keep_log_ms, nil, nil, false)
+add_notice(key_id(session), n, line_seq, 'withdrawn')
 -- Other messages may still wait here, or be answered.
 add_own_line_fact(session, line_seq, 'running', redis.call('EXISTS', inbox))
 redis.call('PEXPIRE', session, keep_session_ms)

@@ -63,7 +63,9 @@ if not asked then
   redis.call('HSET', session, 'asked', table.concat({state, id, integer(expires), step, n, '-', tool}, ' '))
   -- The model answered, and whatever killed earlier attempts was not this message alone.
   redis.call('HDEL', session, 'crashes', 'spared', 'away', 'alone')
-  add_line(session, outbox, live, cmsgpack.pack(line), keep_log_ms, nil, nil, state == 'open' and {'asks', 1})
+  local seq = add_line(session, outbox, live, cmsgpack.pack(line), keep_log_ms, nil, nil,
+    state == 'open' and {'asks', 1})
+  add_notice(string.sub(member, 6), n, seq, state == 'open' and 'approval ' .. id or 'calls ' .. tool)
   redis.call('PEXPIRE', session, keep_session_ms)
 end
 -- The lease ends here: a waiting turn holds no slot. It is due again when the time is over.

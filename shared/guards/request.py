@@ -14,11 +14,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from shared.errors import ToolFailed
+from shared.guards.addresses import Address, WebTarget
+from shared.guards.response import WebRequest, WebResponse
 from shared.network.http_client import open_session
 from shared.network.outgoing import current
 from shared.version import VERSION
-from worker.guards.addresses import Address, WebTarget
-from worker.guards.response import WebRequest, WebResponse
 
 USER_AGENT: Final = f"Shoal/{VERSION}"
 
@@ -36,7 +36,7 @@ async def send_request(target: WebTarget, addresses: Sequence[Address], asked: W
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=asked.connect_s, sock_read=asked.silence_s)
     try:
         async with (
-            _open_session(target, addresses, timeout) as session,
+            open_checked_session(target, addresses, timeout) as session,
             session.request(asked.method, url, headers=headers, data=asked.body, allow_redirects=False) as response,
         ):
             location = response.headers.get("Location")
@@ -61,9 +61,10 @@ async def send_request(target: WebTarget, addresses: Sequence[Address], asked: W
         raise ToolFailed(f"{host} gave an answer that is not valid, or broke it off; try it later") from None
 
 
-def _open_session(
+def open_checked_session(
     target: WebTarget, addresses: Sequence[Address], timeout: aiohttp.ClientTimeout
 ) -> aiohttp.ClientSession:
+    """Return a session that connects to these addresses of the target alone, or to the proxy."""
     if current().proxy_for(target.url) is not None:
         return open_session(timeout=timeout, auto_decompress=False, keepalive_s=0)
     return aiohttp.ClientSession(

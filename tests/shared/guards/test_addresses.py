@@ -7,7 +7,7 @@ from ipaddress import ip_address
 import pytest
 
 from shared.errors import SettingsError, ToolFailed
-from worker.guards.addresses import WebPolicy, check_address, network_kind, parse_target
+from shared.guards.addresses import WebPolicy, check_address, network_kind, parse_target
 
 PUBLIC = WebPolicy()
 

@@ -19,9 +19,9 @@ from typing import Final
 from urllib.parse import urljoin
 
 from shared.errors import ToolFailed
+from shared.guards.addresses import Address, WebPolicy, WebTarget, check_address, parse_target
+from shared.guards.response import WebRequest, WebResponse
 from shared.network.outgoing import current
-from worker.guards.addresses import Address, WebPolicy, WebTarget, check_address, parse_target
-from worker.guards.response import WebRequest, WebResponse
 
 # Return all addresses of a host (and port). Raises OSError when it has none.
 LookUp = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -33,6 +33,10 @@ REDIRECTS: Final = 5
 AT_ONCE: Final = 64
 
 _LOOK_UPS_AT_ONCE: Final = 16
+
+
+class HostNotFound(ToolFailed):
+    """The name of a host leads nowhere just now."""
 
 
 class Fetcher:
@@ -86,7 +90,7 @@ class Fetcher:
 
     async def _follow_redirects(self, url: str, asked: WebRequest, redirects: int) -> WebResponse:
         # Imported here: it loads the HTTP library, which a starting worker does not need yet.
-        from worker.guards.request import send_request
+        from shared.guards.request import send_request
 
         for _ in range(redirects + 1):
             target = parse_target(url, self._policy)
@@ -121,7 +125,7 @@ async def resolve_target(
     except (OSError, ValueError, UnicodeError):
         addresses = ()
     if not addresses and known:
-        raise ToolFailed(f"the host {target.host!r} was not found; check the name, or try another one")
+        raise HostNotFound(f"the host {target.host!r} was not found; check the name, or try another one")
     for address in addresses:
         check_address(address, target.host, target.port, policy)
     return addresses

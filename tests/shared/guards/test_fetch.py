@@ -14,12 +14,12 @@ import aiohttp
 import pytest
 
 from shared.errors import ToolFailed
+from shared.guards.addresses import WebPolicy
+from shared.guards.fetch import Fetcher
+from shared.guards.request import connector_to
+from shared.guards.response import WebResponse
 from tests.helpers.wait import eventually
 from tests.helpers.web_server import Asked, Send, WebServer, head, redirect, reply, web_server
-from worker.guards.addresses import WebPolicy
-from worker.guards.fetch import Fetcher
-from worker.guards.request import connector_to
-from worker.guards.response import WebResponse
 
 LIMIT_BYTES = 100_000
 HTML = ("text/html",)

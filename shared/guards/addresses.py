@@ -1,6 +1,6 @@
-"""The network addresses that a tool may reach: the public web, and what the operator adds. Pure:
-nothing is looked up here. A caller passes the URL to `parse_target` and every address of its host
-to `check_address`, and connects to those addresses only."""
+"""The network addresses that a tool or a webhook may reach: the public web, and what the operator
+adds. Pure: nothing is looked up here. A caller passes the URL to `parse_target` and every address
+of its host to `check_address`, and connects to those addresses only."""
 
 from __future__ import annotations
 
@@ -101,9 +101,10 @@ class WebPolicy(msgspec.Struct, frozen=True):
         return cls(frozenset(ports), tuple(map(_parse_rule, allow)))
 
     @classmethod
-    def for_origin(cls, url: str) -> WebPolicy:
-        """Return the policy for one server that the operator names, such as a search engine. It may
-        be private, on its own port. Raises SettingsError."""
+    def for_origin(cls, url: str, *, key: str = "tools.search_url", private: bool = True) -> WebPolicy:
+        """Return the policy for one server that the operator names as setting `key`, such as a
+        search engine: on its own port, and it may be private if `private`. Raises
+        SettingsError."""
         try:
             parts = urlsplit(url)
             host = _parse_host(parts)
@@ -111,8 +112,8 @@ class WebPolicy(msgspec.Struct, frozen=True):
             if parts.scheme not in _DEFAULT_PORTS:
                 raise ValueError("it must begin with http:// or https://")
         except (ValueError, ToolFailed) as exc:
-            raise SettingsError(f"tools.search_url: {exc}; write it as 'https://host/path'") from None
-        return cls(frozenset({port}), (AllowRule(host=host, port=port),))
+            raise SettingsError(f"{key}: {exc}; write it as 'https://host/path'") from None
+        return cls(frozenset({port}), (AllowRule(host=host, port=port),) if private else ())
 
 
 PUBLIC_WEB: Final = WebPolicy()
