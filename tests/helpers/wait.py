@@ -10,8 +10,10 @@ from typing import Any, Final, TypeVar, overload
 
 import pytest
 
-LONGEST_PAUSE_S: Final = 0.1
-"""Who has waited for two seconds does not notice a tenth; many checks look through all processes of the machine."""
+LONGEST_PAUSE_S: Final = 0.4
+COSTLY: Final = 19
+"""A pause is so many times as long as the processor was busy with the check before it: a wait takes a twentieth of a
+core, also when a check looks through all processes of the machine."""
 
 PATIENCE_S: Final = 30.0  # for what takes a moment, on a machine with ten times the work that it can do
 
@@ -44,13 +46,14 @@ async def eventually(
 ) -> Any:
     """Call `check` (plain or async) until it returns something true; return that.
 
-    The pauses between two calls grow with the time that was waited, from `every_s` to LONGEST_PAUSE_S. An
-    AssertionError inside `check` counts as not yet. After `within_s` seconds raises AssertionError with the last value
-    or the last assertion; `what` names the thing that was waited for; a function is asked when it did not come, and can
-    say what is there instead.
+    After a check that costs much the pause is longer than `every_s`, up to LONGEST_PAUSE_S. An AssertionError inside
+    `check` counts as not yet. After `within_s` seconds raises AssertionError with the last value or the last assertion;
+    `what` names the thing that was waited for; a function is asked when it did not come, and can say what is there
+    instead.
     """
-    began = time.monotonic()
+    deadline = time.monotonic() + within_s
     while True:
+        busy = time.thread_time()
         try:
             last = check()
             if inspect.isawaitable(last):
@@ -59,11 +62,10 @@ async def eventually(
                 return last
         except AssertionError as exc:
             last = exc
-        waited = time.monotonic() - began
-        if waited >= within_s:
+        if time.monotonic() >= deadline:
             named = what() if callable(what) else what
             raise AssertionError(f"{named} did not hold within {within_s:g} s; last: {last!r}")
-        await asyncio.sleep(max(every_s, min(waited / 20, LONGEST_PAUSE_S)))
+        await asyncio.sleep(max(every_s, min(COSTLY * (time.thread_time() - busy), LONGEST_PAUSE_S)))
 
 
 async def together(scenes: Mapping[str, Awaitable[object]]) -> None:
