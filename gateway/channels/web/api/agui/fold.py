@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Self
 
 import msgspec
 
@@ -25,6 +26,8 @@ Fields = dict[str, Any]
 class RunFold:
     """Encodes a run event by event. Its text is one message, from where the client's copy of it ends.
     Where the client has something else, that message ends and another one has the whole answer."""
+
+    headers: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, asked: AguiRequest, ticket: str) -> None:
         self._run = {"threadId": asked.thread, "runId": asked.run}
@@ -68,7 +71,7 @@ class RunFold:
             # The stream had to say it in other words than the answer has in the end.
             events += self._replace(answer.text)
         events += self._end()
-        pending = [*filter(None, (self._call(call) for call in answer.calls))]
+        pending = [*filter(None, (self._encode_call(call) for call in answer.calls))]
         outcome: Fields = {"type": "cancelled" if answer.stopped else "success"}
         if pending:
             outcome["pendingToolCallIds"] = [id for id, _ in pending]
@@ -117,7 +120,7 @@ class RunFold:
         self._open = False
         return _event("TEXT_MESSAGE_END", messageId=self._id, **({"metadata": {mark: True}} if mark else {}))
 
-    def _call(self, call: ToolCall) -> tuple[str, bytes] | None:
+    def _encode_call(self, call: ToolCall) -> tuple[str, bytes] | None:
         """Return the id of a call of the client's function and its events: of one that the client
         has in part the rest, since it adds up arguments; None where it has it."""
         rest = call.arguments.removeprefix(self._had_calls.get(call.id, ""))
