@@ -7,14 +7,17 @@ its own are named in `CONSTANT`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from proof.bench.plan import Plan
 from proof.bench.server import server
 from proof.bench.table import Report, Rounds
+from shared.errors import Refused
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.effects import SayEffect
@@ -55,6 +58,7 @@ SESSION: Final = f"web:{CHAT}"
 TEXT: Final = "x" * TEXT_LIMIT_BYTES
 FACTS: Final = 200
 STEP: Final = 100_000
+PLACES: Final = 1000
 """Bytes of one step of a turn, and of one entry of a conversation: about what a long result has."""
 
 MEMORY: Final = MemorySettings(file_bytes=256 * 1024, log_bytes=16 * 1024 * 1024)
@@ -313,6 +317,17 @@ async def _responses(stage: Stage) -> None:
         await responses.drop("owner", kept)
 
 
+async def _background(stage: Stage) -> None:
+    """One response in the background over the highest limit: none of those before it has ended."""
+    inbox = Inbox(stage.client, replace(LIMITS, background_at_once=PLACES))
+    with contextlib.suppress(Refused):
+        for number in range(PLACES + 1):
+            asked = InboundMessage(
+                channel="api", chat_id=f"owner/~-{number}", sender_id="owner", id=nonce(), content="hello", timestamp=1
+            )
+            await inbox.ingest(asked, background="owner")
+
+
 async def _feed(stage: Stage) -> None:
     """A page that missed as many facts as a feed keeps."""
     feed = Feed(stage.client)
@@ -338,7 +353,7 @@ async def _client_calls(stage: Stage) -> None:
 
 CASES: Final = (
     *(_one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents),
-    *(_responses, _feed, _client_calls),
+    *(_responses, _background, _feed, _client_calls),
 )
 
 

@@ -152,6 +152,8 @@ class Completion:
                 dict(request.prompt.outputs),
                 request=begun.ticket,
                 cap_bytes=LEDGER_CAP_BYTES,
+                principal=self._login.principal,
+                background=request.background,
                 retry_for_s=services.limits.retry_s,
             )
         except RedisAway:
@@ -222,7 +224,13 @@ class Completion:
             # Named sessions are listed, and so counted. An ephemeral one ends with its answer.
             owner = None if request.name is None else principal
             retry_s, follows = services.limits.retry_s, request.follows
-            return await services.sink.ingest(message, principal=owner, follows=follows, retry_for_s=retry_s)
+            return await services.sink.ingest(
+                message,
+                principal=owner,
+                follows=follows,
+                background=principal if request.background else "",
+                retry_for_s=retry_s,
+            )
         except (BadInput, Refused) as exc:
             MESSAGES_REFUSED.labels(API, exc.code).inc()
             waiting = await services.sink.client_calls.waiting(begun.session) if exc.code == "running" else ()
