@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import openai
 
 from shared.store.client.redis_client import RedisClient
-from tests.crash.test_api import gateway, sessions, working
+from tests.crash.test_api import KEY, gateway, sessions, working
 from tests.crash.test_worker_death import HELD, WORDS
-from tests.gateway.channels.api.asking import asker
+from tests.gateway.channels.api.asking import asker, post
 from tests.gateway.channels.api.responses.test_background import BACKGROUND, finished
-from tests.helpers.fleet import holder
+from tests.helpers.fleet import history, holder
 from tests.helpers.fleet_fixtures import Spawn
-from tests.helpers.openai_server import ScriptedOpenAI
+from tests.helpers.openai_server import Answer, ScriptedOpenAI
 from tests.helpers.wait import eventually
 
 
@@ -24,6 +25,40 @@ async def refused(one: openai.AsyncOpenAI, **asked: Any) -> bool:
     except openai.RateLimitError as error:
         return error.code == "background_limit"
     return False
+
+
+async def test_a_fork_survives_its_gateway_and_its_worker(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Both are killed while it runs: asked again under its key at another gateway it is one response of one session,
+    with the conversation up to the response that it continues, which the other branch does not know."""
+    model.script(Answer(match="^fork", text=WORDS, delta_s=0.05, held_after=45, times=0), Answer(text="yes", times=0))
+    await working(spawn, 2)
+    first, a = await gateway(spawn)
+    _, b = await gateway(spawn)
+    body = {"model": "shoal", "input": "fork"}
+    async with asker(a) as one, asker(b) as other:
+        root = await one.responses.create(model="shoal", input="root")
+        left = await one.responses.create(model="shoal", input="left", previous_response_id=root.id)
+        body["previous_response_id"] = root.id
+        asked = asyncio.create_task(post(a, body, path="/v1/responses", headers=KEY))
+        await eventually(lambda: model.stats()["open"], within_s=60)
+        first.popen.kill()
+        [name] = [key async for key in sessions(client)]
+        await asyncio.wait([asked])
+        again = asyncio.create_task(post(b, body, path="/v1/responses", headers=KEY))
+        (await holder(client, name)).kill()
+        model.release()
+        fork = (await again).json
+        assert (fork["status"], fork["output"][0]["content"][0]["text"]) == ("completed", WORDS)
+        last = await other.responses.create(model="shoal", input="and?", previous_response_id=fork["id"])
+        assert last.output_text == "yes"
+        more = await other.responses.create(model="shoal", input="more", previous_response_id=left.id)
+        assert more.output_text == "yes"
+    texts = [one.content for one in await history(client, name)]
+    assert texts == ["root", "yes", "fork", WORDS, "and?", "yes"]
+    talk = [(one["role"], one["content"]) for one in model.requests()[-1].body["messages"][1:-1]]
+    assert talk == [("user", "root"), ("assistant", "yes"), ("user", "left"), ("assistant", "yes")]
 
 
 async def two_running(client: RedisClient) -> list[str]:

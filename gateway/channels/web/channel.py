@@ -41,6 +41,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import Outbox
 from shared.store.fleet.presence import kill_worker_of
+from shared.store.responses.branches import Branches
 from shared.store.responses.responses import Responses
 from shared.store.sessions.chat_search import ChatSearch
 from shared.store.sessions.chats import Chats
@@ -141,6 +142,7 @@ class WebChannel:
             follower=followers["api"],
             requests=Requests(self._client),
             responses=Responses(self._client, days=self._api_settings.store_days),
+            branches=Branches(self._client),
             sessions=EphemeralSessions(self._client),
             media=self._store,
             closing=asyncio.Event(),

@@ -79,7 +79,8 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     the same answer. `ignored` names the parameters that were left out of account. A response shows
     `shown` and `input` again, JSON, and can be read and continued if it is `stored`. `background`: no
     connection waits for it, unless it is streamed. `previous` is the ticket of the one that it
-    continues, whose turn is `follows` of `session`."""
+    continues, whose turn is `follows` of `session`. `forked`: its session begins with the
+    conversation of another one."""
 
     model: str
     preset: str
@@ -98,6 +99,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     previous: str = ""
     session: str = ""
     follows: int | None = None
+    forked: bool = False
 
     @property
     def formed(self) -> bool:
