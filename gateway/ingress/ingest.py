@@ -19,6 +19,7 @@ from shared.metrics import MESSAGES_REFUSED, MESSAGES_WITHDRAWN
 from shared.store.access.audit import Audit, actor_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import READ_CHANNELS
+from shared.store.responses.conversations import Conversations
 from shared.store.turns.approvals import Approvals
 from shared.store.turns.client_calls import ClientCalls
 from shared.store.turns.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits
@@ -50,6 +51,7 @@ class Ingress:
 
         self.stop = self._inbox.stop
         self.client_calls = ClientCalls(client, limits)
+        self.conversations = Conversations(client, limits)
         self.approve = desk.approve
         self.limit_questions = desk.limit_questions
 

@@ -33,6 +33,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.client.scripts import load, script_names, sha
 from shared.store.delivery.deliveries import DROPPED_AT_ONCE, OUTBOX_CAP, DeliveryQueue
 from shared.store.delivery.feed import Feed
+from shared.store.responses.conversations import Conversations
 from shared.store.responses.responses import Responses
 from shared.store.schedules.schedules import NextTick, Schedules
 from shared.store.sessions.backup import SessionBackup
@@ -328,6 +329,23 @@ async def _background(stage: Stage) -> None:
             await inbox.ingest(asked, background="owner")
 
 
+async def _conversations(stage: Stage) -> None:
+    """A program that begins a conversation with as much as one request may have, and fills it; then the last entry of a
+    full one is removed."""
+    conversations, many = Conversations(stage.client, LIMITS), HISTORY_CAP_BYTES // STEP + 1
+    asked = ApiRequest(key="", session=SESSION, ticket=nonce(), at_ms=1, after=0, new=True)
+    await conversations.begin("owner", asked, SESSION, lambda turn: _entries(turn, 5), (), {"a": "b" * 4000})
+    for _ in range(many):
+        again = msgspec.structs.replace(asked, ticket=nonce())
+        await conversations.add("owner", again, SESSION, lambda turn: _entries(turn, 5), ())
+    *_, last = await conversations.records(SESSION)
+    await conversations.drop(SESSION, last)
+
+
+def _entries(turn: int, many: int) -> list[UserEntry]:
+    return [UserEntry(content="x" * STEP, turn=turn, at=at) for at in range(many)]
+
+
 async def _feed(stage: Stage) -> None:
     """A page that missed as many facts as a feed keeps."""
     feed = Feed(stage.client)
@@ -353,7 +371,7 @@ async def _client_calls(stage: Stage) -> None:
 
 CASES: Final = (
     *(_one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents),
-    *(_responses, _background, _feed, _client_calls),
+    *(_responses, _background, _conversations, _feed, _client_calls),
 )
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import openai
 
+from shared.store import keys
 from shared.store.client.redis_client import RedisClient
 from tests.crash.test_api import KEY, gateway, sessions, working
 from tests.crash.test_worker_death import HELD, WORDS
-from tests.gateway.channels.api.asking import asker, post
+from tests.gateway.channels.api.asking import asker, post, user
 from tests.gateway.channels.api.responses.test_background import BACKGROUND, finished
 from tests.helpers.fleet import history, holder
 from tests.helpers.fleet_fixtures import Spawn
@@ -59,6 +60,42 @@ async def test_a_fork_survives_its_gateway_and_its_worker(
     assert texts == ["root", "yes", "fork", WORDS, "and?", "yes"]
     talk = [(one["role"], one["content"]) for one in model.requests()[-1].body["messages"][1:-1]]
     assert talk == [("user", "root"), ("assistant", "yes"), ("user", "left"), ("assistant", "yes")]
+
+
+async def test_a_conversation_survives_its_gateway_and_its_worker(
+    client: RedisClient, spawn: Spawn, model: ScriptedOpenAI
+) -> None:
+    """Begun, added to and asked through a gateway that is killed, and with it the worker that answers: repeated under
+    their keys at another one nothing is there twice, and nothing is lost."""
+    model.script(HELD)
+    await working(spawn, 2)
+    first, a = await gateway(spawn)
+    _, b = await gateway(spawn)
+    begin, more = {"items": [user("before")], "metadata": {"a": "b"}}, {"items": [user("more")]}
+    path = "/v1/conversations"
+    made = await post(a, begin, path=path, headers={"Idempotency-Key": "begin"})
+    items = f"{path}/{made.json['id']}/items"
+    added = await post(a, more, path=items, headers={"Idempotency-Key": "more"})
+    body = {"model": "shoal", "input": "hello", "conversation": made.json["id"]}
+    asked = asyncio.create_task(post(a, body, path="/v1/responses", headers=KEY))
+    await eventually(lambda: model.stats()["open"], within_s=60)
+    [name] = [key async for key in sessions(client)]
+    first.popen.kill()
+    await asyncio.wait([asked])
+    again = asyncio.create_task(post(b, body, path="/v1/responses", headers=KEY))
+    (await holder(client, name)).kill()
+    model.release()
+    assert (await again).json["output"][0]["content"][0]["text"] == WORDS
+    assert (await post(b, begin, path=path, headers={"Idempotency-Key": "begin"})).body == made.body
+    assert (await post(b, more, path=items, headers={"Idempotency-Key": "more"})).body == added.body
+    async with asker(b) as other:
+        found: list[Any] = [item async for item in other.conversations.items.list(made.json["id"], order="asc")]
+        texts = [item.content[0].text for item in found]
+        assert texts == ["before", "more", "hello", WORDS]
+        talk = [(one["role"], one["content"]) for one in model.requests()[-1].body["messages"][1:-1]]
+        assert talk == [("user", "before"), ("user", "more")]
+        await other.conversations.delete(made.json["id"])
+    assert await client.command("EXISTS", keys.session(name), keys.history(name)) == 0
 
 
 async def two_running(client: RedisClient) -> list[str]:

@@ -115,6 +115,18 @@ def cannot_continue(code: str) -> ApiError:
     return bad_parameter(PREVIOUS, message, code="previous_response_not_newest")
 
 
+def no_conversation(param: str | None = None) -> ApiError:
+    """Return the error of a conversation that this principal does not have."""
+    message = "there is no such conversation; perhaps it has expired or was deleted"
+    return ApiError(404, message, code="conversation_not_found", param=param)
+
+
+def conversation_busy() -> ApiError:
+    """Return the error of a conversation that is changed while a turn runs."""
+    message = "a message of this conversation is being answered, and nothing else changes it meanwhile; ask again"
+    return ApiError(409, message, code="conversation_busy", retry_after_s=RETRY_S)
+
+
 def not_submitted(outcome: SubmitOutcome, ids: Sequence[str]) -> ApiError:
     """Return the error of results that were not taken."""
     named = ", ".join(ids)

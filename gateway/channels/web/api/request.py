@@ -251,6 +251,16 @@ def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool, syste
     )
 
 
+def read_entries(raw: Sequence[Mapping[str, Any]]) -> tuple[UserEntry | AssistantEntry | ToolEntry, ...]:
+    """Parse messages of which none is answered; those of the system are texts of the user. Raises
+    ApiError."""
+    parsed = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(raw)]
+    if sum(map(_size, parsed)) > HISTORY_LIMIT_BYTES:
+        message = f"these messages have more than {HISTORY_LIMIT_BYTES // 1024} kB"
+        raise ApiError(413, message, code="too_big", param="messages")
+    return tuple(pair_results(map(_placed_entry, enumerate(parsed)), (CLIENT_TOOLS,)))
+
+
 def _placed_entry(placed: tuple[int, _ParsedMessage]) -> tuple[str, UserEntry | AssistantEntry | ToolEntry]:
     return f"messages[{placed[0]}]", placed[1].entry()
 

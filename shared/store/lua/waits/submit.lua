@@ -58,7 +58,7 @@ for i, call in ipairs(question.calls) do
   -- The same shape as `ToolEntry` in shared/messages/transcript.py.
   records[i] = cmsgpack.pack({
     t = 'tool', call_id = call.id, name = call.name, content = results[call.id], turn = tonumber(n), at = now,
-    sources = {source},
+    sources = {source}, client = true,
   })
   size = size + #records[i]
 end

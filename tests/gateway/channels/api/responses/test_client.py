@@ -102,7 +102,7 @@ async def test_the_conversation_of_the_first_request_stays(redis_url: str, clien
         UserEntry(content="in German", turn=0),
         UserEntry(content="one", turn=0),
         AssistantEntry(content="1", turn=0, tool_calls=(ToolCall("c1", "f", "{}"),)),
-        ToolEntry(call_id="c1", name="f", content="rain", turn=0, sources=("tools of the client",)),
+        ToolEntry(call_id="c1", name="f", content="rain", turn=0, sources=("tools of the client",), client=True),
     )
     assert message.sources == ("tools of the client",)
 
