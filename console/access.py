@@ -32,7 +32,8 @@ def pair() -> None:
 @redis_command
 async def list_(client: RedisClient, as_json: bool) -> None:
     """List approved people and open codes."""
-    people, waiting = await Pairings(client).people(), await Pairings(client).waiting()
+    people = await Pairings(client).people()
+    waiting = await Pairings(client).waiting()
     now_ms = server_ms(await client.command("TIME"))  # codes expire by this clock
     if as_json:
         print_json({"people": list(map(_facts, people)), "waiting": list(map(_facts, waiting))})
@@ -51,7 +52,8 @@ async def list_(client: RedisClient, as_json: bool) -> None:
 @redis_command
 async def approve(client: RedisClient, code: str, as_json: bool) -> None:
     """Approve the person who got this code. Their chat gets a notice."""
-    line, request = let_in_line(SYSTEM_CLOCK.now_ms()), secrets.token_hex(16)
+    line = let_in_line(SYSTEM_CLOCK.now_ms())
+    request = secrets.token_hex(16)
     person = await Pairings(client).approve(code, line, by=CONSOLE, request=request, retry_for_s=5)
     if as_json:
         print_json(_facts(person))
@@ -68,8 +70,7 @@ async def revoke(client: RedisClient, person: str, as_json: bool) -> None:
     """Revoke access, from the next message on. Schedules of the person's chat are paused."""
     channel, colon, sender = person.partition(":")
     if not (channel and colon and sender):
-        advice = "write channel:id, as `shoal pair list` shows it"
-        raise BadInput("bad_person", f"{person!r} names nobody; {advice}")
+        raise BadInput("bad_person", f"{person!r} names nobody; write channel:id, as `shoal pair list` shows it")
     done = await Pairings(client).revoke(channel, sender, by=CONSOLE)
     if as_json:
         print_json({"person": person, "revoked": done})

@@ -83,7 +83,8 @@ def sessions(redis: RespConnection, incomplete: str) -> Iterator[tuple[str, str]
     """Names of sessions: in a big store those found in SCANS times SCAN_COUNT keys."""
     prefix = keys.session("")
     pattern = prefix + _GLOB.sub(r"\\\1", incomplete) + "*"
-    cursor, names = "0", set[str]()
+    cursor = "0"
+    names = set[str]()
     for _ in range(SCANS):
         answer = redis.command("SCAN", cursor, "MATCH", pattern, "COUNT", str(SCAN_COUNT))
         assert isinstance(answer, list)

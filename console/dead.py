@@ -54,7 +54,8 @@ async def list_(client: RedisClient, limit: int, before: str, show_chats: bool, 
     letters = _letters(client)
     start = (await _found(letters, before)).id if before else ""
     page = await letters.newest(before=start, limit=limit + 1)
-    total, more = await letters.count(), len(page) > limit
+    total = await letters.count()
+    more = len(page) > limit
     page = page[:limit]
     if as_json:
         rows = [_facts(letter, show_chats) for letter in page]
@@ -112,7 +113,8 @@ async def replay(client: RedisClient, ref: str | None, every: bool, as_json: boo
         except (BadInput, Refused) as exc:
             left.append({"reference": letter.reference, "why": exc.message})
 
-    chosen, shown = _chosen(letters, ref), every and not as_json
+    chosen = _chosen(letters, ref)
+    shown = every and not as_json
     whole = await run_each(chosen, put_back, what="replaying", total=total, shown=shown)
     text = f"Put back {counted(done, 'message')}." if done or not left else ""
     lines = [f"{one['reference']!r} was left where it is: {clean_line(one['why'])}" for one in left]
@@ -144,7 +146,8 @@ def drop(ref: str | None, every: bool, yes: bool, as_json: bool) -> None:
             nonlocal done
             done += await letters.drop(letter)
 
-        chosen, shown = _chosen(letters, ref), every and not as_json
+        chosen = _chosen(letters, ref)
+        shown = every and not as_json
         return await run_each(chosen, forget, what="dropping", total=many, shown=shown)
 
     many = with_redis(look)
@@ -162,7 +165,8 @@ def _letters(client: RedisClient) -> DeadLetters:
     from shared.store.turns.inbox import Inbox, InboxLimits
 
     settings = load()
-    inbox, log_days = settings.inbox, settings.web.log_days
+    inbox = settings.inbox
+    log_days = settings.web.log_days
     limits = InboxLimits(cap=inbox.cap, sessions_cap=inbox.sessions_cap, log_days=log_days)
     return DeadLetters(client, Inbox(client, limits), limits=limits)
 
@@ -175,8 +179,7 @@ def _one_or_all(ref: str | None, every: bool) -> None:
 async def _found(letters: DeadLetters, ref: str) -> DeadLetterEntry:
     letter = await letters.find(ref)
     if letter is None:
-        advice = "`shoal dead list` shows all of the last 30 days"
-        raise BadInput("no_letter", f"there is no dead letter {ref!r}; {advice}")
+        raise BadInput("no_letter", f"there is no dead letter {ref!r}; `shoal dead list` shows all of the last 30 days")
     return letter
 
 
@@ -223,10 +226,13 @@ def _contents(letter: DeadLetterEntry, record: bytes, with_text: bool, show_chat
         if letter.undelivered:
             line = decode_line(record)
             text = line.text if isinstance(line, UserLine) else line.content
-            media, at_ms = line.media, line.at
+            media = line.media
+            at_ms = line.at
         else:
             message = DeadLetters.message_of(letter, record)
-            text, media, at_ms = message.content, message.media, message.timestamp
+            text = message.content
+            media = message.media
+            at_ms = message.timestamp
             facts |= {"message_id": message.id, "thread": message.thread if show_chats else None}
             facts |= {"sender": message.sender_id} if show_chats else {}
             facts["trace"] = message.traceparent

@@ -117,8 +117,7 @@ def _children(client: RedisClient) -> Subagents:
 async def _found(children: Subagents, id: str) -> SubagentInfo:
     child = await children.read_info(id)
     if child is None:
-        advice = "`shoal jobs list` shows those that run or wait"
-        raise BadInput("not_found", f"there is no job {id!r}; {advice}")
+        raise BadInput("not_found", f"there is no job {id!r}; `shoal jobs list` shows those that run or wait")
     return child
 
 

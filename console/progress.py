@@ -82,7 +82,9 @@ def stoppable() -> Iterator[asyncio.Event]:
     import asyncio
     import signal
 
-    loop, stop, before = asyncio.get_running_loop(), asyncio.Event(), signal.getsignal(signal.SIGINT)
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    before = signal.getsignal(signal.SIGINT)
 
     def restore() -> None:
         loop.remove_signal_handler(signal.SIGINT)

@@ -249,5 +249,7 @@ def _describe(file: SessionFile) -> str:
 
 
 def _unreadable(file: SessionFile) -> list[str]:
-    what = "of a newer release could not be read and are not in the file; export with that release"
-    return [f"{counted(file.unreadable, 'record')} {what}"] if file.unreadable else []
+    if not file.unreadable:
+        return []
+    many = counted(file.unreadable, "record")
+    return [f"{many} of a newer release could not be read and are not in the file; export with that release"]

@@ -148,7 +148,8 @@ async def read_session(client: RedisClient, name: str, before: str, limit: int, 
     from shared.store.sessions.transcripts import Transcripts
     from worker.memory.lines import render_line
 
-    session, store = session_name(name), Transcripts(client)
+    session = session_name(name)
+    store = Transcripts(client)
     page = await store.read_back(session, before, limit=limit)
     # A page may be shorter than wanted, or empty, where the transcript begins.
     while page.before and len(page.records) < limit:
@@ -285,7 +286,8 @@ async def _existing_session(client: RedisClient, name: str) -> str:
 def _session_facts(row: SessionRow) -> dict[str, Any]:
     import msgspec
 
-    facts, details = msgspec.structs.asdict(row), row.details
+    facts = msgspec.structs.asdict(row)
+    details = row.details
     del facts["details"], facts["title"]
     return (
         {"session": row.session, "in_logs": log_id(row.session)}

@@ -48,7 +48,9 @@ class ChatChannel:
         made = make_platform(context)
         self._platform = platform = made.platform
         self._rules = made.rules
-        self.name, self.abilities, self.run_mode = name, platform.abilities, platform.run_mode
+        self.name = name
+        self.abilities = platform.abilities
+        self.run_mode = platform.run_mode
         self._egress: Egress | None = None
         self._listening: PlatformListener | None = None
         self._state = ChannelState(name)

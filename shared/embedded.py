@@ -150,8 +150,7 @@ class EmbeddedValkey:
     def _choose_port(self) -> int:
         if (wanted := self._wanted_port) is not None:
             if not _is_free(wanted):
-                hint = "stop what uses it or choose another port"
-                raise EmbeddedFailed(f"port {wanted} on 127.0.0.1 is taken; {hint}")
+                raise EmbeddedFailed(f"port {wanted} on 127.0.0.1 is taken; stop what uses it or choose another port")
             return wanted
         if self.port and _is_free(self.port):
             return self.port
@@ -206,8 +205,7 @@ lazyfree-lazy-user-del yes
             self.kill()
             late = f"did not answer within {timeout_s:g} s"
             what = late if ended is None else f"ended with code {ended}"
-            where = f"the embedded Valkey in {str(self.dir)!r}"
-            raise EmbeddedFailed(f"{where} {what}; its last words:\n{self._tail()}")
+            raise EmbeddedFailed(f"the embedded Valkey in {str(self.dir)!r} {what}; its last words:\n{self._tail()}")
 
     def _answers(self) -> bool:
         try:

@@ -16,15 +16,17 @@ class BadInput(ShoalError):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
 
 
 class TooBig(BadInput):
     """The input is over a size limit; the message gives both numbers."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        limit = f"at most {limit_bytes:,} are allowed, please shorten it"
-        super().__init__("too_big", f"the message has {size_bytes:,} bytes; {limit}")
+        super().__init__(
+            "too_big", f"the message has {size_bytes:,} bytes; at most {limit_bytes:,} are allowed, please shorten it"
+        )
 
 
 class NotAllowed(BadInput):
@@ -36,7 +38,8 @@ class Refused(ShoalError):
 
     def __init__(self, code: str, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.code, self.message = code, message
+        self.code = code
+        self.message = message
         self.retry_after_s = retry_after_s
 
 

@@ -61,8 +61,7 @@ class SessionName(NamedTuple):
             if word and not _WORD.fullmatch(word):
                 raise BadInput("bad_chat", f"{what} {word!r} is none: use a to z, 0 to 9 and -, at most 32")
         if (size := len(str(self))) > SESSION_LIMIT_BYTES:
-            limit = f"at most {SESSION_LIMIT_BYTES} are allowed"
-            raise BadInput("bad_chat", f"the chat id is {size} bytes long; {limit}")
+            raise BadInput("bad_chat", f"the chat id is {size} bytes long; at most {SESSION_LIMIT_BYTES} are allowed")
 
 
 @lru_cache(4096)

@@ -66,7 +66,8 @@ class bind_work:  # noqa: N801 (it reads as a verb)
         self._work = Work(*values, **fields)
 
     def __enter__(self) -> None:
-        outer, work = _work.get(), self._work
+        outer = _work.get()
+        work = self._work
         if outer is not None:
             work = outer._replace(**{name: value for name, value in work._asdict().items() if value is not None})
         self._token = _work.set(work)

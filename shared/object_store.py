@@ -66,7 +66,8 @@ class ObjectStore:
         self._setting: Final = setting
         parts = urlsplit(address)
         self._conflicts = AlreadyExistsError, PreconditionError
-        self._unmodified, self._faults = NotModifiedError, (BaseError, OSError)
+        self._unmodified = NotModifiedError
+        self._faults = (BaseError, OSError)
         self._calls = obstore
         options: dict[str, Any] = {"timeout": REQUEST_LIMIT, "connect_timeout": CONNECT_LIMIT}
         options["allow_http"] = endpoint.startswith("http://")
@@ -94,12 +95,13 @@ class ObjectStore:
             mode: Any = "create" if conditional else "overwrite"
             self._calls.put(self._store, key, b"1", mode=mode)
         except FileNotFoundError:
-            advice = "there is no such bucket; create it, or mend the name"
-            raise SettingsError(f"{self._setting}: {advice}") from None
+            raise SettingsError(f"{self._setting}: there is no such bucket; create it, or mend the name") from None
         except self._faults as exc:
             if any(word in str(exc) for word in ("403", "401", "AccessDenied", "credential")):
-                advice = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and allow reads, writes, deletes and lists"
-                raise SettingsError(f"{self._setting}: the store refuses us; {advice}") from None
+                raise SettingsError(
+                    f"{self._setting}: the store refuses us; "
+                    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and allow reads, writes, deletes and lists"
+                ) from None
             raise StoreAway(f"the store cannot be reached ({type(exc).__name__})") from None
         try:
             others = (None, '"no-such-version"') if conditional else ()
@@ -187,9 +189,11 @@ def _away(exc: Exception) -> StoreAway:
 def open_store(settings: StoreSettings, setting: str) -> ObjectStore:
     """Return the bucket that a section of the settings names by the key `setting`: one for all of a
     process, with one pool of connections. Raises SettingsError."""
-    access, secret = settings.store_access_key, settings.store_secret_key
+    access = settings.store_access_key
+    secret = settings.store_secret_key
     keys = (access.reveal(), secret.reveal()) if access is not None and secret is not None else None
-    endpoint, region = settings.store_endpoint, settings.store_region
+    endpoint = settings.store_endpoint
+    region = settings.store_region
     address = settings.store
     return _open(address, endpoint=endpoint, region=region, keys=keys, setting=setting)
 

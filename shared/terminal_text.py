@@ -40,7 +40,9 @@ def shorten(text: str, chars: int) -> str:
 def duration(seconds: float) -> str:
     """Format seconds: `12 s`, `3 min`, `4 h 5 min`, `2 d 3 h`."""
     whole = max(0, int(seconds))
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    minutes = whole // 60
+    hours = whole // 3600
+    days = whole // 86400
     if days:
         return f"{days} d {hours % 24} h"
     if hours:

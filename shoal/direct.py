@@ -151,7 +151,9 @@ class _DirectReader(TurnReader):
 async def _ask(
     client: RedisClient, message: InboundMessage, settings: Settings, on_delta: OnDelta | None, timeout_s: float
 ) -> str:
-    outbox, session, after = Outbox(client), message.session, 0
+    outbox = Outbox(client)
+    session = message.session
+    after = 0
     with contextlib.suppress(RedisAway):  # then the whole log is read
         after = (await outbox.position(session)).last_seq
     reader = _DirectReader(message.id, after)
@@ -166,7 +168,8 @@ async def _ask(
         try:
             async with asyncio.timeout(timeout_s) as limit:
                 while True:
-                    deltas, reader.deltas = reader.deltas, []
+                    deltas = reader.deltas
+                    reader.deltas = []
                     for delta in deltas:
                         if on_delta is not None and delta.turn == number:
                             on_delta(delta)
@@ -185,7 +188,8 @@ async def _ask(
 
 async def _ingest(client: RedisClient, message: InboundMessage, settings: Settings) -> int:
     """Put a message into the inbox, or answer a command. Return its number, 0 for a command."""
-    line, limits = UserLine(id=message.id, text=message.content, at=message.timestamp), InboxLimits.of(settings)
+    line = UserLine(id=message.id, text=message.content, at=message.timestamp)
+    limits = InboxLimits.of(settings)
     # What a program writes into a person's chat may be anybody's text: `/yes` in it is no consent.
     if message.channel == OWN_CHANNEL and message.content.lstrip().startswith("/"):
         commands = _commands(client, limits, settings)

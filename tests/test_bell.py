@@ -17,7 +17,7 @@ from tests.helpers.own_time import OwnTime, delays_of
 from tests.helpers.units import unit
 
 ROOT = Path(__file__).parents[1]
-ENTRIES = sorted({*kinds.PROCESS, *kinds.SLOW, *kinds.SCENERY, *kinds.TOGETHER})
+ENTRIES = sorted({*kinds.PROCESS, *kinds.SLOW, *kinds.SCENERY, *kinds.TOGETHER, *kinds.LITELLM})
 
 
 @pytest.fixture
@@ -164,6 +164,13 @@ def test_tests_that_share_a_fleet_go_to_one_worker() -> None:
     shared = "tests/crash/test_crash_points.py"
     assert {unit(f"{shared}::test_a"), unit(f"{shared}::test_b[1]")} == {shared}
     assert unit("tests/crash/test_stop.py::test_a[1]") == "tests/crash/test_stop.py::test_a[1]"
+
+
+def test_tests_that_import_litellm_go_to_one_worker() -> None:
+    """Whichever file they are in; the others of the file go their own ways."""
+    turn = "tests/worker/mcp/test_turn.py::test_a"
+    assert unit("tests/worker/llm/test_litellm_client.py::test_a[1]") == unit(f"{turn}[litellm]") == "LiteLLM"
+    assert unit(f"{turn}[direct]") == f"{turn}[direct]"
 
 
 def test_the_recorded_durations_are_of_files_that_exist() -> None:

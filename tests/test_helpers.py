@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Final
+
 import pytest
 
+from tests.helpers import kinds
 from tests.helpers.need import need
 from tests.helpers.wait import eventually, eventually_sync
+
+ROOT: Final = Path(__file__).parents[1]
 
 
 async def test_eventually_returns_what_the_check_gave_once_it_is_true() -> None:
@@ -47,3 +54,29 @@ def test_a_missing_program_is_a_skip_that_says_what_to_install(monkeypatch: pyte
     monkeypatch.setenv("SHOAL_REQUIRE_ALL", "1")
     with pytest.raises(pytest.fail.Exception, match=r"SHOAL_REQUIRE_ALL=1, and this check needs 'browser': get one"):
         need("browser", install="get one", found=False)
+
+
+@pytest.mark.parametrize(
+    ("path", "fast", "long"),
+    [
+        ("tests/test_helpers.py", True, False),
+        ("tests/crash/test_stop.py", False, True),
+        ("tests/console/test_console.py", True, True),
+        ("tests/shared/store/test_state_machine.py", False, True),
+    ],
+)
+def test_a_run_imports_the_files_that_have_tests_for_it(path: str, fast: bool, long: bool) -> None:
+    """And all of them, when its markers are others."""
+    assert kinds.needless(kinds.FAST, path) is not fast
+    assert kinds.needless(kinds.LONG, path) is not long
+    assert not kinds.needless("", path)
+    assert not kinds.needless("slow", path)
+
+
+def test_a_file_that_marks_its_tests_is_listed() -> None:
+    """Else neither `make test` nor `make test-all` would run them."""
+    marks = re.compile(r"^\s*@?pytest\.mark\.(slow|process)\b", re.MULTILINE)
+    files = [file for folder in ("tests", "proof") for file in (ROOT / folder).rglob("test_*.py")]
+    paths = [file.relative_to(ROOT).as_posix() for file in files if marks.search(file.read_text())]
+    assert paths
+    assert [path for path in paths if kinds.needless(kinds.LONG, path)] == []

@@ -46,7 +46,8 @@ def reached(changed: Iterable[str], graph: Mapping[str, set[str]], sources: Iter
     for path, imported in graph.items():
         for one in imported:
             importers.setdefault(one, set()).add(path)
-    edge, distance = {*found}, 0
+    edge = {*found}
+    distance = 0
     while edge:
         distance += 1
         edge = {one for path in edge for one in importers.get(path, ())} - {*found}
@@ -100,7 +101,7 @@ def main() -> int:
         sys.stdout.writelines(f"{path}\n" for path in [*fast, *slow, *(f"{CONTRACTS}: {name}" for name in channels)])
         return 0
     chosen = [["-m", kinds.FAST, *fast]] if fast else []
-    chosen += [["-m", "process or slow", "--dist", "loadgroup", *slow]] if slow else []
+    chosen += [["-m", kinds.LONG, "--dist", "loadgroup", *slow]] if slow else []
     chosen += [["--dist", "loadgroup", "-k", " or ".join(channels), CONTRACTS, "tests/e2e"]] if channels else []
     return max((_suite(arguments) for arguments in chosen), default=0)
 

@@ -141,7 +141,8 @@ class ChatClient:
                 if not self._welcomed:
                     raise ChatFailed(_no_gateway_text(self._url, exc)) from None
             with self._lock:
-                was_welcomed, self._socket = self._socket is not None, None
+                was_welcomed = self._socket is not None
+                self._socket = None
             if was_welcomed:
                 alone_since = time.monotonic()
                 backoff.reset()
@@ -149,8 +150,9 @@ class ChatClient:
             if time.monotonic() - alone_since > self._patience_s:
                 lost = self._state.unaccepted
                 fate = "may not have been received" if lost else "was received and will be answered"
-                gone = f"the gateway at {self._url} is gone"
-                raise ChatFailed(f"{gone}; what you said {fate}: open this chat again later")
+                raise ChatFailed(
+                    f"the gateway at {self._url} is gone; what you said {fate}: open this chat again later"
+                )
             self._closing.wait(next(backoff))
 
     def _connect(self) -> None:
@@ -218,11 +220,9 @@ def _no_gateway_text(url: str, error: Exception) -> str:
         why = f"HTTP {error.response.status_code}" if isinstance(error, InvalidStatus) else error
         return f"there is no Shoal gateway at {url} ({why}); check --url"
     if isinstance(error, TimeoutError):
-        silent = f"the gateway at {url} does not answer within {CONNECT_S:g} s"
-        return f"{silent}; check --url, or start `shoal up`"
+        return f"the gateway at {url} does not answer within {CONNECT_S:g} s; check --url, or start `shoal up`"
     return f"no gateway at {url}: start `shoal up`, or say where it is with --url"
 
 
 def _wrong_token_text(url: str) -> str:
-    refused = f"the gateway at {url} does not take this token"
-    return f"{refused}; give the right one with --token, or set web.token"
+    return f"the gateway at {url} does not take this token; give the right one with --token, or set web.token"

@@ -90,8 +90,7 @@ def _parse_url(url: str) -> tuple[str, str | None]:
     parts = urlsplit(url)
     scheme = _SCHEMES.get(parts.scheme)
     if scheme is None or not parts.hostname:
-        advice = "write it like ws://127.0.0.1:8080"
-        raise SettingsError(f"--url {url!r} is not the address of a gateway; {advice}")
+        raise SettingsError(f"--url {url!r} is not the address of a gateway; write it like ws://127.0.0.1:8080")
     path = parts.path if parts.path.strip("/") else "/ws"
     token = parse_qs(parts.fragment).get("token", [None])[0]
     return urlunsplit((scheme, parts.netloc, path, parts.query, "")), token
@@ -101,8 +100,7 @@ def settings_address(settings: Settings) -> str:
     """Return the address of the page's socket on this machine. Raises SettingsError."""
     port = settings.web.port
     if port == 0:
-        why = "web.port is 0, so nobody knows where the gateway listens"
-        raise SettingsError(f"{why}; say it with --url")
+        raise SettingsError("web.port is 0, so nobody knows where the gateway listens; say it with --url")
     host = "127.0.0.1" if settings.web.host in _ANYWHERE else settings.web.host
     return f"ws://{f'[{host}]' if ':' in host else host}:{port}/ws"
 

@@ -107,7 +107,8 @@ class ChatDialog:
     def show_question(self, approval: ApprovalFrame) -> None:
         """Show what a tool wants to do, below the text so far."""
         self.screen.keep()
-        chat, turn = approval.chat, approval.turn
+        chat = approval.chat
+        turn = approval.turn
         text = ReplyFrame(chat, approval.seq, turn, approval.text, "", (), "notice", 0)
         self.screen.reply(text)
 
@@ -178,8 +179,7 @@ class ChatDialog:
                     event = self.chat.events.get(timeout=hint_after_s)
                 except queue.Empty:
                     hint_after_s = None
-                    hint = "Ctrl-C stops what was asked, and again leaves it to come later"
-                    self.screen.note(f"no word yet; {hint}")
+                    self.screen.note("no word yet; Ctrl-C stops what was asked, and again leaves it to come later")
                     continue
                 if not isinstance(event, Interrupted):
                     self.show(event)
@@ -210,15 +210,15 @@ class ChatDialog:
         self.open_question = approval
         self.screen.keep()
         if self.decide is None:
-            what = f"{approval.tool} {clean_line(approval.arguments)}"
-            where = "nobody here can be asked, say it on the chat page"
-            self.screen.note(f"waits for a yes to {what}; {where}")
+            self.screen.note(
+                f"waits for a yes to {approval.tool} {clean_line(approval.arguments)}; "
+                "nobody here can be asked, say it on the chat page"
+            )
             return
         self.show_question(approval)
         decision = self.decide(f"run {clean_line(approval.tool)}?")
         if decision is None:
-            later = f"/yes {approval.call} or /no {approval.call} does it later"
-            self.screen.note(f"not answered; {later}")
+            self.screen.note(f"not answered; /yes {approval.call} or /no {approval.call} does it later")
             return
         self.send_decision(approval, "yes" if decision else "no")
         self.screen.running("")

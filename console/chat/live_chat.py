@@ -147,7 +147,8 @@ class LiveChat:
             case web.ResumedFrame():
                 self._on_resumed(event)
             case web.TurnFrame(turn=turn, state="started") | GrowingReply(turn=turn):
-                self._running, self._ahead = max(turn, self._running), 0
+                self._running = max(turn, self._running)
+                self._ahead = 0
             case web.AcceptedFrame(id=id, ahead=ahead) if id in self._pending:
                 self._ahead = ahead
             case ApprovalFrame():
@@ -212,7 +213,8 @@ class LiveChat:
         return True
 
     def _send(self, typed: str) -> None:
-        question, decision = self._question, _DECISIONS.get(typed.strip().lower())
+        question = self._question
+        decision = _DECISIONS.get(typed.strip().lower())
         if decision == "always" and (question is None or not question.standing):
             decision = None  # then it is a message like any other
         if question is not None and decision:
@@ -280,7 +282,9 @@ class LiveChat:
 
     def _keep_time(self) -> None:
         if not self._busy():
-            self._since, self._stopping, self._ahead = None, False, 0
+            self._since = None
+            self._stopping = False
+            self._ahead = 0
         elif self._since is None:
             self._since = time.monotonic()
 

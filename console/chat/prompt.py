@@ -143,9 +143,11 @@ class ChatCompleter(Completer):
             yield from self._paths.get_completions(Document(rest, len(rest)), complete_event)
             return
         if not space:
-            offered, typed = self._commands(), word
+            offered = self._commands()
+            typed = word
         elif word == SESSIONS:
-            offered, typed = self._chats(), rest
+            offered = self._chats()
+            typed = rest
         else:
             return
         for one in offered:

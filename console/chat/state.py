@@ -239,10 +239,12 @@ class ClientState:
         if frame.reset:
             # Unanswered messages may be lost with the tail. Sent again, each is still one turn: the
             # store knows its id, or lost it.
-            self._shown, self._answered = frame.seq, 0
+            self._shown = frame.seq
+            self._answered = 0
             self._acknowledged = min(self._acknowledged, frame.seq)
             self._marks = {seq: mark for seq, mark in self._marks.items() if seq <= frame.seq}
-            self._live, self._newest_delta = LiveText(), (0, 0, -1)
+            self._live = LiveText()
+            self._newest_delta = (0, 0, -1)
             self._turns.clear()
             yield ChatNote("the store lost the newest lines of this chat")
             yield from [event for event in map(self._on_reply, self._known_replies) if event.ids]

@@ -67,8 +67,13 @@ def checks_of(*, probe: bool) -> list[Check]:
 
     async def look(client: RedisClient) -> list[Check]:
         if broken := await read_broken_keys(client):
-            advice = "are of another type than Shoal's; the runbook's ShoalKeyBroken says what each one holds"
-            return [failed("keys", f"{', '.join(broken)} {advice}")]
+            return [
+                failed(
+                    "keys",
+                    f"{', '.join(broken)} "
+                    "are of another type than Shoal's; the runbook's ShoalKeyBroken says what each one holds",
+                )
+            ]
         found = await take_snapshot(client)
         answers = ok("redis reachable", f"answers in {brief(found.redis.ping_s)}")
         seen = [
@@ -92,7 +97,8 @@ def checks_of(*, probe: bool) -> list[Check]:
 
 
 def _data_folder(settings: Settings) -> Check:
-    folder, name = settings.data.dir, "data folder"
+    folder = settings.data.dir
+    name = "data folder"
     if not folder.is_dir():
         why = f"there is no folder {str(folder)!r}; `shoal up` makes it, others need none"
         return Check(name, "skipped", why)
@@ -111,14 +117,22 @@ def extras_check(extras: Mapping[str, str]) -> Check:
     missing = [extra for extra, package in extras.items() if not any(metadata.distributions(name=package))]
     if not missing:
         return ok("extras", f"{', '.join(extras)}: installed")
-    how = f"`make channels` installs all, or install shoal[{','.join(missing)}]"
-    return Check("extras", "skipped", f"not installed here: {', '.join(missing)}; where they are used, {how}")
+    return Check(
+        "extras",
+        "skipped",
+        f"not installed here: {', '.join(missing)}; where they are used, "
+        f"`make channels` installs all, or install shoal[{','.join(missing)}]",
+    )
 
 
 def _tokens(settings: Settings) -> Iterator[Check]:
     if short := short_tokens(settings.web):
-        why = f"shorter than {TOKEN_CHARS} characters: it can be guessed, and the next release will refuse it"
-        yield failed("tokens", f"{', '.join(short)}: {why}; make another one, for example by `openssl rand -hex 16`")
+        yield failed(
+            "tokens",
+            f"{', '.join(short)}: "
+            f"shorter than {TOKEN_CHARS} characters: it can be guessed, and the next release will refuse it; "
+            "make another one, for example by `openssl rand -hex 16`",
+        )
 
 
 def _model(settings: Settings) -> Iterator[Check]:
@@ -129,8 +143,13 @@ def _model(settings: Settings) -> Iterator[Check]:
         yield failed("model", str(exc))
         return
     if unknown:
-        assumed = f"no table has it, so {settings.model.context_default:,} tokens are assumed"
-        yield Check("model context", "skipped", f"{', '.join(unknown)}: {assumed}; set model.context_tokens")
+        yield Check(
+            "model context",
+            "skipped",
+            f"{', '.join(unknown)}: "
+            f"no table has it, so {settings.model.context_default:,} tokens are assumed; "
+            "set model.context_tokens",
+        )
 
 
 def _network(settings: Settings) -> Iterator[Check]:
@@ -147,9 +166,11 @@ def _network(settings: Settings) -> Iterator[Check]:
     try:
         socket.create_connection((parts.hostname or "", parts.port or 0), PROXY_WITHIN_S).close()
     except OSError as exc:
-        why = f"does not answer here ({exc.strerror or type(exc).__name__})"
-        advice = "is it running, and is network.proxy right?"
-        yield failed("network", f"the proxy {network.proxy} {why}: {advice}")
+        yield failed(
+            "network",
+            f"the proxy {network.proxy} does not answer here ({exc.strerror or type(exc).__name__}): "
+            "is it running, and is network.proxy right?",
+        )
     else:
         excepted = ", ".join(network.no_proxy) or "no host"
         yield ok("network", f"outgoing calls go through {network.proxy}, but to {excepted}")
@@ -177,12 +198,14 @@ def _redis(facts: ServerFacts) -> Iterator[Check]:
 
 def fail_over_check(facts: ServerFacts, redis: RedisSettings) -> Check:
     """Report what a fail-over loses of what was confirmed."""
-    name, copies = "fail-over", redis.copies
+    name = "fail-over"
+    copies = redis.copies
     if facts.replicas is None:
         return Check(name, "skipped", "the server does not tell of replicas; ask whoever runs it")
     servers = facts.replicas + 1
     if copies > servers:
-        url, without = redis.url.reveal(), "writes count with those left, while {} see the primary"
+        url = redis.url.reveal()
+        without = "writes count with those left, while {} see the primary"
         meanwhile = "no write counts"
         for kind, who in (("+sentinel:", "Sentinels"), ("+cluster:", "most primaries")):
             meanwhile = without.format(who) if kind in url else meanwhile
@@ -198,7 +221,8 @@ def fail_over_check(facts: ServerFacts, redis: RedisSettings) -> Check:
 
 
 def _fleet(found: FleetSnapshot) -> Iterator[Check]:
-    gateways, workers = found.of("gateway"), found.of("worker")
+    gateways = found.of("gateway")
+    workers = found.of("worker")
     yield _present("gateway", gateways)
     yield _present("worker", workers)
     yield from _channels(gateways)
@@ -237,8 +261,9 @@ def _provider_routes(found: FleetSnapshot) -> Iterator[Check]:
         if way.state == "closed"
     ]
     if closed:
-        advice = "look at the provider's status page, or add model.fallbacks"
-        yield failed("providers", f"nobody asks {'; '.join(closed)}: {advice}")
+        yield failed(
+            "providers", f"nobody asks {'; '.join(closed)}: look at the provider's status page, or add model.fallbacks"
+        )
     elif found.provider_routes:
         yield ok("providers", "none is left alone")
 
@@ -260,7 +285,8 @@ def _sandbox(workers: Sequence[Presence]) -> Iterator[Check]:
 
 
 def _present(kind: str, processes: Sequence[Presence]) -> Check:
-    name, advice = f"{kind}s", f"start `python -m {kind}`, or everything with `shoal up`"
+    name = f"{kind}s"
+    advice = f"start `python -m {kind}`, or everything with `shoal up`"
     ready = sum(not one.draining for one in processes)
     if not ready:
         none = f"all {len(processes)} are draining" if processes else "none is there"
@@ -277,13 +303,14 @@ def _present(kind: str, processes: Sequence[Presence]) -> Check:
 async def _probe(client: RedisClient, found: FleetSnapshot) -> Check:
     if not any(serves(one, QUEUE) for one in found.of("worker")):
         return failed("probe", f"no worker serves queue {QUEUE!r}: start `python -m worker`")
-    jobs, probe_text, started = Jobs(client), secrets.token_hex(8), time.monotonic()
+    jobs = Jobs(client)
+    probe_text = secrets.token_hex(8)
+    started = time.monotonic()
     id = await jobs.enqueue("probe", probe_text)
     try:
         while (result := await jobs.result(id)) is None:
             if time.monotonic() - started > PROBE_WITHIN_S:
-                why = f"no test job came back within {PROBE_WITHIN_S:g} s"
-                return failed("probe", f"{why}: look at the workers' logs")
+                return failed("probe", f"no test job came back within {PROBE_WITHIN_S:g} s: look at the workers' logs")
             await asyncio.sleep(_LOOK_S)
     finally:
         await jobs.forget(id)

@@ -39,7 +39,9 @@ def _check(came: tuple[bool, str]) -> Check:
 
 
 async def _asked_by_a_worker(jobs: Jobs, client: RedisClient) -> JobResult | None:
-    id, started, claimed = await jobs.enqueue("ask_model"), time.monotonic(), False
+    id = await jobs.enqueue("ask_model")
+    started = time.monotonic()
+    claimed = False
     try:
         while (result := await jobs.result(id)) is None:
             claimed = claimed or await client.command("HEXISTS", keys.leases(QUEUE), id) == 1

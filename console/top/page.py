@@ -89,7 +89,8 @@ def fitted(parts: Sequence[Block], height: int) -> list[Text]:
     gaps = max(0, height - sum(sizes.values()))
     lines: list[Text] = []
     for at, size in sizes.items():
-        block, missing = parts[at], len(parts[at].lines) - size
+        block = parts[at]
+        missing = len(parts[at].lines) - size
         if block.spaced and gaps:
             lines.append(Text())
             gaps -= 1

@@ -50,7 +50,8 @@ class PickerActions:
         self.state = before.after_key(key, rows)
         if self.state is before:
             return False
-        chosen, view = self.state.chosen, self.state.view
+        chosen = self.state.chosen
+        view = self.state.view
         self._poller.with_turns = view is not None
         detailed = view == "detail" and chosen is not None and chosen.kind == "turn"
         self._poller.session = chosen.name if detailed and chosen is not None else ""
@@ -112,6 +113,5 @@ def read_log(folder: Path, row: Row) -> list[str]:
     try:
         lines = deque(LogFileReader(folder, wanted).read_all(), maxlen=LOG_LINES)
     except OSError:
-        nowhere = f"There is no log of `shoal up` in {str(folder)!r}"
-        return [f"{nowhere}; `shoal logs` says where else to look."]
+        return [f"There is no log of `shoal up` in {str(folder)!r}; `shoal logs` says where else to look."]
     return [f"{line.at:%H:%M:%S} {line.text}" for line in lines] or ["The log has no line about it."]

@@ -50,8 +50,7 @@ def _missing(found: FleetSnapshot) -> Iterator[Problem]:
         if kind == "worker" and any(queue.due for queue in found.queues):
             continue  # `unserved` reports it
         why = f"every {kind} is draining" if there else f"no {kind} is running"
-        advice = f"start `python -m {kind}`, or all with `shoal up`"
-        yield Problem(f"no_{kind}", f"{why}, so {so}: {advice}")
+        yield Problem(f"no_{kind}", f"{why}, so {so}: start `python -m {kind}`, or all with `shoal up`")
 
 
 def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> Iterator[Problem]:
@@ -61,8 +60,10 @@ def unserved(queues: Sequence[QueueReading], processes: Sequence[Presence]) -> I
         if not queue.due or any(not one.draining for one in serving):
             continue
         who = "every worker that serves it is draining" if serving else "no worker serves it"
-        due = f"{counted(queue.due, 'entry', 'entries')} in queue {queue.name!r}"
-        yield Problem("no_worker", f"{due}, and {who}: start `python -m worker`")
+        yield Problem(
+            "no_worker",
+            f"{counted(queue.due, 'entry', 'entries')} in queue {queue.name!r}, and {who}: start `python -m worker`",
+        )
 
 
 def _late(found: FleetSnapshot) -> Iterator[Problem]:
@@ -72,15 +73,17 @@ def _late(found: FleetSnapshot) -> Iterator[Problem]:
         serving = [one for one in workers if serves(one, queue.name)]
         if not serving or queue.oldest_due_s <= WAIT_LIMITS_S[queue.name]:
             continue
-        slots, running = sum(one.slots for one in serving), sum(one.running for one in serving)
+        slots = sum(one.slots for one in serving)
+        running = sum(one.running for one in serving)
         if queue.name == "jobs":
             why = "`shoal jobs list` shows what runs, the workers' logs what does not"
         elif running >= slots:
             why = f"all {slots:,} slots are busy; start more workers"
         else:
             why = f"{slots - running:,} of {slots:,} slots are free, so look at the workers' logs"
-        oldest = f"the oldest of {queue.due:,} in queue {queue.name!r}"
-        yield Problem("late", f"{oldest} waits {brief(queue.oldest_due_s)}: {why}")
+        yield Problem(
+            "late", f"the oldest of {queue.due:,} in queue {queue.name!r} waits {brief(queue.oldest_due_s)}: {why}"
+        )
 
 
 def serves(worker: Presence, queue: str) -> bool:
@@ -94,9 +97,11 @@ def _undelivered(found: FleetSnapshot) -> Iterator[Problem]:
     for one in found.outboxes:
         if one.oldest_s > OUTBOX_LIMIT_S:
             replies = f"replies to {counted(one.waiting, 'chat')} of {one.channel!r}"
-            since = f"are not delivered since up to {brief(one.oldest_s)}"
-            advice = "is a gateway of that channel there, and its platform?"
-            yield Problem("undelivered", f"{replies} {since}: {advice}")
+            yield Problem(
+                "undelivered",
+                f"{replies} are not delivered since up to {brief(one.oldest_s)}: "
+                "is a gateway of that channel there, and its platform?",
+            )
 
 
 def _models(found: FleetSnapshot) -> Iterator[Problem]:
@@ -110,11 +115,16 @@ def _models(found: FleetSnapshot) -> Iterator[Problem]:
         elif way.state == "closed":
             paused = way.why == "rate_limit"
             why = "its provider asked for a pause" if paused else "it failed for several chats in a row"
-            nobody = f"nobody asks the model {who} for {brief(way.wait_s)}"
-            yield Problem("model_closed", f"{nobody}: {why}; {_waiting(found.model_waits)}")
+            yield Problem(
+                "model_closed",
+                f"nobody asks the model {who} for {brief(way.wait_s)}: {why}; {_waiting(found.model_waits)}",
+            )
     if found.model_waits and all(way.state != "closed" for way in found.provider_routes):
-        advice = "`model failed` in the workers' logs says what the provider says"
-        yield Problem("model_waits", f"{_waiting(found.model_waits)} for a model that failed: {advice}")
+        yield Problem(
+            "model_waits",
+            f"{_waiting(found.model_waits)} for a model that failed: "
+            "`model failed` in the workers' logs says what the provider says",
+        )
 
 
 def _waiting(turns: int) -> str:
@@ -126,39 +136,50 @@ def _blocked_loops(processes: Sequence[Presence]) -> Iterator[Problem]:
     if slow:
         names = ", ".join(f"{one.kind} {one.name} on {one.host}" for one, _ in slow[:3])
         more = f" and {len(slow) - 3} more" if len(slow) > 3 else ""
-        text = f"nothing ran for up to {max(lag_s for _, lag_s in slow):g} s in {names}{more}"
-        yield Problem("stood_still", f"{text}: are their machines too busy?")
+        yield Problem(
+            "stood_still",
+            f"nothing ran for up to {max(lag_s for _, lag_s in slow):g} s in {names}{more}: "
+            "are their machines too busy?",
+        )
 
 
 def server_problems(facts: ServerFacts) -> Iterator[Problem]:
     """Report settings of Redis that can lose messages; what it does not tell is not a problem."""
-    used, limit, ahead_s = facts.used_bytes, facts.limit_bytes, facts.clock_ahead_s
+    used = facts.used_bytes
+    limit = facts.limit_bytes
+    ahead_s = facts.clock_ahead_s
     if facts.role == "slave":
-        text = "this Redis is a replica, which takes no writes"
-        yield Problem("replica", f"{text}: let redis.url name the master")
+        yield Problem("replica", "this Redis is a replica, which takes no writes: let redis.url name the master")
     if facts.policy not in (None, "noeviction"):
-        text = f"maxmemory-policy is {facts.policy!r}: Redis throws messages away"
-        yield Problem("evicting", f"{text} when its memory is full; set maxmemory-policy noeviction")
+        yield Problem(
+            "evicting",
+            f"maxmemory-policy is {facts.policy!r}: Redis throws messages away "
+            "when its memory is full; set maxmemory-policy noeviction",
+        )
     if facts.append_only is False:
-        text = "appendonly is 'no': a restart of Redis loses everything"
-        yield Problem("not_persistent", f"{text}; set appendonly yes")
+        yield Problem("not_persistent", "appendonly is 'no': a restart of Redis loses everything; set appendonly yes")
     elif facts.fsync not in (None, "always"):
-        text = f"appendfsync is {facts.fsync!r}: a crash of its machine loses the last messages"
-        yield Problem("fsync", f"{text}; set appendfsync always")
+        yield Problem(
+            "fsync",
+            f"appendfsync is {facts.fsync!r}: a crash of its machine loses the last messages; set appendfsync always",
+        )
     if facts.restart_safe is False:
-        text = "a restart of Redis may forget nearly everything: its users are not those of this release"
-        yield Problem("restart_forgets", f"{text}; install its redis/users.acl and say ACL LOAD before Redis restarts")
+        yield Problem(
+            "restart_forgets",
+            "a restart of Redis may forget nearly everything: its users are not those of this release; "
+            "install its redis/users.acl and say ACL LOAD before Redis restarts",
+        )
     if facts.writes_ok is False:
-        text = "Redis' last write to its append-only file failed"
-        yield Problem("disk", f"{text}: look at its log and its disk")
+        yield Problem("disk", "Redis' last write to its append-only file failed: look at its log and its disk")
     if limit and used is not None and used > MEMORY_LIMIT * limit:
-        text = f"Redis uses {size(used)} of {size(limit)}: at the limit new messages are refused"
-        yield Problem("memory", f"{text}; raise maxmemory")
+        yield Problem(
+            "memory",
+            f"Redis uses {size(used)} of {size(limit)}: at the limit new messages are refused; raise maxmemory",
+        )
     if abs(ahead_s) >= CLOCK_LIMIT_S:
         where = "ahead of" if ahead_s > 0 else "behind"
         text = f"Redis' clock is {abs(ahead_s):.1f} s {where} this machine's: set both by NTP"
         yield Problem("clock", text)
     numbers = tuple(int(part) if part.isdigit() else 0 for part in facts.speaks.split(".")[:2])
     if facts.speaks and numbers < OLDEST_REDIS:
-        needs = "Shoal needs 7.0 or newer, or any Valkey"
-        yield Problem("old", f"Redis is release {facts.speaks}; {needs}")
+        yield Problem("old", f"Redis is release {facts.speaks}; Shoal needs 7.0 or newer, or any Valkey")

@@ -59,7 +59,8 @@ def as_object(found: FleetSnapshot | None) -> dict[str, Any]:
 def print_snapshot(found: FleetSnapshot) -> None:
     """Print problems, then everything else, with empty lines between blocks. In a pipe nothing is
     left out or cut."""
-    width, wrong = out_width(), problems(found)
+    width = out_width()
+    wrong = problems(found)
     lines = [summary(wrong), *render_problems(wrong, width)]
     for block in blocks(found, width):
         lines += [*([Text()] if block.spaced else []), *block.lines]

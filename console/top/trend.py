@@ -27,7 +27,8 @@ def render_trend(points: Sequence[TrendPoint], width: int) -> list[Text]:
         return []
     room = max(8, (width - 50) // 2)
     shown = points[-min(room, TREND_LOOKS) :]
-    ended, waiting = [one.ended_per_s for one in shown], [one.waiting for one in shown]
+    ended = [one.ended_per_s for one in shown]
+    waiting = [one.waiting for one in shown]
     facts = [
         fact(sparkline(ended), name="turns/s", after=f"up to {max(ended):.3g}"),
         fact(sparkline(waiting), name="waiting", after=f"up to {max(waiting):,}"),

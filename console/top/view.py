@@ -103,7 +103,8 @@ def summary(wrong: Sequence[Problem]) -> Text:
 
 
 def _traffic(found: FleetSnapshot, width: int) -> list[Text]:
-    turns, totals = found.queues[0], aggregate(found.processes)
+    turns = found.queues[0]
+    totals = aggregate(found.processes)
     oldest = fact(
         brief(turns.oldest_due_s),
         _level(turns.oldest_due_s, WAIT_LIMITS_S["turns"]),
@@ -122,8 +123,10 @@ def _traffic(found: FleetSnapshot, width: int) -> list[Text]:
         _times("turn", totals.turn),
         _times("answer", totals.answer),
     ]
-    workers, gateways = found.of("worker"), found.of("gateway")
-    slots, busy = sum(one.slots for one in workers), sum(one.running for one in workers)
+    workers = found.of("worker")
+    gateways = found.of("gateway")
+    slots = sum(one.slots for one in workers)
+    busy = sum(one.running for one in workers)
     fleet = [
         _process_count(workers, "worker"),
         fact(f"{busy:,} of {slots:,}", WARNING if 0 < slots <= busy else "", after="slots"),
@@ -154,7 +157,8 @@ def _queues(found: FleetSnapshot, width: int) -> list[Text]:
 
 
 def _process_row(one: Presence, now_ms: int) -> list[Cell]:
-    stats, details = one.stats, one.details
+    stats = one.stats
+    details = one.details
     addresses = [value for name, value in details.items() if name.endswith(".address")]
     cells = {
         one.kind: Cell(one.name),
@@ -233,7 +237,8 @@ def _outboxes(found: FleetSnapshot) -> list[Text]:
 def _dead_letters(found: FleetSnapshot) -> list[Text]:
     if not found.dead_letters:
         return [fact("no letters")]
-    facts, letter = [fact(counted(found.dead_letters, "letter"), WARNING)], found.newest_letter
+    facts = [fact(counted(found.dead_letters, "letter"), WARNING)]
+    letter = found.newest_letter
     if letter is not None:
         age_s = max(0, found.at_ms - letter.at_ms) / 1000
         facts.append(fact(f"{brief(age_s)} ago ({letter.reason})", name="the newest"))
@@ -242,7 +247,9 @@ def _dead_letters(found: FleetSnapshot) -> list[Text]:
 
 def _redis(found: FleetSnapshot) -> list[Text]:
     facts = found.redis
-    used, limit, appends = facts.used_bytes, facts.limit_bytes, facts.append_only
+    used = facts.used_bytes
+    limit = facts.limit_bytes
+    appends = facts.append_only
     full = limit and used and used > MEMORY_LIMIT * limit
     kept = f"fsync {facts.fsync or '?'}" if appends else "not persistent"
     lost = appends is False or facts.writes_ok is False or facts.fsync not in (None, "always")

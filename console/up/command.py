@@ -39,7 +39,8 @@ _STEPS: Final = {"gateway": 0, "worker": 1, "valkey": 2}  # who ends first
 _LOOK_S: Final = 0.1
 _SETTINGS_LOOK_S: Final = 0.5
 _FIRST_RUN: Final = "SHOAL_WEB__FIRST_RUN"
-_QUIET_S, _QUIET_WITHIN_S = 0.5, 3.0
+_QUIET_S = 0.5
+_QUIET_WITHIN_S = 3.0
 
 
 @click.command(epilog=examples("shoal up", "SHOAL_WEB__PORT=8081 shoal up"))
@@ -143,12 +144,14 @@ async def _wait_for_settings() -> None:
 
 
 def _page_port(settings: Settings) -> int:
-    host, port = settings.web.host, settings.web.port
+    host = settings.web.host
+    port = settings.web.port
     try:
         return _free_port(host, port)
     except socket.gaierror as exc:
-        why = f"which is not an address here: {exc.strerror}; try 127.0.0.1"
-        raise SettingsError(f"web.host is {host!r}, {why}") from None
+        raise SettingsError(
+            f"web.host is {host!r}, which is not an address here: {exc.strerror}; try 127.0.0.1"
+        ) from None
     except OSError as exc:
         what = "is taken" if exc.errno == errno.EADDRINUSE else f"cannot be used ({exc.strerror})"
         raise SettingsError(
@@ -215,7 +218,9 @@ def _processes() -> tuple[list[tuple[str, list[str]]], bool]:
     """Return each process's name and command, and whether this folder's Procfile names them. It
     counts if it has a gateway: other programs have a Procfile, too. Otherwise it is that of the
     checkout, or its copy in the installed package."""
-    here, checkout, installed = Path("Procfile"), _TOP / "Procfile", Path(__file__).with_name("Procfile")
+    here = Path("Procfile")
+    checkout = _TOP / "Procfile"
+    installed = Path(__file__).with_name("Procfile")
     if here.exists() and re.search(r"^gateway\s*:", text := _text(here), re.MULTILINE):
         return _parse_procfile(text), True
     return _parse_procfile(_text(checkout if checkout.exists() else installed)), False

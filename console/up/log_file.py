@@ -38,7 +38,8 @@ class LogFile:
     """Appends lines for their owner alone. Never fails: a full disk costs lines, not Shoal."""
 
     def __init__(self, folder: Path, *, file_bytes: int = FILE_BYTES) -> None:
-        self._file, self._older = folder / LOG_FILE, folder / OLDER_FILE
+        self._file = folder / LOG_FILE
+        self._older = folder / OLDER_FILE
         self._file_bytes = file_bytes
         self._out: BinaryIO | None = None
         self._open()
@@ -88,7 +89,8 @@ class LogFileReader:
 
     def read_new(self) -> Iterator[LogLine]:
         """Yield what was appended since, over a rotation, too."""
-        file, older = self._folder / LOG_FILE, self._folder / OLDER_FILE
+        file = self._folder / LOG_FILE
+        older = self._folder / OLDER_FILE
         with contextlib.suppress(FileNotFoundError):
             if file.stat().st_ino != self._inode:
                 if older.exists() and older.stat().st_ino == self._inode:

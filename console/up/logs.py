@@ -57,7 +57,8 @@ def logs(follow: bool, process: str | None, level: str, since: timedelta | None,
     from shared.settings.trust import load_trusted
 
     folder = load_trusted().data.dir.absolute()
-    least, begin = _LEVELS.index(level), datetime.now(UTC) - since if since is not None else None
+    least = _LEVELS.index(level)
+    begin = datetime.now(UTC) - since if since is not None else None
 
     def wanted(line: LogLine) -> bool:
         named = process is None or line.process == process

@@ -177,8 +177,7 @@ class Child:
             if self._stopping.is_set():
                 return
             if code == _EXIT_SETTINGS:
-                why = "cannot start with these settings; what is wrong stands above"
-                self.say("shoal", f"{self.name} {why}")
+                self.say("shoal", f"{self.name} cannot start with these settings; what is wrong stands above")
                 self.hopeless = True
                 self.stop_all.set()
                 return
@@ -216,7 +215,8 @@ class Child:
         while chunk := await lines.read(_LINE_LIMIT_BYTES):
             *whole, rest = (rest + chunk).split(b"\n")
             if len(rest) > _LINE_LIMIT_BYTES:
-                whole, rest = [*whole, rest], b""
+                whole = [*whole, rest]
+                rest = b""
             for line in whole:
                 self.say(self.name, line.decode(errors="replace").rstrip("\r"))
         if rest:
@@ -256,8 +256,7 @@ class Supervisor:
                     child.start()
                 beside.append(asyncio.create_task(ready()))
             await stop.wait()
-            fate = "what runs is finished or handed over (Ctrl-C again ends it now)"
-            self.terminal.say("shoal", f"stopping; {fate}")
+            self.terminal.say("shoal", "stopping; what runs is finished or handed over (Ctrl-C again ends it now)")
         finally:
             await cancel_all(beside)
             await self._end()
@@ -281,7 +280,8 @@ class Supervisor:
     async def _keep_valkey(self, valkey: EmbeddedValkey) -> None:
         loop = asyncio.get_running_loop()
         backoff = RestartBackoff()
-        pid, started = valkey.pid, loop.time()
+        pid = valkey.pid
+        started = loop.time()
         while True:
             await asyncio.sleep(_VALKEY_LOOK_S)
             if valkey.running:
@@ -289,8 +289,7 @@ class Supervisor:
             if pid is not None:
                 self.reaper.forget(pid)
             wait_s = backoff.after(loop.time() - started)
-            again = f"it starts again {_when(wait_s)} with the data it had"
-            self.terminal.say("shoal", f"valkey ended; {again}")
+            self.terminal.say("shoal", f"valkey ended; it starts again {_when(wait_s)} with the data it had")
             await asyncio.sleep(wait_s)
             try:
                 await asyncio.to_thread(valkey.start)
@@ -298,4 +297,5 @@ class Supervisor:
             except (EmbeddedFailed, OSError) as exc:
                 for line in str(exc).splitlines():
                     self.terminal.say("valkey", line)
-            pid, started = valkey.pid, loop.time()
+            pid = valkey.pid
+            started = loop.time()

@@ -101,7 +101,8 @@ class SocketEvents(Generic[S]):
         seconds; then RedisAway or Refused is raised."""
         now = asyncio.get_running_loop().time
         async with self._chats.setdefault(chat, asyncio.Lock()):
-            give_up_at, waits = now() + hold_s, Backoff(AGAIN_FIRST_S, AGAIN_CAP_S)
+            give_up_at = now() + hold_s
+            waits = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S)
             while True:
                 again_s = next(waits)
                 try:

@@ -50,8 +50,10 @@ def _job_row(child: SubagentInfo) -> str:
     state = _STATES.get(child.state, child.state)
     label = child.task.label.replace("`", "'")
     age = f"{child.age_s:.0f} s" if child.age_s < 120 else f"{child.age_s / 60:.0f} min"
-    spent = f"{counted(child.rounds, 'round')}, {counted(child.tokens, 'token')}, {age}"
-    return f"- `{child.task.id}` **{state}** {label}: {spent}"
+    return (
+        f"- `{child.task.id}` **{state}** {label}: "
+        f"{counted(child.rounds, 'round')}, {counted(child.tokens, 'token')}, {age}"
+    )
 
 
 async def answer_cron(schedules: Schedules, context: CommandContext) -> CommandAnswer | str:
@@ -83,5 +85,7 @@ def _plan_row(one: ScheduleStatus) -> str:
     text = " ".join(schedule.text.split())
     short = text if len(text) <= PLAN_CHARS else text[: PLAN_CHARS - 1] + "…"
     following = "paused" if one.paused else f"next {local_time(one.next_ms, schedule.timezone)}"
-    runs = f"{counted(one.runs, 'run')}{f', {one.missed:,} missed' if one.missed else ''}"
-    return f"- `{schedule.id}` {describe_plan(schedule)}; {following}; {runs}: {short}"
+    return (
+        f"- `{schedule.id}` {describe_plan(schedule)}; {following}; "
+        f"{counted(one.runs, 'run')}{f', {one.missed:,} missed' if one.missed else ''}: {short}"
+    )

@@ -98,7 +98,8 @@ def _quoted_names(names: tuple[str, ...]) -> str:
 async def answer_trust(context: CommandContext) -> CommandAnswer | str:
     """Clear the marks of the chat: what it read, its files, and its memory unless others share
     it."""
-    state, metadata = context.state, context.message.metadata
+    state = context.state
+    metadata = context.message.metadata
     if context.from_stranger:
         return "Only people whom my operator has named can say that here."
     folder = state.folder_sources if context.from_admin else ()

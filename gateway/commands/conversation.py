@@ -83,13 +83,17 @@ async def answer_question(name: Literal["yes", "no", "always"], context: Command
         return CommandAnswer(f"I run `{asks.tool}` now.", change=name)
     if not asks.standing:
         return not_counted("not_standing")
-    later = f"and {standing_words(asks)} in this chat without a question, until `/always off {asks.id}`"
-    return CommandAnswer(f"I run `{asks.tool}` now, {later}.", change=name)
+    return CommandAnswer(
+        f"I run `{asks.tool}` now, "
+        f"and {standing_words(asks)} in this chat without a question, until `/always off {asks.id}`.",
+        change=name,
+    )
 
 
 async def answer_always(context: CommandContext) -> CommandAnswer | str:
     """List the standing approvals of the chat, take one back, or give one to the open question."""
-    standing, words = context.state.standing, context.argument.strip("`'\" ").casefold().split()
+    standing = context.state.standing
+    words = context.argument.strip("`'\" ").casefold().split()
     match words:
         case []:
             if not standing:
@@ -128,7 +132,8 @@ async def answer_pair(context: CommandContext) -> str:
         return "Only who is named in `admins` of this channel can let people in."
     if not context.argument:
         return "Which code? `/pair CODE`"
-    line, request = let_in_line(SYSTEM_CLOCK.now_ms()), f"{message.session}/{message.id}"
+    line = let_in_line(SYSTEM_CLOCK.now_ms())
+    request = f"{message.session}/{message.id}"
     try:
         person = await Pairings(context.client).approve(
             context.argument, line, by=actor, request=request, channel=message.channel

@@ -45,7 +45,8 @@ async def answer_status(settings: ModelSettings, sessions: Sessions, context: Co
     model = f"`{chosen.name}`, chosen as `{state.preset}`" if chosen else f"`{settings.name}`"
     trouble = await _model_trouble(context, processes, settings)
     left_out = tools_left_out(processes)
-    history, jobs = counted(has.log_entries, "entry", "entries"), counted(state.subagents, "job")
+    history = counted(has.log_entries, "entry", "entries")
+    jobs = counted(state.subagents, "job")
     usd = f", about ${spent.usd:.4f}" if spent.usd else ""
     files = merge_sources(state.file_sources, state.folder_sources)
     mark = join_sources(merge_sources(state.sources, files, state.memory_sources))
@@ -74,7 +75,8 @@ async def _context_of(context: CommandContext) -> str:
     answers = [one for one in entries if isinstance(one, AssistantEntry) and one.window]
     if not answers:
         return ""
-    tokens, window = answers[-1].context, answers[-1].window
+    tokens = answers[-1].context
+    window = answers[-1].window
     return f"; {percent_full(tokens, window)} % of the model's context ({tokens:,} of {window:,} tokens)"
 
 
@@ -92,7 +94,8 @@ async def _model_trouble(context: CommandContext, processes: Sequence[Presence],
 async def answer_where(settings: ModelSettings, context: CommandContext) -> str:
     """Say where the messages of a chat are that it has no answer to, and whether the last answer
     has arrived."""
-    state, session = context.state, context.message.session
+    state = context.state
+    session = context.message.session
     if state.waiting:
         processes = await list_processes(context.client)
         trouble = await _model_trouble(context, processes, settings)
@@ -133,7 +136,8 @@ def _doing(state: SessionState, workers: int, trouble: str) -> str:
 
 async def answer_folder(settings: WorkspaceSettings, context: CommandContext) -> CommandAnswer | str:
     """Show the folder that the chat works on, or choose one of `workspace.folders` for it."""
-    message, current = context.message, context.state.folder
+    message = context.message
+    current = context.state.folder
     wanted = context.argument.strip("`'\" ").casefold()
     modes = {one: "read and write" if one in settings.folders_write else "only read" for one in settings.folders}
     listed = [f"`{one}` ({mode})" for one, mode in modes.items()] if context.from_admin else []
@@ -161,7 +165,8 @@ async def answer_memory(memory: MemoryStore, sessions: Sessions, context: Comman
     """Show MEMORY.md; find entries of HISTORY.md that hold all of some words; list the earlier
     texts of a file, or give it one of them back."""
     word, _, rest = context.argument.partition(" ")
-    scope, words = context.state.scope, rest.casefold().split()
+    scope = context.state.scope
+    words = rest.casefold().split()
     if word.casefold() in ("history", "restore"):
         return await _earlier(memory, context, words, restore=word.casefold() == "restore")
     if word.casefold() != "search":
@@ -182,7 +187,8 @@ async def answer_memory(memory: MemoryStore, sessions: Sessions, context: Comman
 async def _earlier(
     memory: MemoryStore, context: CommandContext, words: list[str], *, restore: bool
 ) -> CommandAnswer | str:
-    message, scope = context.message, context.state.scope
+    message = context.message
+    scope = context.state.scope
     scopes = {
         "MEMORY.md": scope,
         "SOUL.md": soul_scope(message.session),
@@ -190,7 +196,8 @@ async def _earlier(
     }
     named = {file.casefold(): file for file in scopes} | {file.partition(".")[0].casefold(): file for file in scopes}
     file = named.get(words[0], "") if words else ""
-    code, file = " ".join(words[1:] if file else words), file or "MEMORY.md"
+    code = " ".join(words[1:] if file else words)
+    file = file or "MEMORY.md"
     texts = await memory.earlier_texts(scopes[file])
     command = f"/memory {{}}{'' if file == 'MEMORY.md' else f' {file}'}"
     if not restore:

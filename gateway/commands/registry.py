@@ -70,7 +70,9 @@ class OwnCommand(msgspec.Struct, frozen=True):
 
 def build_commands(settings: Settings, client: RedisClient, extra: Iterable[Command] = ()) -> Mapping[str, Command]:
     """Return Shoal's commands by word, then those of `extra`."""
-    model, sessions, schedules = settings.model, Sessions(client), Schedules(client, settings.cron)
+    model = settings.model
+    sessions = Sessions(client)
+    schedules = Schedules(client, settings.cron)
     commands: dict[str, Command] = {}
     own = [
         OwnCommand("help", "list these commands", partial(_answer_help, commands)),

@@ -15,7 +15,8 @@ OTHERS: Final = "The newest message here is somebody else's; only they can have 
 
 async def answer_retry(client: RedisClient, context: CommandContext) -> CommandAnswer | str:
     """Replace the newest turn of the conversation; the argument is its new text."""
-    message, state = context.message, context.state
+    message = context.message
+    state = context.state
     if state.waiting or state.turn:
         return BUSY
     last = await read_last_turn(client, message.session)

@@ -39,7 +39,8 @@ class ChatDelivery:
     def __init__(self, lease: ChatLease, context: DeliveryContext) -> None:
         self._lease = lease
         self._context = context
-        self._platform, self._deliveries = context.platform, context.deliveries
+        self._platform = context.platform
+        self._deliveries = context.deliveries
         self._turn_text = TurnText(progress=context.progress, streamed=lease.chat.shown)
         self._streamed = StreamedMessage(context, lease)
         # Without lines the state is read again first: one may have come after the chat was claimed
@@ -54,7 +55,8 @@ class ChatDelivery:
 
     async def run(self) -> None:
         """Deliver until the chat is quiet, given back or lost."""
-        fanout, session = self._context.fanout, self._lease.session
+        fanout = self._context.fanout
+        session = self._lease.session
         try:
             await fanout.follow_chat(session, self._on_news)
             await self._serve()
@@ -101,7 +103,8 @@ class ChatDelivery:
 
     async def _step(self) -> bool:
         """Do the next thing; return whether the chat is still ours."""
-        state, self._state = self._state or await self._deliveries.read_chat(self._lease.chat), None
+        state = self._state or await self._deliveries.read_chat(self._lease.chat)
+        self._state = None
         if state is None:
             return False
         if self._context.draining.is_set():
@@ -110,14 +113,17 @@ class ChatDelivery:
         if state.pending:
             return await self._deliver_first(state)
         if self._may_leave(state):
-            chat, running = self._lease.chat, state.running is not None
+            chat = self._lease.chat
+            running = state.running is not None
             return not await self._deliveries.release_quiet(chat, though_running=running)
         await self._show_turn(state)
         return True
 
     async def _deliver_first(self, state: DeliveryState) -> bool:
         """Send the oldest waiting line; return whether the chat is still ours."""
-        entry, line, platform = state.pending[0], state.pending[0].line, self._platform
+        entry = state.pending[0]
+        line = state.pending[0].line
+        platform = self._platform
         target, rates = self._target_and_rates(state)
         parts = await render_off_loop(
             line.content if isinstance(line, OutboundMessage) else "",
@@ -167,7 +173,8 @@ class ChatDelivery:
 
     def _send_typing(self, state: DeliveryState, target: PostTarget, rates: Rates) -> float:
         """Send "is typing" if it is due; return the seconds until the next one."""
-        now, every_s = self._context.clock.monotonic(), self._platform.abilities.typing_every_s
+        now = self._context.clock.monotonic()
+        every_s = self._platform.abilities.typing_every_s
         # A turn that waits for a person does not type.
         quiet = now - self._last_news_at > SILENT_S or state.running == self._question_turn
         if quiet or not every_s:

@@ -106,7 +106,8 @@ class Egress:
             return POLL_S
         self._context.full.clear()
         # An eighth of the free slots at a time, so that chats spread over the replicas.
-        many, acquired_at = max(1, room // 8), self._clock.monotonic()
+        many = max(1, room // 8)
+        acquired_at = self._clock.monotonic()
         chats, next_s = await self._deliveries.acquire(many)
         for chat in chats:
             if chat.owner_lost:

@@ -62,7 +62,8 @@ class LineDelivery:
         streamed: StreamedMessage,
     ) -> None:
         self._context = context
-        self._platform, self._deliveries = context.platform, context.deliveries
+        self._platform = context.platform
+        self._deliveries = context.deliveries
         self._lease = lease
         self._outgoing = outgoing
         self._seq = outgoing.entry.seq
@@ -77,7 +78,8 @@ class LineDelivery:
         return ours
 
     async def _deliver(self) -> bool:
-        entry, count = self._outgoing.entry, self._outgoing.parts.count
+        entry = self._outgoing.entry
+        count = self._outgoing.parts.count
         if entry.age_s > self._platform.abilities.give_up_after_s:
             return await self._give_up("it has waited too long", too_late=True) != "gone"
         if not count:
@@ -99,7 +101,9 @@ class LineDelivery:
 
     async def _send_post(self, part: int, *, unclear: bool) -> Outcome:
         """Send one post, in all ways there are. `unclear`: an earlier try may have shown it."""
-        context, outgoing, as_plain = self._context, self._outgoing, False
+        context = self._context
+        outgoing = self._outgoing
+        as_plain = False
         replaces: str | None = None
         guard: ResendGuard = self._platform.abilities.resend_guard
         while True:
@@ -169,7 +173,8 @@ class LineDelivery:
 
     async def _announce(self, part: int, rates: Sequence[RateKey], *, guard: ResendGuard) -> bool:
         """Record the send intent; wait for the rates if needed. False: the chat is not ours."""
-        context, lease = self._context, self._lease
+        context = self._context
+        lease = self._lease
         while True:
             asked_at = context.clock.monotonic()
             cleared = await self._deliveries.begin_post(lease.chat, self._seq, part, rates)
@@ -189,8 +194,10 @@ class LineDelivery:
 
     async def _confirm(self, part: int, id: str) -> Outcome:
         """Record that the platform has a post, as `id`."""
-        lease, clock = self._lease, self._context.clock
-        last, asked_at = part == self._outgoing.parts.count - 1, clock.monotonic()
+        lease = self._lease
+        clock = self._context.clock
+        last = part == self._outgoing.parts.count - 1
+        asked_at = clock.monotonic()
         with lease.while_reporting():
             ours = await self._deliveries.finish_post(
                 lease.chat, self._seq, part, last=last, id=id, retry_for_s=REPORT_RETRY_S

@@ -71,7 +71,8 @@ async def build_post(
     platform: Platform, media: MediaStore, outgoing: OutgoingLine, part: int, *, as_plain: bool
 ) -> Post:
     """Return post number `part`. Raises NotAccepted when the volume of the files is unavailable."""
-    pieces, session = outgoing.parts.pieces, outgoing.target.session
+    pieces = outgoing.parts.pieces
+    session = outgoing.target.session
     post = Post(
         target=outgoing.target,
         key=f"{session}:{outgoing.entry.seq}:{part}",
@@ -91,7 +92,8 @@ async def build_post(
         return msgspec.structs.replace(post, piece=notice)
     except OSError as exc:
         raise NotAccepted(f"the files of chats cannot be read: {exc.strerror or exc}") from exc
-    kind, size = ref.kind.media_type, len(data)
+    kind = ref.kind.media_type
+    size = len(data)
     file = File(reference=str(ref), name=ref.name, media_type=kind, size_bytes=size, data=data)
     return msgspec.structs.replace(post, file=file)
 
@@ -103,7 +105,8 @@ def split_line(line: LogLine, render: Render, abilities: Abilities, *, age_s: fl
     # Of several messages a person may read the last one only, which has the buttons.
     if line.approval is not None and line.approval.state == "open" and not fits_one_post(line, render):
         line = unshown_line(line)
-    text, files = line.content, []
+    text = line.content
+    files = []
     for one in line.media:
         with contextlib.suppress(BadInput):  # a newer release may name files differently
             files.append(read_reference(one))

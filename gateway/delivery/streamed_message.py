@@ -63,7 +63,9 @@ class TurnText:
             return
         if event.turn > self.turn:
             turn, floor = self._streamed
-            self.turn, self.ended, self._progress = event.turn, False, ""
+            self.turn = event.turn
+            self.ended = False
+            self._progress = ""
             self.live = LiveText(event.turn, floor if turn == event.turn else 0)
         self.version += 1
         match event:
@@ -73,7 +75,8 @@ class TurnText:
                 if self.live.add(delta) and text:
                     self._progress = ""
             case ProgressEvent(text=text, note=note) if note or self._with_progress:
-                self._progress, self._note = " ".join(text.split()), note
+                self._progress = " ".join(text.split())
+                self._note = note
             case _:
                 pass
 
@@ -126,7 +129,8 @@ class StreamedMessage:
 
     async def update(self, turn_text: TurnText, target: PostTarget, rates: Rates) -> None:
         """Show the turn's text so far. Raises RedisAway, and LeaseLost when it is in doubt."""
-        turn, version = turn_text.turn, turn_text.version
+        turn = turn_text.turn
+        version = turn_text.version
         piece = await render_off_loop(turn_text.live.shown, lambda: turn_text.preview(self._platform.render))
         if turn_text.turn != turn:
             return  # a new turn began while a thread rendered this one
@@ -157,15 +161,18 @@ class StreamedMessage:
             else:
                 self._finished_turn = turn
         else:
-            self._shown, self._version = piece, version
+            self._shown = piece
+            self._version = version
 
     async def _wait_for_rates(self, turn: int, post: Post, rates: Rates, shown: tuple[int, int]) -> float:
         """Return the seconds until the call may be made, 0 = now. A new message is begun only if
         the budget lasts for an edit too, and its key is recorded first."""
-        chat, reserve = self._lease.chat, self._deliveries.reserve_call
+        chat = self._lease.chat
+        reserve = self._deliveries.reserve_call
         if self._exists_for(turn):
             return await reserve(chat, spare(rates.edits), shown=shown)
-        both, new = spare([*rates.posts, *rates.edits]), (turn, post.key)
+        both = spare([*rates.posts, *rates.edits])
+        new = (turn, post.key)
         return await reserve(chat, both, pending_stream=new, shown=shown)
 
     def _exists_for(self, turn: int) -> bool:
@@ -213,7 +220,9 @@ class StreamedMessage:
         return await self._context.call(self._lease, call, within_s=CALL_S)
 
     async def _remember(self, turn: int, id: str) -> None:
-        self._turn, self._id, self._pending = turn, id, None
+        self._turn = turn
+        self._id = id
+        self._pending = None
         await self._deliveries.save_streamed_message(self._lease.chat, turn, id)
 
     async def id_to_replace(self, line: LogLine, post: Post, rates: Rates) -> str | None:
@@ -227,7 +236,8 @@ class StreamedMessage:
 
     async def _resolve_pending(self, turn: int, key: str, post: Post, rates: Rates) -> None:
         guard = self._platform.abilities.resend_guard
-        same, id = msgspec.structs.replace(post, key=key, buttons=(), reply_to=None), None
+        same = msgspec.structs.replace(post, key=key, buttons=(), reply_to=None)
+        id = None
         try:
             if guard == "nothing":
                 # The unfinished message may stay above the reply, which is sent as a new one.
@@ -279,4 +289,7 @@ class StreamedMessage:
 
     def forget(self) -> None:
         """Drop the message: it is a reply by now, or deleted. More text gets a new one."""
-        self._turn, self._id, self._shown, self._plain = 0, "", None, False
+        self._turn = 0
+        self._id = ""
+        self._shown = None
+        self._plain = False

@@ -66,7 +66,8 @@ class ApprovalDesk:
         self, name: str, context: CommandContext, answer: CommandAnswer, refused: ApprovalOutcome | None
     ) -> None:
         """Record what came of a `/yes` or `/no`. `refused`: the store did not count it."""
-        question, sender = context.state.open_question, context.message.sender_id
+        question = context.state.open_question
+        sender = context.message.sender_id
         settled: ApprovalOutcome = "unknown"
         if answer.change:
             settled = "done"
@@ -88,15 +89,18 @@ class ApprovalDesk:
 
     async def record_trust(self, context: CommandContext) -> None:
         """Record that a person trusts what their chat has read."""
-        state, message = context.state, context.message
+        state = context.state
+        message = context.message
         many = len(merge_sources(state.sources, state.file_sources, state.memory_sources, state.folder_sources))
         log.info("sources trusted", session=log_id(message.session), by=log_id(message.sender_id), sources=many)
-        actor, about = actor_of(message.channel, message.sender_id), f"{many} sources"
+        actor = actor_of(message.channel, message.sender_id)
+        about = f"{many} sources"
         await self._audit.record("approval", "trusted", actor=actor, session=message.session, about=about)
 
     async def record_folder(self, context: CommandContext, folder: str) -> None:
         """Record that a chat was given a folder to work on, or that it works on none any more."""
-        message, outcome = context.message, "given" if folder else "ended"
+        message = context.message
+        outcome = "given" if folder else "ended"
         actor = actor_of(message.channel, message.sender_id)
         await self._audit.record("folder", outcome, actor=actor, session=message.session, about=folder)
 

@@ -21,7 +21,7 @@ from shared.messages.inbound import InboundMessage
 from shared.messages.outbound import LogLine, OutboundMessage
 from shared.metrics import COMMANDS
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import Jobs, MemoryJobs, forget_media
+from shared.store.jobs.jobs import Jobs, SessionJobs, forget_media
 from shared.store.sessions.session import ApprovalRejected, CommandAnswered, InboxChanged, Sessions
 from shared.store.turns.approvals import ApprovalOutcome
 from shared.store.turns.inbox import InboxLimits, scope_of
@@ -51,7 +51,7 @@ class CommandRunner:
         self._client = client
         self._commands = commands
         self._sessions = Sessions(client, limits)
-        self._jobs = MemoryJobs(Jobs(client))
+        self._jobs = SessionJobs(Jobs(client))
         self._limits = limits
         self._desk = desk
         self._clock = clock
@@ -94,7 +94,8 @@ class CommandRunner:
     async def _answer(
         self, message: InboundMessage, command: Command, argument: str, show: LogLine | None, principal: str | None
     ) -> CommandAnswered:
-        session, client = message.session, self._client
+        session = message.session
+        client = self._client
         scope = scope_of(self._limits.memory_scope, message) or f"chat:{session}"
         refused: ApprovalOutcome | None = None
         for _ in range(TRIES):
@@ -166,8 +167,7 @@ class CommandRunner:
             raise
         except Exception:
             log.exception("command failed", command=command.name)
-            sorry = f"Sorry, `/{command.name}` did not work."
-            return CommandAnswer(f"{sorry} Whoever runs this service can see why.")
+            return CommandAnswer(f"Sorry, `/{command.name}` did not work. Whoever runs this service can see why.")
         if len(answer.text) <= ANSWER_CHARS or answer.change == "retry":
             return answer
         return replace(answer, text=answer.text[:ANSWER_CHARS] + " …")

@@ -128,7 +128,8 @@ def _judge_in_group(rules: AccessSettings, event: PlatformMessage) -> Verdict:
 
 def is_named(rules: AccessSettings, event: PlatformMessage) -> bool:
     """Return whether the settings name the sender, or the group by its id; `"*"` names nobody."""
-    chat, sender = event.message.chat_id, event.message.sender_id
+    chat = event.message.chat_id
+    sender = event.message.sender_id
     members = rules.group_rules.get(chat, GroupRule()).allow_from or ()
     return not event.group or chat in rules.allow_groups or sender in (*rules.allow_from, *rules.admins, *members)
 
@@ -148,8 +149,7 @@ def startup_warnings(name: str, rules: AccessSettings) -> Iterator[str]:
         yield f"every group may put this bot to work: {key}.allow_groups has {EVERYBODY!r}"
     for group, rule in rules.group_rules.items():
         if EVERYBODY in (rule.allow_from or ()):
-            where = f"{key}.{GROUP_RULES}.{group}.allow_from"
-            yield f"everybody in a group may talk to this bot: {where} has {EVERYBODY!r}"
+            yield f"everybody in a group may talk to this bot: {key}.{GROUP_RULES}.{group}.allow_from has {EVERYBODY!r}"
 
 
 T = TypeVar("T", bound=AccessSettings)
@@ -169,7 +169,8 @@ def read_channel(
     Raises SettingsError with every problem found, one a line: unknown keys, wrong types, a blank
     secret, an entry that is not an id.
     """
-    key, problems = f"channels.{name}", list[str]()
+    key = f"channels.{name}"
+    problems = list[str]()
     own = {word: value for word, value in table.items() if word != BUSY_KEY}
     settings = read(kind, _with_text_ids(own), key, problems)
     if settings is not None:
@@ -219,8 +220,7 @@ def _wrong_ids(settings: AccessSettings, key: str, ids: IdForm | None) -> Iterat
     for name, rule in settings.group_rules.items():
         lists.append((f"{GROUP_RULES}.{name}.allow_from", ids.person, rule.allow_from or ()))
         if not _lists_id(name, settings.allow_groups):
-            where = f"{key}.{GROUP_RULES}.{name}"
-            yield f"{where} is for a group that {key}.allow_groups does not name; add it there"
+            yield f"{key}.{GROUP_RULES}.{name} is for a group that {key}.allow_groups does not name; add it there"
     if EVERYBODY in settings.admins:
         yield f"{key}.admins has {EVERYBODY!r}: not everybody can let people in; name them by their ids"
     for where, form, listed in lists:

@@ -172,7 +172,8 @@ class PlatformInlet:
     async def _replace_earlier(self, replaced: str, message: InboundMessage) -> str:
         """Withdraw the message that this one replaces; return why it cannot be, '' if it was."""
         before = await self._seen.new_form(message, replaced)
-        chat, thread = message.chat_id, message.thread
+        chat = message.chat_id
+        thread = message.thread
         done = await self._sink.withdraw(self._channel, chat, before, thread=thread)
         return {"withdrawn": "", "unknown": "edited_unknown"}.get(done, "edited_late")
 
@@ -192,7 +193,8 @@ class PlatformInlet:
 
     def _sources(self, event: PlatformMessage) -> Sources:
         """Return the sources that mark the message: the channel's own, a forward, a stranger."""
-        own, who = event.message.sources, event.name or event.message.sender_id
+        own = event.message.sources
+        who = event.name or event.message.sender_id
         forward = ("a forwarded message",) if event.forwarded else ()
         stranger = () if is_named(self._rules, event) else (source_label(f"group member {who}"),)
         return merge_sources(own, forward, stranger)

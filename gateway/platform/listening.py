@@ -50,7 +50,9 @@ class ListenerCursor:
 
     def bind(self, lock: ListenerLock, held: ListenerLease) -> None:
         """Start writing under a lock that this process has claimed."""
-        self._lock, self._held, self._value = lock, held, held.cursor
+        self._lock = lock
+        self._held = held
+        self._value = held.cursor
 
     def unbind(self) -> None:
         """Stop writing: the lock is released or lost."""
@@ -145,16 +147,20 @@ class PlatformListener:
     async def _listen(self, inlet: Inlet) -> None:
         backoff = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S)
         while not self._draining.is_set():
-            began_at, again_s, why = self._clock.monotonic(), 0.0, "it ended"
+            began_at = self._clock.monotonic()
+            again_s = 0.0
+            why = "it ended"
             self.listens = True
             try:
                 await self._platform.listen(inlet, self._draining)
             except Throttled as throttled:
-                why, again_s = throttled.reason, throttled.retry_after_s
+                why = throttled.reason
+                again_s = throttled.retry_after_s
             except (NotDelivered, RedisAway) as exc:
                 why = str(exc)
             except Refused as refused:
-                why, again_s = refused.message, refused.retry_after_s
+                why = refused.message
+                again_s = refused.retry_after_s
             except ChannelBroken:
                 raise
             except Exception:

@@ -38,7 +38,8 @@ class ChannelState:
         if (name, why) != (self.name, self.why):
             write = {"on": log.info, "closed": log.info, "off": log.error}.get(name, log.warning)
             write("channel", channel=self._channel, state=name, **({"reason": why} if why else {}))
-        self.name, self.why = name, why
+        self.name = name
+        self.why = why
         CHANNEL_ON.labels(self._channel).set(name == "on")
 
     def break_down(self, broken: ChannelBroken) -> None:

@@ -34,7 +34,8 @@ class ReceivedFiles:
 
     async def fetch_all(self, session: str, files: Sequence[RemoteFile]) -> tuple[list[str], list[str]]:
         """Fetch files in order; return the references of those kept, and why others are not."""
-        media, refused = list[str](), list[str]()
+        media = list[str]()
+        refused = list[str]()
         async with self._slots:
             end_at = asyncio.get_running_loop().time() + self._within_s
             for nth, file in enumerate(files):

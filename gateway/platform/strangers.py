@@ -67,7 +67,8 @@ class StrangerReplies:
         now = self._clock.monotonic()
         if self._quiet.get(key, now) > now:
             return False
-        name, reason = one_line(event.name, NAME_CHARS), verdict.reason
+        name = one_line(event.name, NAME_CHARS)
+        reason = verdict.reason
         person = PairedPerson(channel=message.channel, sender=message.sender_id, session=message.session, name=name)
         try:
             if verdict.kind == "unknown":
@@ -87,7 +88,8 @@ class StrangerReplies:
         return False
 
     def _render_notice(self, text: str, message: InboundMessage, code: str = "") -> OutboundMessage:
-        id, group = one_line(message.sender_id), one_line(message.chat_id)
+        id = one_line(message.sender_id)
+        group = one_line(message.chat_id)
         content = text.format(code=code, minutes=CODE_MS // 60_000, id=id, group=group)
         return OutboundMessage(content=content, turn=0, kind="notice", at=self._clock.now_ms())
 

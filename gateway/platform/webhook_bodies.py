@@ -28,7 +28,8 @@ class BodyReader:
 
     async def read_body(self, request: Request) -> bytes | None:
         """Return the body; None if it is over the limit. Raises BodyLate and ClientDisconnect."""
-        loop, host = asyncio.get_running_loop(), request.client.host if request.client else ""
+        loop = asyncio.get_running_loop()
+        host = request.client.host if request.client else ""
         place: ConnectionPlace | None = None
         body = bytearray()
 

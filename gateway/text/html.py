@@ -94,7 +94,8 @@ def inline_html(runs: Sequence[Run], styles: Mapping[Style, str], line_end: str 
 
 def _styled(runs: Sequence[Run], styles: Mapping[Style, str]) -> str:
     """Return the HTML of runs. Tags stay open while the outermost styles are the same."""
-    written, open_ = list[str](), list[Style]()
+    written = list[str]()
+    open_ = list[Style]()
     for run in [*runs, Run("")]:
         same = 0
         while same < min(len(open_), len(run.styles)) and open_[same] == run.styles[same]:

@@ -53,7 +53,9 @@ class Dress(msgspec.Struct, frozen=True, kw_only=True):
 
     def _marked(self, leaf: Leaf, opened: set[int]) -> str:
         """Return a leaf after the marks of items that it opens, indented by those that it is in."""
-        marks, indent, inside = "", 0, 0
+        marks = ""
+        indent = 0
+        inside = 0
         for step in leaf.path:
             if step.kind == "item":
                 mark = self.bullet if step.number is None else f"{step.number}. "

@@ -65,12 +65,14 @@ class Pen(msgspec.Struct, frozen=True, kw_only=True):
         """Return the runs in the markup. A mark never touches white space on its inner side and
         never spans a line end: platforms would show it as a character."""
         written: list[str] = []
-        last, was_marked = " ", False
+        last = " "
+        was_marked = False
         for text, marked in self._words(runs):
             if (marked and (was_marked or _joins(last)) and not last.isspace()) or (was_marked and _joins(text[0])):
                 written.append(JOINT)
             written.append(text)
-            last, was_marked = text[-1], marked
+            last = text[-1]
+            was_marked = marked
         return "".join(written)
 
     def _words(self, runs: Sequence[Run]) -> Iterator[tuple[str, bool]]:

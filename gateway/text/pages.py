@@ -145,7 +145,8 @@ class _Paginator:
         if not at:
             self._waiting.appendleft(self._measured(leaf))
             return None
-        head, tail = _head(leaf, text, at), _tail(leaf, text, at)
+        head = _head(leaf, text, at)
+        tail = _tail(leaf, text, at)
         if not is_blank(text[at:]):
             self._waiting.appendleft(self._measured(tail, len(text) - at))
         return None if is_blank(text[:at]) else self._measured(head)
@@ -162,7 +163,8 @@ class _Paginator:
 
     def _most(self, leaf: Leaf, high: int, room: tuple[int, ...]) -> int:
         """Estimate by bisection how many characters of a leaf, at most `high`, fit into `room`."""
-        low, tried = 0, high
+        low = 0
+        tried = high
         while low < high and (low == 0 or low < high - high // 16):
             size = self._size(leaf.part(0, tried))
             if self._page.holds(size, room):
@@ -214,7 +216,8 @@ def _best_cut(leaf: Leaf, most: int) -> int:
     line, a sentence or a word, and if none ends in the second half, of a whole character as people
     see it. Never inside a link: 0 when the text begins with one that is longer."""
     seen = leaf.part(0, most + 1)
-    text, links = seen.text, list(_links(seen.runs))
+    text = seen.text
+    links = list(_links(seen.runs))
     for border in (_LINE,) if leaf.kind == "code" else (_LINE, _SENTENCE, _WORD):
         ends = [match.end() for match in border.finditer(text, most // 2, most)]
         for end in reversed(ends):

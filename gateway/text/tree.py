@@ -122,7 +122,9 @@ class _Walk:
             case "bullet_list_close" | "ordered_list_close":
                 self._lists.pop()
             case "paragraph_open":
-                self._kind, self._level, self._tight = "text", 0, token.hidden
+                self._kind = "text"
+                self._level = 0
+                self._tight = token.hidden
             case "heading_open":
                 self._kind, self._level, self._tight = "heading", int(token.tag[1:]), bool(self._lists)
             case "inline" | "plain":
@@ -132,7 +134,8 @@ class _Walk:
                 elif _are_seen(runs):
                     self._add(Leaf(kind=self._kind, runs=runs, level=self._level, tight=self._tight))
             case "fence" | "code_block":
-                words, text = token.info.split(), token.content.removesuffix("\n")
+                words = token.info.split()
+                text = token.content.removesuffix("\n")
                 language = words[0] if words and _LANGUAGE.fullmatch(words[0]) else ""
                 if not is_blank(text):
                     run = Run(text, code=True)
@@ -140,13 +143,15 @@ class _Walk:
             case "hr":
                 self._add(Leaf(kind="rule"))
             case "table_open":
-                self._rows, self._align = [], []
+                self._rows = []
+                self._align = []
             case "tr_open" if self._rows is not None:
                 self._rows.append([])
             case "th_open":
                 self._align.append(_ALIGN.get(str(token.attrs.get("style", "")), "left"))
             case "table_close" if self._rows is not None:
-                rows, self._rows = tuple(tuple(row) for row in self._rows), None
+                rows = tuple(tuple(row) for row in self._rows)
+                self._rows = None
                 if any(_are_seen(cell) for row in rows for cell in row):
                     self._add(Leaf(kind="table", rows=rows, align=tuple(self._align), tight=bool(self._lists)))
 
@@ -182,7 +187,8 @@ def _runs_of(tokens: Sequence[Token], ids: Iterator[int]) -> tuple[Run, ...]:
                 runs.append(Run(""))  # keeps the label from being merged into the run before it
             case "link_close" if opened is not None:
                 first, link = opened
-                address, automatic = str(link.attrs.get("href", "")), link.info == "auto"
+                address = str(link.attrs.get("href", ""))
+                automatic = link.info == "auto"
                 runs[first:] = _link_runs(runs[first:], address, automatic, next(ids))
                 runs.append(Run(""))
                 opened = None
@@ -214,7 +220,8 @@ def _link_runs(label: list[Run], address: str, automatic: bool, at: int) -> list
     """Return a label with its link. An invisible label is replaced by the address."""
     label_text = text_of(label)
     if is_blank(label_text):
-        label, label_text = [Run(clean(address))], address
+        label = [Run(clean(address))]
+        label_text = address
     bare = label_text.strip() == address
     if not is_link(address):
         return label if bare or not address else [*label, Run(f" ({clean(address)})")]

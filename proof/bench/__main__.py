@@ -18,8 +18,8 @@ from proof.bench.plan import Plan
 from proof.bench.table import Report, machine, show, to_json
 
 BENCHES: Final = (
-    "capacity", "client", "drain", "exec", "inflight", "llm", "memory", "nanobot", "pickup", "replicas", "scale",
-    "scripts", "sockets", "startup", "tracing", "turn",
+    "capacity", "client", "drain", "exec", "inflight", "llm", "long", "memory", "nanobot", "pickup", "replicas",
+    "scale", "scripts", "sockets", "startup", "tracing", "turn",
 )  # fmt: skip
 
 
@@ -32,19 +32,19 @@ def main() -> int:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the figures there; a folder for all, and the one that targets reads",
+        help="write the figures there; a folder for all; for targets the one with the folders of all runs",
     )
     parser.add_argument("--rounds", type=int, default=0, help="how often each side is measured; 0: the bench's own")
     parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; the figures mean little")
     parser.add_argument("--peer", default="", metavar="PYTHON", help="of nanobot: the Python that it is installed for")
     parser.add_argument(
-        "--docs", type=Path, metavar="FILE", help="of all and targets: write the tables of this page anew"
+        "--docs", type=Path, metavar="FILE", help="of targets: write the tables of this page anew, from all runs there"
     )
     given = parser.parse_args()
     plan = Plan(quick=given.quick, rounds=given.rounds, peer=given.peer)
     _many_files()
     if given.name == "all":
-        return every.main(plan, given.json, given.docs)
+        return every.main(plan, given.json)
     if given.name == "targets":
         if given.json is None:
             parser.error("targets reads the figures of a run: --json FOLDER")
@@ -53,7 +53,12 @@ def main() -> int:
     began, load = time.monotonic(), os.getloadavg()[0]
     report: Report = import_module(f"proof.bench.{given.name}").measure(plan)
     report = msgspec.structs.replace(
-        report, machine=machine(), quick=plan.quick, seconds=round(time.monotonic() - began, 1), load=load
+        report,
+        machine=machine(),
+        quick=plan.quick,
+        seconds=round(time.monotonic() - began, 1),
+        load=load,
+        at=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     )
     show(report)
     if given.json:

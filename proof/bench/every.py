@@ -16,15 +16,26 @@ from proof.bench.children import Children
 from proof.bench.plan import Plan
 from proof.bench.table import Report, from_json, machine
 
-ORDER: Final = ("turn", "inflight", "startup", "memory", "pickup", "drain", "scale", "llm", "sockets", "nanobot")
+ORDER: Final = (
+    "turn",
+    "inflight",
+    "startup",
+    "memory",
+    "pickup",
+    "drain",
+    "scale",
+    "llm",
+    "long",
+    "sockets",
+    "nanobot",
+)
 LIMIT_S: Final = 420.0
 MISSING: Final = 2
 """The code of a bench whose peer is not installed."""
 
 
-def main(plan: Plan, folder: Path | None, page: Path | None) -> int:
-    """Run them, print what was reached, and write it into `page`. The exit code: 1 when a bench did not come to its
-    end."""
+def main(plan: Plan, folder: Path | None) -> int:
+    """Run them and print what was reached. The exit code: 1 when a bench did not come to its end."""
     failed = []
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as other:
         kept = folder or Path(other)
@@ -36,26 +47,39 @@ def main(plan: Plan, folder: Path | None, page: Path | None) -> int:
             print(f"{name}: {how}, {time.monotonic() - began:.0f} s", flush=True)
             if code not in (0, MISSING):
                 failed.append(name)
-        tell(kept, page)
+        tell(kept)
     return 1 if failed else 0
 
 
-def tell(folder: Path, page: Path | None) -> None:
-    """Print the table of targets from the figures that lie in a folder, and write the tables of `page` anew."""
-    reports = read(folder)
-    print(f"\n{machine()}\n")
-    rows = list(targets.rows(reports))
+def tell(folder: Path, page: Path | None = None) -> None:
+    """Print the table of targets from the runs that lie in a folder, and write the tables of `page` anew."""
+    runs = read(folder)
+    print(f"\n{machine()}; runs: {len(runs)}\n")
+    rows = list(targets.rows(runs))
     width = max(len(row.target) for row in rows), max(len(row.wanted) for row in rows)
     for row in rows:
-        message = "not measured" if row.reached is None else "reached" if row.met else "MISSED"
-        reached = row.reached or "-"
-        print(f"{row.target:{width[0]}}  {row.wanted:{width[1]}}  {reached:>9}  {message:12}  {row.bench}")
+        reached, worst = row.reached or "-", row.worst or "-"
+        print(
+            f"{row.target:{width[0]}}  {row.wanted:{width[1]}}  {reached:>9}  {worst:>9}  {_how(row):12}  {row.bench}"
+        )
     if page is not None:
-        page.write_text(pages.filled(page.read_text(), reports))
+        page.write_text(pages.filled(page.read_text(), runs))
 
 
-def read(folder: Path) -> dict[str, Report]:
-    """The reports of a folder, by the name of their bench. What cannot be read is left out."""
+def _how(row: targets.Row) -> str:
+    if row.reached is None:
+        return "not measured"
+    return "reached" if row.held else "not always" if row.met else "MISSED"
+
+
+def read(folder: Path) -> list[targets.Reports]:
+    """The runs of a folder: the reports that lie in it, and those in each folder of it, each by the name of its bench.
+    What cannot be read is left out."""
+    inner = sorted(path for path in folder.iterdir() if path.is_dir())
+    return [found for found in map(_read_run, (folder, *inner)) if found]
+
+
+def _read_run(folder: Path) -> dict[str, Report]:
     found = {}
     for path in sorted(folder.glob("*.json")):
         try:

@@ -1,4 +1,4 @@
-"""The figures in docs/performance.md: tables between marks, written anew from the reports of a run.
+"""The figures in docs/performance.md: tables between marks, written anew from the reports of all runs.
 
 A table stands between `<!-- figures: name -->` and `<!-- end -->`. What no report says is left as it is.
 """
@@ -6,11 +6,13 @@ A table stands between `<!-- figures: name -->` and `<!-- end -->`. What no repo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from proof.bench import targets
-from proof.bench.targets import Reports
+from proof.bench.table import merged
+from proof.bench.targets import Reports, Row
 
 _BLOCK: Final = re.compile(r"(<!-- figures: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 BUSY: Final = 2.5
@@ -20,11 +22,13 @@ SHOWN: Final = 0.01
 """Parts of less than this share of a turn are one row."""
 
 
-def filled(page: str, reports: Reports) -> str:
-    """The page with the tables of these reports. Raises KeyError for a mark that no table has."""
+def filled(page: str, runs: Sequence[Reports]) -> str:
+    """The page with the tables of these runs. Raises KeyError for a mark that no table has."""
+    tables: dict[str, Callable[[], list[str]]] = {name: partial(table, merged(runs)) for name, table in TABLES.items()}
+    tables |= {"machine": partial(machine, runs), "targets": partial(reached, runs)}
 
     def fill(match: re.Match[str]) -> str:
-        lines = TABLES[match[2]](reports)
+        lines = tables[match[2]]()
         return match[0] if not lines else match[1] + "".join(f"{line}\n" for line in lines) + match[4]
 
     return _BLOCK.sub(fill, page)
@@ -35,23 +39,31 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return lines if len(lines) > 2 else []
 
 
-def machine(reports: Reports) -> list[str]:
-    """Where the figures are from."""
-    result = {report.machine for report in reports.values()}
-    quick = " These are from a quick look and mean little." if any(one.quick for one in reports.values()) else ""
-    most = max((report.load for report in reports.values()), default=0.0)
+def machine(runs: Sequence[Reports]) -> list[str]:
+    """Where and when the figures are from."""
+    reports = [report for run in runs for report in run.values()]
+    result = {report.machine for report in reports}
+    quick = " These are from a quick look and mean little." if any(one.quick for one in reports) else ""
+    most = max((report.load for report in reports), default=0.0)
     busy = f" Other work was on the machine (load up to {most:.1f}): nothing here is final." if most > BUSY else ""
-    return [f"Measured on: {one}.{quick}{busy}" for one in sorted(result)]
+    times = sorted(report.at for report in reports if report.at)
+    when = f" {len(runs)} runs, {times[0]} to {times[-1]} UTC." if times else ""
+    return [f"Measured on: {one}.{when}{quick}{busy}" for one in sorted(result)]
 
 
-def reached(reports: Reports) -> list[str]:
+def reached(runs: Sequence[Reports]) -> list[str]:
     """The table of targets."""
     rows = (
-        (row.target, row.wanted, row.reached or "-", "-" if row.reached is None else "yes" if row.met else "**no**",
-         f"`{row.bench}`")
-        for row in targets.rows(reports)
-    )  # fmt: skip
-    return _table(("target", "wanted", "reached", "", "bench"), rows) if reports else []
+        (row.target, row.wanted, row.reached or "-", row.worst or "-", _verdict(row), f"`{row.bench}`")
+        for row in targets.rows(runs)
+    )
+    return _table(("target", "wanted", "median run", "worst run", "", "bench"), rows) if runs else []
+
+
+def _verdict(row: Row) -> str:
+    if row.reached is None:
+        return "-"
+    return "yes" if row.held else "**not always**" if row.met else "**no**"
 
 
 def pickup(reports: Reports) -> list[str]:
@@ -149,10 +161,8 @@ GATEWAY_KB: Final = 60 * 1024
 IDLE_KEEP: Final = 8
 """What `memory.idle_keep` leaves of a conversation after a quarter of an hour."""
 
-TABLES: Final = {
-    "machine": machine,
+TABLES: Final[dict[str, Callable[[Reports], list[str]]]] = {
     "pickup": pickup,
-    "targets": reached,
     "profile": profile,
     "growth": growth,
     "memory": memory,

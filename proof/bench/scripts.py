@@ -332,7 +332,8 @@ async def _background(stage: Stage) -> None:
 async def _conversations(stage: Stage) -> None:
     """A program that begins a conversation with as much as one request may have, and fills it; then the last entry of a
     full one is removed."""
-    conversations, many = Conversations(stage.client, LIMITS), HISTORY_CAP_BYTES // STEP + 1
+    conversations = Conversations(stage.client, LIMITS)
+    many = HISTORY_CAP_BYTES // STEP + 1
     asked = ApiRequest(key="", session=SESSION, ticket=nonce(), at_ms=1, after=0, new=True)
     await conversations.begin("owner", asked, SESSION, lambda turn: _entries(turn, 5), (), {"a": "b" * 4000})
     for _ in range(many):

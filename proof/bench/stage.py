@@ -38,11 +38,12 @@ Fill = Callable[[RedisClient], Awaitable[None]]
 class Want(msgspec.Struct, frozen=True, kw_only=True):
     """What shall be there. `model` says how it answers (`stub.model_name`); `ready` is without a client of models,
     `redis_py` with that library instead of our own connection to Redis. With `relayed` gateway and workers reach Redis
-    through a relay that counts."""
+    through a relay that counts; with `unkept` text that grows is only shown."""
 
     model: str = model_name(50)
     ready: bool = False
     redis_py: bool = False
+    unkept: bool = False
     workers: int = 1
     turns: int = 100
     gateway: bool = True
@@ -150,9 +151,10 @@ async def _people_it(start: Children, made: Stage, want: Want) -> None:
         **want.settings,
     }
     library = ["--redis-py"] if want.redis_py else []
+    model = [*(["--ready"] if want.ready else []), *(["--unkept"] if want.unkept else [])]
     for number in range(want.workers):
         samples = made.samples_of("worker" if number == 0 else f"worker{number}")
-        words = ["worker", *(["--ready"] if want.ready else []), *library, "--samples", str(samples)]
+        words = ["worker", *model, *library, "--samples", str(samples)]
         made.workers.append(start("proof.bench.side", *words, env=env, log=folder / f"worker{number}.log"))
     if want.gateway:
         samples = made.samples_of("gateway")

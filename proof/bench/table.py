@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     load: float = 0.0
     """Load average of the minute before: what others did to the machine."""
+    at: str = ""
+    """When it ended, in UTC: `2026-11-28 17:05`."""
 
     def figure(self, name: str) -> Figure:
         """Raises KeyError for a name that is none."""
@@ -63,6 +65,28 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def times(self, above: str, below: str) -> float:
         """How many times the one the other is (see `times`). Raises KeyError for a name that is none."""
         return times(self.figure(above), self.figure(below))
+
+
+def merged(runs: Iterable[Mapping[str, Report]]) -> dict[str, Report]:
+    """Several runs as one, with the rounds of all of them. A figure that a run does not have is of the others."""
+    found: dict[str, Report] = {}
+    for run in runs:
+        for name, report in run.items():
+            found[name] = _joined(found[name], report) if name in found else report
+    return found
+
+
+def _joined(one: Report, other: Report) -> Report:
+    values = {figure.name: figure for figure in one.figures}
+    for figure in other.figures:
+        before = values[figure.name].values if figure.name in values else ()
+        values[figure.name] = msgspec.structs.replace(figure, values=before + figure.values)
+    return msgspec.structs.replace(
+        one,
+        figures=tuple(values.values()),
+        quick=one.quick or other.quick,
+        load=max(one.load, other.load),
+    )
 
 
 class Rounds:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from proof.bench.table import Report
@@ -12,17 +13,20 @@ Reports = Mapping[str, Report]
 
 
 class Row(NamedTuple):
-    """One target. `reached` is in the words of `wanted`, None when its bench has not run."""
+    """One target. `reached`, the median of all runs, and `worst` are in the words of `wanted`; None when its bench has
+    not run. `met` and `held` say whether the median and the worst run reached the target."""
 
     target: str
     wanted: str
     bench: str
     reached: str | None = None
+    worst: str | None = None
     met: bool = False
+    held: bool = False
 
 
 class Target(NamedTuple):
-    """`value` finds the figure in the reports; `at_least` says on which side of `limit` it shall be."""
+    """`value` finds the figure in the reports of a run; `at_least` says on which side of `limit` it shall be."""
 
     target: str
     against: str
@@ -32,16 +36,33 @@ class Target(NamedTuple):
     form: str
     at_least: bool = False
 
-    def row(self, reports: Reports) -> Row:
+    def row(self, runs: Iterable[Reports]) -> Row:
         """What was reached. A bench that has not run has reached nothing."""
         sign = "≥" if self.at_least and not self.form.startswith("1/") else "≤"
         wanted = f"{sign} {self.form.format(self.limit)}{self.against}"
-        try:
-            value = self.value(reports)
-        except (KeyError, ZeroDivisionError):
+        values = [value for value in map(self._value_of, runs) if value is not None]
+        if not values:
             return Row(self.target, wanted, self.bench)
-        met = value >= self.limit if self.at_least else value <= self.limit
-        return Row(self.target, wanted, self.bench, self.form.format(value), met)
+        median, worst = statistics.median(values), min(values) if self.at_least else max(values)
+        shown = self.form.format
+        return Row(
+            self.target,
+            wanted,
+            self.bench,
+            shown(median),
+            shown(worst),
+            met=self._meets(median),
+            held=self._meets(worst),
+        )
+
+    def _value_of(self, reports: Reports) -> float | None:
+        try:
+            return self.value(reports)
+        except (KeyError, ZeroDivisionError):
+            return None
+
+    def _meets(self, value: float) -> bool:
+        return value >= self.limit if self.at_least else value <= self.limit
 
 
 def _of(bench: str, name: str) -> Callable[[Reports], float]:
@@ -69,7 +90,7 @@ TARGETS: Final = (
     Target("worker CPU a turn that does nothing", SAME, "drain",
            _ratio("drain", f"{ARQ}: worker", f"{OWN}: worker"), 10, "1/{:.1f}", at_least=True),
     Target("Redis CPU a turn that does nothing", SAME, "drain",
-           _ratio("drain", f"{ARQ}: Redis", f"{OWN}: Redis"), 4, "1/{:.1f}", at_least=True),
+           _ratio("drain", f"{ARQ}: Redis", f"{OWN}: Redis"), 3.5, "1/{:.1f}", at_least=True),
     Target("a second worker on two cores", " of one", "scale",
            _ratio("scale", "2 busy: rate", "1 busy: rate"), 1.3, "{:.2f}x", at_least=True),
     Target("own CPU of a whole turn", "", "turn", _of("turn", "no client: all"), 2, "{:.2f} ms"),
@@ -87,6 +108,8 @@ TARGETS: Final = (
     Target("a delta, model → page, together", STOCK, "llm",
            _ratio("llm", "delta, together: stock LiteLLM's call alone", "delta, together: model to page"),
            20, "1/{:.1f}", at_least=True),
+    Target("a second of a long answer, kept: Redis CPU", " of one only shown", "long",
+           _ratio("long", "kept: Redis", "only shown: Redis"), 2, "{:.2f}x"),
     Target("1,000 two-second turns in one worker: added, p50", "", "inflight",
            lambda reports: reports["inflight"].get("1,000 spread: added p50") / 2 * 100, 10, "{:.1f} %"),
     Target("a turn that waits for its model", "", "inflight",
@@ -113,7 +136,7 @@ TARGETS: Final = (
 )  # fmt: skip
 
 
-def rows(reports: Reports) -> Iterator[Row]:
-    """All of them."""
+def rows(runs: Sequence[Reports]) -> Iterator[Row]:
+    """All of them, over the runs that are given."""
     for target in TARGETS:
-        yield target.row(reports)
+        yield target.row(runs)

@@ -30,6 +30,7 @@ COLUMNS: Final = {
         "whole: direct", "stream, together: openai", "stream, 5 ms apart: socket", "ready: direct", "model server",
         "delta, together: model to page", "delta, 5 ms apart: gateway",
     },
+    "long": {"kept: all", "kept: Redis", "only shown: worker", "only shown: commands, inside of scripts too"},
     "memory": {
         "session after one turn", "session of 40 messages, 21 kB", "turn that waits for its model",
         "open socket: gateway", "open socket: bare server", "message of 200 characters that waits",

@@ -157,7 +157,8 @@ class ChatFollower:
         if chat is None:
             # Subscribed before the log is read: no line can fall between the two.
             subscribing = self._feed.follow_chat(session, partial(self._on_news, session))
-            future, now = asyncio.ensure_future(subscribing), self._clock.monotonic()
+            future = asyncio.ensure_future(subscribing)
+            now = self._clock.monotonic()
             chat = self._chats[session] = FollowedChat(session, future, now)
         chat.readers[reader] = None
         self._catch_up(chat, reader)
@@ -241,7 +242,8 @@ class ChatFollower:
                 # A stale reader may hold lines that the store lost: with this one taken live, its
                 # mark would be right, and nothing would show it any more.
                 elif not reader.stale and news.seq == reader.seq + 1 and reader.on_line(news):
-                    reader.seq, reader.mark = news.seq, news.mark
+                    reader.seq = news.seq
+                    reader.mark = news.mark
                 else:
                     # It missed a line, or cannot take this one now, or the log lost its tail and
                     # counts again: reading the log settles all three.
@@ -286,7 +288,8 @@ class ChatFollower:
         reader.fail()
 
     async def _read_log(self, session: str, reader: LogReader) -> None:
-        had, mark = reader.seq, reader.mark
+        had = reader.seq
+        mark = reader.mark
         reader.on_reading()
         async with self._log_access():
             # The position comes first: all lines up to it are then in the log.
@@ -306,7 +309,8 @@ class ChatFollower:
                 await reader.read_line(numbered)
             more = len(page) == PAGE
         if reader.seq < position.last_seq:
-            reader.seq, reader.mark = position.last_seq, 0
+            reader.seq = position.last_seq
+            reader.mark = 0
         reader.on_caught_up(position)
 
     @contextlib.asynccontextmanager

@@ -21,11 +21,14 @@ class LiveText:
 
     def add(self, delta: DeltaEvent | DeltaFrame) -> bool:
         """Add a delta; return whether it counted."""
-        here, known = (delta.turn, delta.attempt), (self.turn, self._attempt)
+        here = (delta.turn, delta.attempt)
+        known = (self.turn, self._attempt)
         if here < known or not (delta.full or (here == known and delta.seq == self._next_seq)):
             return False
         self.text = delta.text if delta.full else self.text + delta.text
         if delta.turn > self.turn or len(self.text) > self.floor:
             self.shown, self.floor = self.text, len(self.text)
-        self.turn, self._attempt, self._next_seq = delta.turn, delta.attempt, delta.seq + 1
+        self.turn = delta.turn
+        self._attempt = delta.attempt
+        self._next_seq = delta.seq + 1
         return True

@@ -92,7 +92,8 @@ class TurnReader:
 
     async def read_line(self, numbered: NumberedLine) -> None:
         if numbered.seq > self.seq:
-            self.seq, self.mark = numbered.seq, numbered.mark
+            self.seq = numbered.seq
+            self.mark = numbered.mark
             if not self._ended_request_before(numbered):
                 self._add_line(numbered.line)
 

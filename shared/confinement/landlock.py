@@ -21,12 +21,17 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same numbers on every architectu
 _VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 
-_EXECUTE, _WRITE, _READ, _LIST = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_EXECUTE = 1 << 0
+_WRITE = 1 << 1
+_READ = 1 << 2
+_LIST = 1 << 3
 # Rights that a kernel does not know make the ruleset invalid: each bit comes with its first ABI.
 _REMOVE: Final = 1 << 4 | 1 << 5
 # Folders, files, FIFOs, links; no sockets, no devices
 _MAKE: Final = 1 << 7 | 1 << 8 | 1 << 10 | 1 << 12
-_REFER, _TRUNCATE, _DEVICE = 1 << 13, 1 << 14, 1 << 15
+_REFER = 1 << 13
+_TRUNCATE = 1 << 14
+_DEVICE = 1 << 15
 _ALL_BITS: Final = ((1, (1 << 13) - 1), (2, _REFER), (3, _TRUNCATE), (5, _DEVICE))
 _READ_RIGHTS: Final = _EXECUTE | _READ | _LIST
 _WRITE_RIGHTS: Final = _READ_RIGHTS | _WRITE | _TRUNCATE | _REMOVE | _MAKE | _REFER
@@ -69,8 +74,7 @@ def confine(
     Raises NoLandlock, and OSError for a folder of `write` that cannot be opened."""
     version = abi()
     if version < needed_abi:
-        has = f"this kernel has Landlock ABI {version}, and {needed_abi} is needed"
-        raise NoLandlock(f"{has}; use Linux 6.2 or newer")
+        raise NoLandlock(f"this kernel has Landlock ABI {version}, and {needed_abi} is needed; use Linux 6.2 or newer")
     handled = sum(bits for since, bits in _ALL_BITS if since <= version)
     ruleset = _Ruleset(handled, _TCP if version >= 4 else 0, _SCOPES if version >= SIGNALS_ABI else 0)
     # An older kernel refuses a struct with fields that it does not know.
@@ -101,7 +105,8 @@ def confine(
 def _add_rule(rules: int, handle: int, rights: int) -> None:
     is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
     rule = _PathBeneathRule(rights if is_folder else rights & _OF_A_FILE, handle)
-    kind, nothing = ctypes.c_int(_PATH_BENEATH), ctypes.c_uint32(0)
+    kind = ctypes.c_int(_PATH_BENEATH)
+    nothing = ctypes.c_uint32(0)
     _check_result(_libc.syscall(_ADD, ctypes.c_int(rules), kind, ctypes.byref(rule), nothing))
 
 

@@ -93,11 +93,13 @@ class ParserProcess:
 
     async def _started(self) -> tuple[asyncio.subprocess.Process, socket.socket]:
         async with self._starting:
-            process, control = self._process, self._control
+            process = self._process
+            control = self._control
             if process is None or control is None or process.returncode is not None:
                 self._stop()
                 process, control = await self._start()
-                self._process, self._control = process, control
+                self._process = process
+                self._control = control
         if self._idle is not None:
             self._idle.cancel()
         self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._stop)

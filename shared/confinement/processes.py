@@ -20,7 +20,8 @@ DUMPABLE: Final = 4  # 0: others of the same user can neither trace it nor read 
 SECCOMP: Final = 22
 SUBREAPER: Final = 36  # orphans below this process become its children
 NO_NEW_PRIVILEGES: Final = 38
-AMBIENT, AMBIENT_CLEAR_ALL = 47, 4
+AMBIENT = 47
+AMBIENT_CLEAR_ALL = 4
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 

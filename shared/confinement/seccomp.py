@@ -20,15 +20,33 @@ from shared.confinement.processes import NO_NEW_PRIVILEGES, SECCOMP, prctl
 
 # Highest reviewed call (Linux 6.13). From 424 on, numbers are the same everywhere.
 NEWEST: Final = 466
-_LD_WORD, _JEQ, _JGT, _JSET, _AND, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
-_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_NUMBER_AT, _ARCH_AT, _ARGS_AT = 0, 4, 16
+_LD_WORD = 0x20
+_JEQ = 0x15
+_JGT = 0x25
+_JSET = 0x45
+_AND = 0x54
+_RETURN = 0x06
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_ERRNO = 0x00050000
+_NUMBER_AT = 0
+_ARCH_AT = 4
+_ARGS_AT = 16
 _X32_BIT: Final = 0x40000000
 _NEW_NAMESPACES: Final = 0x7E020000  # CLONE_NEW* as clone(2) reads them
-_CLONE_THREAD, _CLONE_FILES = 0x10000, 0x400
+_CLONE_THREAD = 0x10000
+_CLONE_FILES = 0x400
 _FILTER: Final = 2
-_AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _SOCK_TYPES, _TCP = 1, 2, 10, 1, 0xF, 6
-_SOL_SOCKET, _SO_SNDBUF, _SO_RCVBUF, _F_SETPIPE_SZ = 1, 7, 8, 1031
+_AF_UNIX = 1
+_AF_INET = 2
+_AF_INET6 = 10
+_SOCK_STREAM = 1
+_SOCK_TYPES = 0xF
+_TCP = 6
+_SOL_SOCKET = 1
+_SO_SNDBUF = 7
+_SO_RCVBUF = 8
+_F_SETPIPE_SZ = 1031
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # typing into a terminal
 
 

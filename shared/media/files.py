@@ -81,12 +81,12 @@ class MediaFiles(Protocol):
 
 def chat_has_too_much(settings: MediaSettings) -> MediaTooBig:
     """Return the error for a session at its limit."""
-    why = f"this chat would have more than {settings.session_mb} MB of files"
-    return MediaTooBig(f"{why}; old ones go by themselves")
+    return MediaTooBig(f"this chat would have more than {settings.session_mb} MB of files; old ones go by themselves")
 
 
 def person_has_too_much(settings: MediaSettings) -> MediaTooBig:
     """Return the error for a person at their limit."""
-    limit = f"all chats of this person would have more than {settings.person_mb} MB of files"
-    unnamed = "what no message names goes within two hours"
-    return MediaTooBig(f"{limit}; {unnamed}, the rest after {settings.days} days")
+    return MediaTooBig(
+        f"all chats of this person would have more than {settings.person_mb} MB of files; "
+        f"what no message names goes within two hours, the rest after {settings.days} days"
+    )

@@ -94,9 +94,9 @@ class MediaStore:
                 width, height = image_size(kind.suffix, data)
                 limit = self._settings.megapixels
                 if width * height > limit * 1_000_000:
-                    size = f"{width:,} x {height:,} pixels"
-                    most = f"at most {limit} million are taken"
-                    raise FileRejected(f"it is a picture of {size}; {most}")
+                    raise FileRejected(
+                        f"it is a picture of {width:,} x {height:,} pixels; at most {limit} million are taken"
+                    )
         except FileRejected as exc:
             raise BadInput("file_refused", f"file refused: {exc}") from None
         return kind

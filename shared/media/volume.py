@@ -144,7 +144,8 @@ class VolumeFiles:
 
     def _book(self, session: str, part_bytes: int) -> None:
         """Count a finished upload against its person. Raises MediaTooBig."""
-        person, folder = person_of(session), folder_name(session)
+        person = person_of(session)
+        folder = folder_name(session)
         used = _size_bytes(self._folder(session), FILE_BYTES)
         if self._people.book(person, folder, used):
             self._people.book(person, folder, used - max(part_bytes, FILE_BYTES))

@@ -98,13 +98,12 @@ def tick_message(
     note = f"{what} was due at {due}, and runs only now" if late else f"{what} runs now, at {due}"
     # The heartbeat is nobody's plan: it has the zone of the settings.
     zone = {} if schedule.heartbeat else {TIMEZONE: schedule.timezone}
-    head = f"[{note}. Nobody has written just now: do the following, and say here what came of it.]"
     return InboundMessage(
         channel=schedule.channel,
         chat_id=schedule.chat_id,
         sender_id=SENDER,
         id=f"{schedule.id}:{tick_ms}",
-        content=f"{head}\n\n{text}",
+        content=f"[{note}. Nobody has written just now: do the following, and say here what came of it.]\n\n{text}",
         timestamp=now_ms,
         metadata={"schedule": schedule.id, "tick": str(tick_ms), BACKGROUND: "1", **zone},
         thread=schedule.thread,

@@ -95,8 +95,10 @@ def for_channel(proxy: ProxyUrl | None) -> Outgoing:
         return _current
     rules = Outgoing(None if proxy.reveal() == DIRECT else proxy, (), _current.ca_file)
     if rules.socks and find_spec(SOCKS_LIBRARY) is None:
-        how = "run `make channels`, or install Shoal with its extra 'channels'"
-        raise SettingsError(f"a SOCKS proxy needs the library {SOCKS_LIBRARY!r}, which is missing: {how}")
+        raise SettingsError(
+            f"a SOCKS proxy needs the library {SOCKS_LIBRARY!r}, which is missing: "
+            "run `make channels`, or install Shoal with its extra 'channels'"
+        )
     return rules
 
 

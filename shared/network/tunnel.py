@@ -76,7 +76,8 @@ async def open_request(proxy: str, url: str, head: bytes, within_s: float) -> tu
 
 async def _connect(proxy: str) -> socket.socket:
     """Return a non-blocking socket to the first address of a proxy that answers. Raises OSError."""
-    parts, loop = urlsplit(proxy), asyncio.get_running_loop()
+    parts = urlsplit(proxy)
+    loop = asyncio.get_running_loop()
     last = OSError("the proxy has no address")
     found = await loop.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
     for family, kind, number, _, address in found:

@@ -107,7 +107,8 @@ class FleetGauges:
     async def _read_settings(self) -> None:
         """Read the server's settings again if the last reading is older than a minute. One that it
         refused is not read again: the server's log of refusals should show intruders only."""
-        now, first = self._clock.monotonic(), self._settings_at == -math.inf
+        now = self._clock.monotonic()
+        first = self._settings_at == -math.inf
         if now - self._settings_at < SETTINGS_EVERY_S:
             return
         if first or self._fsync is not None:

@@ -37,8 +37,9 @@ def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> sock
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as exc:
-        problem = f"{section}.host is {host!r}, which is not an address here: {exc}"
-        raise SettingsError(f"{problem}; write 127.0.0.1") from None
+        raise SettingsError(
+            f"{section}.host is {host!r}, which is not an address here: {exc}; write 127.0.0.1"
+        ) from None
     family, kind, protocol, _, address = found[0]
     # With its protocol named: asyncio turns Nagle's algorithm off only then, and answers would wait
     # 40 ms.
@@ -51,8 +52,7 @@ def listener(host: str, port: int, *, section: str, backlog: int = 1024) -> sock
         made.close()
         where = f"{section}.port {port} on {host!r}"
         if exc.errno == errno.EADDRINUSE:
-            hint = "stop what uses it, or set another one (0 = any free)"
-            raise PortInUse(f"{where} is taken; {hint}") from None
+            raise PortInUse(f"{where} is taken; stop what uses it, or set another one (0 = any free)") from None
         raise SettingsError(f"{where} cannot be used: {exc.strerror}; set another one") from None
     made.setblocking(False)
     return made
@@ -164,7 +164,8 @@ class HealthServer:
             await completed(self._task)
 
     async def _answer(self, scope: dict[str, Any], receive: object, send: Callable[[object], Awaitable[None]]) -> None:
-        method, path = scope["method"], scope["path"]
+        method = scope["method"]
+        path = scope["path"]
         if path == "/metrics" and self._refresh is not None:
             await self._refresh()
         status, body, kind = self._page(method, path)

@@ -159,7 +159,9 @@ class ListenerPlaces:
 
     def _warn(self, crowded: bool) -> None:
         if crowded and (now := self._clock()) >= self._warn_at + WARN_EVERY_S:
-            self._warn_at, cut, self._cut_since = now, self._cut_since, 0
+            self._warn_at = now
+            cut = self._cut_since
+            self._cut_since = 0
             counts = {"strangers": self._count_strangers(), "known": self.known, "cut": cut}
             log.warning("places nearly used up", listener=self.name, limit=self.limit, **counts)
 

@@ -73,7 +73,8 @@ class RespConnection:
         line = self._lines.readline()
         if not line.endswith(b"\r\n"):
             raise ConnectionResetError("Redis closed the connection")
-        kind, rest = line[:1], line[1:-2]
+        kind = line[:1]
+        rest = line[1:-2]
         if kind == b"+":
             return rest
         if kind == b"-":

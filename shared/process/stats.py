@@ -60,7 +60,8 @@ class StatsReader:
     def read(self) -> ProcessStats:
         """Return the statistics now: rates over the last readings, durations over a minute."""
         now = _read_metrics(self._clock)
-        last, oldest = self._readings[-1].times, self._readings[0].times
+        last = self._readings[-1].times
+        oldest = self._readings[0].times
         # Rates look back 10 s, durations a minute.
         before = self._readings[-min(RATE_READINGS, len(self._readings))]
         self._readings.append(now)
@@ -88,7 +89,8 @@ class Announcer:
         name: str = "",
         **fixed: Any,
     ) -> None:
-        host, pid = socket.gethostname(), os.getpid()
+        host = socket.gethostname()
+        pid = os.getpid()
         self._record = Presence(
             kind=kind,
             name=name or f"{host}-{pid}",

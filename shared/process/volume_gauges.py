@@ -28,7 +28,8 @@ class VolumeGauges:
     @classmethod
     def of(cls, settings: Settings, *, workspaces: bool) -> VolumeGauges:
         """Return the gauges of a process, which may have no workspaces."""
-        media, space = settings.media, settings.workspace
+        media = settings.media
+        space = settings.workspace
         volumes = {"media": (media.dir, DiskFloor(media.free_mb * _MB))}
         if workspaces:
             volumes["workspaces"] = (space.root, DiskFloor(space.free_mb * _MB))

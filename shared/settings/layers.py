@@ -113,9 +113,7 @@ def _filled(value: Any, key: str, environ: Mapping[str, str], problems: list[str
 
     text = _PLACEHOLDER.sub(fill, value)
     missing = [name for name in used if name not in environ]
-    for name in missing:
-        wanted = f"which ${{{name}}} asks for; set it"
-        problems.append(f"{key}: the environment has no {name!r}, {wanted}")
+    problems += [f"{key}: the environment has no {name!r}, which ${{{name}}} asks for; set it" for name in missing]
     if missing:
         return _MISSING  # reported above; a second message about an empty value would confuse
     return FromEnvironment.of(text, ", ".join(used)) if used else text

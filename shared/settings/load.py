@@ -83,7 +83,9 @@ def child_environment(overrides: Mapping[str, str]) -> dict[str, str]:
 def _with_places(settings: Settings, tables: Table) -> Settings:
     """Place workspaces and media below `data.dir` unless they are set, and media into the product
     that workspaces are in unless another one is set."""
-    workspace, media, data = settings.workspace, settings.media, settings.data.dir
+    workspace = settings.workspace
+    media = settings.media
+    data = settings.data.dir
     if "root" not in tables.get("workspace", {}):
         workspace = msgspec.structs.replace(workspace, root=data / "workspaces")
     if "dir" not in tables.get("media", {}):
@@ -137,8 +139,10 @@ def redis_url(settings: Settings) -> str:
     try:
         return file.read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        missing = f"no embedded Valkey is running here (no {str(file)!r})"
-        raise SettingsError(f"redis.url: {missing}: start `shoal up` in this folder, or set redis.url") from None
+        raise SettingsError(
+            f"redis.url: no embedded Valkey is running here (no {str(file)!r}): "
+            "start `shoal up` in this folder, or set redis.url"
+        ) from None
     except OSError as exc:
         raise SettingsError(f"redis.url: {str(file)!r} cannot be read: {exc.strerror}") from None
 

@@ -153,7 +153,8 @@ def _read_tokens(table: Table, section: str, problems: list[str]) -> Table:
 
 
 def _read_file(table: Table, name: str, section: str, result: Table, problems: list[str]) -> None:
-    base, path = name.removesuffix(_FILE), str(table[name])
+    base = name.removesuffix(_FILE)
+    path = str(table[name])
     key = f"{section}.{base}"
     if base in table:
         problems.append(f"{key} and {key}{_FILE} are both set; keep one of them")

@@ -48,7 +48,9 @@ class Exporter:
     def __init__(self, settings: TracingSettings, resource: Mapping[str, str]) -> None:
         self._resource = Resource(dict(resource))
         self._warning = _FirstWarning()
-        url, gzip, session = endpoint_of(settings.endpoint), Compression.Gzip, _Session(settings)
+        url = endpoint_of(settings.endpoint)
+        gzip = Compression.Gzip
+        session = _Session(settings)
         self._exporter = OTLPSpanExporter(url, timeout=TRY_S, compression=gzip, session=session)
         self._waiting: deque[Recorded] = deque()
         self._wake = threading.Event()
@@ -96,7 +98,8 @@ class Exporter:
         try:
             done = self._exporter.export([self._readable_span(span) for span in spans]) is SpanExportResult.SUCCESS
         except Exception as exc:  # a span that cannot be written must not end the thread
-            done, self._warning.text = False, type(exc).__name__
+            done = False
+            self._warning.text = type(exc).__name__
         if not done:
             TRACE_SPANS_DROPPED.labels("failed").inc(len(spans))
         if done == self._unavailable:  # logged on a change, not for every batch

@@ -54,6 +54,7 @@ async def stop() -> None:
     """Send what is queued, for at most 2 s, and stop exporting."""
     global _exporter
     tracer.install(None)
-    ending, _exporter = _exporter, None
+    ending = _exporter
+    _exporter = None
     if ending is not None:
         await asyncio.to_thread(ending.stop, FLUSH_S)

@@ -213,7 +213,9 @@ def install(sink: SpanSink | None, *, share: float = 1.0, content: bool = False)
     """Send the spans of this process, of the share `share` of traces that begin here, to a sink;
     with `content` also texts of people and models."""
     global _sink, _share, _content
-    _sink, _share, _content = sink, share, content
+    _sink = sink
+    _share = share
+    _content = content
 
 
 def is_on() -> bool:

@@ -31,6 +31,9 @@ from worker.sandbox.command import Finished, Limiter, SandboxCommand
 from worker.tools.registry import TOOLS
 from worker.turn.turn_agent import NOT_FOR_SUBAGENTS, TurnAgent, subagent_tools
 
+AT_ONCE = 8
+"""More than may read pages at once; each page costs a third of a second of a core."""
+
 HARMLESS = sorted(name for name, (safety, _) in GOOD.items() if safety != "unsafe")
 SCALAR = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40)
 ANY_JSON = st.recursive(SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner))
@@ -144,7 +147,7 @@ def check(outcome: ToolOutcome) -> None:
 
 async def test_one_tool_serves_many_turns_at_once(offered: Offered) -> None:
     """It keeps nothing of a call."""
-    outcomes = await asyncio.gather(*(called(offered, offered.good) for _ in range(20)))
+    outcomes = await asyncio.gather(*(called(offered, offered.good) for _ in range(AT_ONCE)))
     assert [outcome.content for outcome in outcomes if not outcome.ok] == []
 
 

@@ -71,7 +71,8 @@ async def test_a_conversation_survives_its_gateway_and_its_worker(
     await working(spawn, 2)
     first, a = await gateway(spawn)
     _, b = await gateway(spawn)
-    begin, more = {"items": [user("before")], "metadata": {"a": "b"}}, {"items": [user("more")]}
+    begin = {"items": [user("before")], "metadata": {"a": "b"}}
+    more = {"items": [user("more")]}
     path = "/v1/conversations"
     made = await post(a, begin, path=path, headers={"Idempotency-Key": "begin"})
     items = f"{path}/{made.json['id']}/items"

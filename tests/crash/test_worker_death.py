@@ -1,4 +1,4 @@
-"""Workers killed for real, in the middle of an answer; they call a scripted model over HTTP, two by LiteLLM."""
+"""Workers killed for real, in the middle of an answer; they call a scripted model over HTTP, some by LiteLLM."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ async def test_a_worker_killed_while_it_streams_is_replaced_long_before_its_leas
     """kill -9: the guardian frees the lease, another attempt streams into the same turn, one reply is kept. That this
     takes less than a second is for `proof.chaos.takeover` to measure."""
     model.script(HELD)
-    await warm(*[spawn("worker", WORKER__LEASE_S=str(LONG_LEASE_S), MODEL__CLIENT="litellm") for _ in range(2)])
+    await warm(spawn("worker", WORKER__LEASE_S=str(LONG_LEASE_S), MODEL__CLIENT="litellm"))
     async with watching(client, SESSION) as seen:
         await say(Inbox(client), "tell me")
         await stands(seen)
         worker = await holder(client, SESSION)
+        await warm(spawn("worker", WORKER__LEASE_S=str(LONG_LEASE_S)))
         killed = time.monotonic()
         worker.kill()
         began = await eventually(lambda: seen.started_at(2), within_s=LONG_LEASE_S)

@@ -19,6 +19,7 @@ import pytest
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import list_processes, remove_presence
 from shared.store.fleet.spending import Spending
+from shared.store.keys import leases, queue
 from tests.deploy.test_alerts import rules
 from tests.deploy.test_dashboards import committed, metrics_in
 from tests.fakes.pond import BOT, FakePond
@@ -32,6 +33,7 @@ from tests.helpers.need import need
 from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.pond_package import pond_package
 from tests.helpers.processes import Process
+from tests.helpers.valkey import command
 from tests.helpers.wait import eventually
 from tests.helpers.web_server import WebServer, reply, web_server
 from tools.dashboards.boards import BOARDS
@@ -120,7 +122,7 @@ async def prometheus(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Prometheus]:
 
 
 def script(model: ScriptedOpenAI) -> None:
-    """What the model does when it is told so."""
+    """What the model does when it is gauges so."""
     plan = json.dumps({"action": "add", "message": "count the birds", "every_seconds": 1})
     task = json.dumps({"task": "look", "label": "look"})
     model.script(
@@ -283,7 +285,7 @@ def test_few_expressions_are_excused() -> None:
 
 
 async def test_machines_pages_are_not_on_the_address_of_people(spawn: Spawn) -> None:
-    """What is told to the monitoring is told to nobody else."""
+    """What is gauges to the monitoring is gauges to nobody else."""
     metrics, web = free_port(), free_port()
     spawn("gateway", METRICS__PORT=str(metrics), WEB__PORT=str(web), WEB__TOKENS__OWNER=TOKENS["owner"])
     await eventually(lambda: answers(f"127.0.0.1:{web}"), within_s=30)
@@ -300,12 +302,25 @@ def reported(web: WebServer, status: str) -> set[str]:
     return {alert["labels"]["alertname"] for post in posts for alert in post["alerts"] if alert["status"] == status}
 
 
+def seen_by(fleet: Fleet, redis_url: str) -> str:
+    """What the gateway tells of the queue of turns, and what Redis holds of it."""
+    lines = fetch(f"http://127.0.0.1:{fleet.gateway_port}/metrics").splitlines()
+    gauges = [line for line in lines if line.startswith("shoal_queue_") and '"turns"' in line]
+    asked = (
+        ("TIME",),
+        ("ZRANGE", queue("turns"), "0", "-1", "WITHSCORES"),
+        ("HGETALL", leases("turns")),
+        ("CLIENT", "LIST"),
+    )
+    return "\n".join([*gauges, *(command(redis_url, *words) for words in asked)])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_somebody_is_called_when_workers_die_and_the_line_ages(
-    fleet: Fleet, client: RedisClient, spawn: Spawn, tmp_path: Path
+    fleet: Fleet, client: RedisClient, redis_url: str, spawn: Spawn, tmp_path: Path
 ) -> None:
-    """Killed workers, a message, Prometheus, Alertmanager, a webhook; and the end of it is told, too. The rules are
+    """Killed workers, a message, Prometheus, Alertmanager, a webhook; and the end of it is gauges, too. The rules are
     ours with shorter times."""
     need("prometheus", install="Debian: apt-get install prometheus")
     need("prometheus-alertmanager")
@@ -334,7 +349,7 @@ async def test_somebody_is_called_when_workers_die_and_the_line_ages(
                     lambda: "ShoalOldestTurnWaits" in reported(web, "firing"),
                     within_s=60,
                     every_s=0.5,
-                    what=lambda: f"the alert: {prometheus.ask('alerts')}, {prometheus.ask('targets')}",
+                    what=lambda: f"the alert: {prometheus.ask('alerts')}, {seen_by(fleet, redis_url)}",
                 )
                 await eventually(lambda: "ShoalNoWorkers" in reported(web, "firing"), within_s=60, every_s=0.5)
                 spawn("worker", METRICS__PORT=str(fleet.worker_port), MODEL__CLIENT="direct")

@@ -62,7 +62,8 @@ def respond(client: openai.OpenAI) -> dict[str, Any]:
 
 def converse(client: openai.OpenAI) -> dict[str, Any]:
     """Conversations, and responses in them."""
-    ask, found = client.conversations, dict[str, Any]()
+    ask = client.conversations
+    found = dict[str, Any]()
     hello: Any = {"type": "message", **user("hello")}
     made = ask.create(items=[hello], metadata={"topic": "rain"})
     answer = client.responses.create(model="shoal", input="weather", conversation=made.id).output_text

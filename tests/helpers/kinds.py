@@ -11,6 +11,9 @@ from typing import Final
 FAST: Final = "not process and not slow"
 """The marker expression of `make test`."""
 
+LONG: Final = "process or slow"
+"""The marker expression of `make test-all`."""
+
 PROCESS: Final = (
     "proof/",
     "tests/budget/test_commands.py",
@@ -56,6 +59,7 @@ PROCESS: Final = (
     "tests/deploy/test_readiness.py",
     "tests/deploy/test_redis_restart.py",
     "tests/deploy/test_rolling_update.py",
+    "tests/deploy/test_security_docs.py::test_the_number_of_attempts",
     "tests/deploy/test_tracing_docs.py::test_the_example_for_kubernetes",
     "tests/deploy/test_two_installations.py",
     "tests/deploy/test_watched_fleet.py",
@@ -184,15 +188,24 @@ TOGETHER: Final = (
     "tests/crash/test_crash_message.py",
     "tests/crash/test_crash_points.py",
     "tests/crash/test_subagent_points.py",
+    "tests/deploy/test_acl.py",
     "tests/e2e/test_chat_command.py",
     "tests/e2e/test_wheel.py",
     "tests/gateway/channels/email/test_real_servers.py",
     "tests/gateway/channels/matrix/test_real_synapse.py",
     "tests/gateway/test_renderer.py",
     "tests/records/test_rolling_update.py",
+    "tests/test_layering.py",
     "tests/test_makefile.py",
 )
-"""Their tests share what takes seconds to start, so one worker of a run gets all of a file."""
+"""Their tests share what takes seconds to start or to read, so one worker of a run gets all of a file."""
+
+LITELLM: Final = (
+    "tests/worker/llm/test_litellm_client.py",
+    "tests/worker/llm/test_litellm_ways.py",
+    "tests/worker/mcp/test_turn.py::[litellm]",
+)
+"""They import LiteLLM, which takes three seconds of a core, so one worker of a run gets all of them."""
 
 SCENERY: Final = (
     "tests/console/test_dead.py::test_one_or_all_must_be_given",
@@ -232,3 +245,11 @@ def among(entries: Iterable[str], path: str, name: str = "") -> bool:
             if not part or (name and part in name):
                 return True
     return False
+
+
+def needless(markers: str, path: str) -> bool:
+    """Return whether a run with this marker expression chooses no test of this file."""
+    entries = (*PROCESS, *SLOW)
+    if markers == FAST:
+        return among(entries, path)
+    return markers == LONG and not among((entry.partition("::")[0] for entry in entries), path)

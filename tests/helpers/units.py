@@ -20,6 +20,8 @@ class Units(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 
 
 def unit(nodeid: str) -> str:
-    """What goes to a worker as a whole: a test, or a file of `kinds.TOGETHER`."""
-    path = nodeid.partition("::")[0]
+    """What goes to a worker as a whole: a test, a file of `kinds.TOGETHER`, or all of `kinds.LITELLM`."""
+    path, _, name = nodeid.partition("::")
+    if kinds.among(kinds.LITELLM, path, name):
+        return "LiteLLM"
     return path if kinds.among(kinds.TOGETHER, path) else nodeid

@@ -10,6 +10,9 @@ from typing import Any, Final, TypeVar, overload
 
 import pytest
 
+LONGEST_PAUSE_S: Final = 0.1
+"""Who has waited for two seconds does not notice a tenth; many checks look through all processes of the machine."""
+
 PATIENCE_S: Final = 30.0  # for what takes a moment, on a machine with ten times the work that it can do
 
 T = TypeVar("T")
@@ -41,11 +44,12 @@ async def eventually(
 ) -> Any:
     """Call `check` (plain or async) until it returns something true; return that.
 
-    An AssertionError inside `check` counts as not yet. After `within_s` seconds raises AssertionError with the last
-    value or the last assertion; `what` names the thing that was waited for; a function is asked when it did not
-    come, and can say what is there instead.
+    The pauses between two calls grow with the time that was waited, from `every_s` to LONGEST_PAUSE_S. An
+    AssertionError inside `check` counts as not yet. After `within_s` seconds raises AssertionError with the last value
+    or the last assertion; `what` names the thing that was waited for; a function is asked when it did not come, and can
+    say what is there instead.
     """
-    deadline = time.monotonic() + within_s
+    began = time.monotonic()
     while True:
         try:
             last = check()
@@ -55,10 +59,11 @@ async def eventually(
                 return last
         except AssertionError as exc:
             last = exc
-        if time.monotonic() >= deadline:
+        waited = time.monotonic() - began
+        if waited >= within_s:
             named = what() if callable(what) else what
             raise AssertionError(f"{named} did not hold within {within_s:g} s; last: {last!r}")
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(max(every_s, min(waited / 20, LONGEST_PAUSE_S)))
 
 
 async def together(scenes: Mapping[str, Awaitable[object]]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import comments, names, rooms, sentences, size
+from tools.house import comments, names, rooms, sentences, size, style
 from tools.house.files import House, read_house
 from tools.house.graph import back_edges, circles, count_floors
 from tools.house.report import render_json, render_lists, render_table
@@ -173,6 +173,34 @@ def test_names_of_many_functions_are_listed(tmp_path: Path) -> None:
     fifteen = "def few(): ...\n" * 15
     read = house(tmp_path, {"gateway/a.py": text + fifteen})
     assert [line.split(":")[0] for line in names.doors(read).evidence] == ["take x16"]
+
+
+STATEMENTS = """
+def refuse(path, text, other):
+    a, b = path, text
+    c = path
+    first, *rest = other
+    why = f"{path!r} is not there"
+    raise ValueError(f"{why}; write it")
+
+def choose(path, text):
+    why = "it is not there"
+    if not text:
+        why = "it is empty"
+    raise ValueError(f"{path}: {why}")
+"""
+
+
+def test_assignments_to_several_names_are_a_share_of_all(tmp_path: Path) -> None:
+    """To unpack one value is another thing."""
+    count = style.parallel_assignments(house(tmp_path, {"gateway/a.py": STATEMENTS}))
+    assert count.evidence == ("gateway/a.py:3",)
+    assert count.value == pytest.approx(100 * 1 / 6)
+
+
+def test_a_message_is_cut_where_its_name_is_used_once(tmp_path: Path) -> None:
+    """A name for one of several reasons is not a cut message."""
+    assert style.cut_messages(house(tmp_path, {"gateway/a.py": STATEMENTS})).evidence == ("gateway/a.py:6",)
 
 
 DOCSTRINGS = '''"""What a module is."""

@@ -54,14 +54,20 @@ class Board(NamedTuple):
 
 def spread(histogram: str, selector: str = "") -> tuple[Query, ...]:
     """Half, 95 % and 99 % of what a histogram saw."""
-    rate = f"sum by (le) (rate({histogram}_bucket{selector}[{RATE}]))"
-    return tuple(Query(f"histogram_quantile({part:g}, {rate})", f"p{part * 100:g}") for part in (0.5, 0.95, 0.99))
+    return tuple(
+        Query(
+            f"histogram_quantile({part:g}, sum by (le) (rate({histogram}_bucket{selector}[{RATE}])))",
+            f"p{part * 100:g}",
+        )
+        for part in (0.5, 0.95, 0.99)
+    )
 
 
 def slow_by(histogram: str, label: str) -> tuple[Query, ...]:
     """What 95 % stayed below, for each value of a label."""
-    rate = f"sum by (le, {label}) (rate({histogram}_bucket[{RATE}]))"
-    return (Query(f"histogram_quantile(0.95, {rate})", f"{{{{{label}}}}}"),)
+    return (
+        Query(f"histogram_quantile(0.95, sum by (le, {label}) (rate({histogram}_bucket[{RATE}])))", f"{{{{{label}}}}}"),
+    )
 
 
 def rate_by(counter: str, *labels: str, selector: str = "") -> tuple[Query, ...]:

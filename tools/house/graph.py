@@ -75,7 +75,9 @@ def _best_order(nodes: list[str], graph: Graph) -> list[str]:
             orders = [[*rest[:at], node, *rest[at:]] for at in range(len(nodes))]
             cost, candidate = min((_backward(one, graph), one) for one in orders)
             if cost < best:
-                best, order, moved = cost, candidate, True
+                best = cost
+                order = candidate
+                moved = True
     return order
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tools.house import comments, names, rooms, sentences, size
+from tools.house import comments, names, rooms, sentences, size, style
 from tools.house.counting import Count
 from tools.house.files import House
 
@@ -89,6 +89,11 @@ WORDS: Final = (
     ),
 )
 
+STYLE: Final = (
+    Row(title="assignments to several names at once", count=style.parallel_assignments, limit=1, unit="%"),
+    Row(title="messages cut into a name and a rest", count=style.cut_messages, limit=8),
+)
+
 ROOMS: Final = (
     Row(title="folders of more than 15 loose files", count=rooms.full_folders, limit=0),
     Row(title="gateway: rooms", count=rooms.rooms("gateway"), limit=20),
@@ -111,9 +116,10 @@ ROOMS: Final = (
 )
 
 SIZE: Final = (
-    Row(title="lines of a Python file, median", count=size.median_length, limit=120),
+    # A statement for each name (see STYLE) made files longer by a hundredth.
+    Row(title="lines of a Python file, median", count=size.median_length, limit=122),
     Row(title="lines of a Python file, 95 of 100", count=size.p95_length, limit=300),
-    Row(title="lines over 100 columns", count=size.wide_lines, limit=3, unit="%"),
+    Row(title="lines over 100 columns", count=size.wide_lines, limit=3.2, unit="%"),
     Row(title="places that switch the formatter off", count=comments.formatter_skips, limit=14),
     Row(
         title="lines of the product, all languages",
@@ -129,13 +135,27 @@ SIZE: Final = (
         # then what providers, MCP servers, platforms and files really send, answers that go on;
         # then Responses, and one feed a person; then Responses in the background and streams that go on;
         # then functions of a client; yeses that stand, what a call touches, and where it was answered;
-        # then the agent as an MCP server, and titles of chats by the model;
+        # then the agent as an MCP server, and titles of chats by the model; a statement for each name;
         # then a limit for responses in the background, their forks, and conversations.
-        limit=64_153 - 4_000 + 1_000 + 3_500 + 2_500 + 1_500 + 2_500 + 4_000 + 3_500 + 4_500 + 3_000 + 250 + 500 + 1500,
+        limit=64_153
+        - 4_000
+        + 1_000
+        + 3_500
+        + 2_500
+        + 1_500
+        + 2_500
+        + 4_000
+        + 3_500
+        + 4_500
+        + 3_000
+        + 250
+        + 500
+        + 1_500
+        + 850,
     ),
     Row(title="lines of the product, Python", count=size.python_lines),
     Row(title="lines of tests, Python", count=size.lines_of_tests),
     Row(title="constants RENEWALS_PER_LEASE", count=names.lease_constants, limit=1),
 )
 
-SECTIONS: Final = {"Words": WORDS, "Rooms": ROOMS, "Size": SIZE}
+SECTIONS: Final = {"Words": WORDS, "Style": STYLE, "Rooms": ROOMS, "Size": SIZE}

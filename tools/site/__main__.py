@@ -53,7 +53,8 @@ def build(site: Path) -> None:
 def run_mkdocs(work: Path, site: Path) -> None:
     """Build the pages that are staged in `work`. Raises CalledProcessError for a warning or an error."""
     shutil.copy(CONFIG, work / "mkdocs.yml")
-    config, target = str(work / "mkdocs.yml"), str(site.absolute())
+    config = str(work / "mkdocs.yml")
+    target = str(site.absolute())
     # Not with --quiet: a warning that is not printed is not counted. The variable silences advice on its successor.
     command = [str(MKDOCS), "build", "--strict", "--config-file", config, "--site-dir", target]
     subprocess.run(command, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
@@ -71,8 +72,9 @@ def _without_folder(page: str, link: re.Match[str]) -> str:
     path = _target(page, link["target"])
     if not path.is_dir():
         return link[0]
-    readme = f"{link['target'].rstrip('/')}/README.md"
-    return f"[{link['text']}]({readme})" if (path / "README.md").exists() else link["text"]
+    return (
+        f"[{link['text']}]({link['target'].rstrip('/')}/README.md)" if (path / "README.md").exists() else link["text"]
+    )
 
 
 def _target(page: str, target: str) -> Path:

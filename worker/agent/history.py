@@ -68,7 +68,8 @@ def pair_calls_with_results(entries: Iterable[TranscriptEntry]) -> list[Transcri
             results = {}  # a fresh dict: ids may repeat in later rounds of an old history
         fixed.append(entry)
         if isinstance(entry, AssistantEntry) and entry.tool_calls:
-            open_calls, turn = entry.tool_calls, entry.turn
+            open_calls = entry.tool_calls
+            turn = entry.turn
     return fixed + _results_of(open_calls, results, turn)
 
 

@@ -43,7 +43,8 @@ class Meter:
         self._allowance.count_later(TokenUsage(estimate_tokens(messages, tools), written))
 
     def pop_usage(self) -> TokenUsage:
-        popped, self._since_pop = self._since_pop, TokenUsage()
+        popped = self._since_pop
+        self._since_pop = TokenUsage()
         return popped
 
 

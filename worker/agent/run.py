@@ -110,7 +110,8 @@ class AgentRun:
     async def ask(self) -> ModelReply:
         """Ask the model for the next reply. A prompt that it refuses is repaired once."""
         self._steps.rounds += 1
-        begun, self._begun = self._begun, ""
+        begun = self._begun
+        self._begun = ""
         await self._window.begin(self.rounds)
         began = self._spec.clock.monotonic()
         self._asker.forced = self._theirs.forced() if self.rounds == 1 else ()

@@ -64,7 +64,8 @@ class TurnSteps:
 
     def pop_stored(self) -> StoredReply | None:
         """Return the stored reply with the state of its calls, and forget it."""
-        popped, self._stored = self._stored, None
+        popped = self._stored
+        self._stored = None
         return popped
 
     def with_unique_ids(self, reply: ModelReply, of_program: Collection[ToolCallRequest] = ()) -> ModelReply:

@@ -80,8 +80,7 @@ class LeaseWorker(arq_worker.Worker):
     async def main(self) -> None:
         """Start, and run until drained."""
         if self.burst:
-            hint = "a chat worker has no end; run it without --burst"
-            raise SettingsError(f"burst mode is not supported: {hint}")
+            raise SettingsError("burst mode is not supported: a chat worker has no end; run it without --burst")
         if self.on_startup:
             await self.on_startup(self.ctx)
         self.open()
@@ -214,7 +213,8 @@ class LeaseWorker(arq_worker.Worker):
                 del self._claims[job_id], self._scores[job_id]
 
     async def _finish(self, job_id: str, finish: bool, delay_ms: int, result: bytes | None, keep_ms: int) -> None:
-        lease, client = self._claims[job_id], self.ctx["client"]
+        lease = self._claims[job_id]
+        client = self.ctx["client"]
         finished = await client.run(
             "jobs/finish",
             queue=lease.queue.name,
@@ -264,8 +264,10 @@ class _PrimaryOnly(AbstractConnection):
 
     async def _connect(self) -> None:
         self._server = at = await self.locator.locate()
-        self.host, self.port = at.host, at.port
-        self.username, self.password = at.user or None, at.password or None
+        self.host = at.host
+        self.port = at.port
+        self.username = at.user or None
+        self.password = at.password or None
         # It is the kind of connection that comes next in the order of classes.
         await super()._connect()  # type: ignore[safe-super,no-untyped-call]
 
@@ -293,7 +295,8 @@ def _make_pool(url: str, locator: Locator) -> BlockingConnectionPool:
     # replica.
     kind: type[AbstractConnection] = Connection
     if at.path:
-        kind, more["path"] = UnixDomainSocketConnection, at.path
+        kind = UnixDomainSocketConnection
+        more["path"] = at.path
     elif at.tls is not None:
         # The certificate must be for this host: redis-py would accept any one of its authority.
         settings = redis_settings(url)

@@ -35,7 +35,8 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=repr)
 async def startup(ctx: dict[str, Any]) -> None:
     """Build the parts of a worker that arq's command has started, and put them into its context."""
     hide_process()
-    settings, owner = configure_process(load()), nonce()
+    settings = configure_process(load())
+    owner = nonce()
     mine = _start_guardian(owner)
     guardian_config(settings, redis_url(settings)).send(mine)
     link = GuardianLink(mine, lease_s=settings.worker.lease_s)

@@ -66,7 +66,10 @@ class Attempt(ABC):
     work: Work
 
     def __init__(self, rules: AttemptRules, lease: Lease, work: Work, limit_s: float) -> None:
-        self.rules, self.lease, self.work, self.limit_s = rules, lease, work, limit_s
+        self.rules = rules
+        self.lease = lease
+        self.work = work
+        self.limit_s = limit_s
         self._began = rules.clock.monotonic()
 
     @abstractmethod
@@ -100,7 +103,8 @@ class Attempt(ABC):
 
     async def run_to_end(self) -> str:
         """Run the work to its end or release it."""
-        lease, work = self.lease, self.work
+        lease = self.lease
+        work = self.work
         if work.crashes >= CRASH_LIMIT:
             return await self.give_up("crashes")
         if self.limit_s <= 0:  # earlier attempts used all of its time
@@ -158,7 +162,9 @@ class Attempt(ABC):
         return f"quarantine_{verdict}"
 
     async def _after_model_error(self, error: ModelError) -> str:
-        kind, alone, words = error.kind, error.alone, error.reason
+        kind = error.kind
+        alone = error.alone
+        words = error.reason
         self.log.warning("model failed", kind=kind, retryable=error.retryable, alone=alone, provider_says=words)
         if not error.retryable:
             return await self.refused(error)
@@ -175,7 +181,8 @@ class Attempt(ABC):
     def _patience(self, alone: bool) -> tuple[str, float]:
         """Return for how long the work may wait yet for its model, negative when that is over, and
         the reason for which it is given up then."""
-        work, settings = self.work, self.rules.settings
+        work = self.work
+        settings = self.rules.settings
         left_s = settings.give_up_s - work.model_unavailable_ms / 1000
         alone_s = settings.give_up_alone_s
         if work.alone_ms:  # this attempt counts, too: its tries take a while

@@ -37,7 +37,8 @@ class CounterReader:
 
     def read(self) -> ChildCounters:
         """Return what was counted since the last call."""
-        last_counts, last_times = self._counts, self._times
+        last_counts = self._counts
+        last_times = self._times
         self._counts = {
             (name, labels): value
             for name, counter in metrics.COUNTERS.items()

@@ -100,7 +100,8 @@ class SuspectChild:
 
     async def run(self, lease: Lease) -> Verdict | None:
         """Have the child run the work of `lease`; None if it did not begin there."""
-        loop, record = asyncio.get_running_loop(), msgspec.msgpack.encode(lease.claim)
+        loop = asyncio.get_running_loop()
+        record = msgspec.msgpack.encode(lease.claim)
         self.runs[lease.claim.fence] = run = asyncio.Future[Verdict | None]()
         draining = loop.create_task(lease.until_draining())
         draining.add_done_callback(lambda done: None if done.cancelled() else self.drain())
@@ -122,10 +123,12 @@ class SuspectChild:
 
     async def receive(self) -> None:
         """Receive reports until the child ends."""
-        loop, buffer = asyncio.get_running_loop(), bytearray()
+        loop = asyncio.get_running_loop()
+        buffer = bytearray()
         with contextlib.suppress(OSError):
             while data := await loop.sock_recv(self.link, 65536):
-                self.up, self.silent_ticks = True, 0
+                self.up = True
+                self.silent_ticks = 0
                 buffer += data
                 while len(buffer) >= (size := int.from_bytes(buffer[:4]) + 4):
                     report = msgspec.msgpack.decode(buffer[4:size], type=ChildReport)
@@ -157,7 +160,8 @@ class Quarantine:
     """Runs leased work of `queue` in children of the worker `owner`."""
 
     def __init__(self, queue: str, owner: str) -> None:
-        self._queue, self._owner = queue, owner
+        self._queue = queue
+        self._owner = owner
         self._children: dict[Company, SuspectChild] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
@@ -167,7 +171,8 @@ class Quarantine:
         """Run the work of `lease` isolated, to its end or to that of the child. The caller keeps
         the lease; a drain is forwarded to the child. Return None when it must run in this process,
         because no child can be started. Raises like `interruptible` while it waits for a place."""
-        company, verdict = company_of(lease.claim.member, crashes), None
+        company = company_of(lease.claim.member, crashes)
+        verdict = None
         while verdict is None and not lease.draining:
             with lease.interruptible():
                 while not (has_place(company, self._children) or lease.draining):
@@ -190,10 +195,12 @@ class Quarantine:
         return child
 
     async def _serve(self, company: Company, child: SuspectChild) -> None:
-        code, watching = 0, asyncio.create_task(self._watch(company, child))
+        code = 0
+        watching = asyncio.create_task(self._watch(company, child))
         try:
             with child.child_link as theirs:
-                name, fd = "worker.process.quarantine_child", theirs.fileno()
+                name = "worker.process.quarantine_child"
+                fd = theirs.fileno()
                 command = [sys.executable, "-m", name, f"{fd},{self._owner}", self._queue]
                 child.process = process = await asyncio.create_subprocess_exec(*command, pass_fds=[fd])
             log.warning("quarantined", child=process.pid, crashes=company.crashes)

@@ -47,7 +47,8 @@ class RunSubagent(AttemptRules):
 
     async def __call__(self, lease: Lease) -> None:
         """End the subagent of this lease, or release it. Raises LeaseLost, RedisAway."""
-        claim, work = lease.claim, lease.claim.subagent
+        claim = lease.claim
+        work = lease.claim.subagent
         assert work is not None
         crash_point("after_acquire_child")
         QUEUE_WAIT_SECONDS.labels(lease.queue.name).observe(claim.waited_ms / 1000)
@@ -60,7 +61,8 @@ class RunSubagent(AttemptRules):
             return
         with bind_work(session=task.session), subagent_span(claim, task.session, task.id) as span:
             outcome = set_outcome(span, await self._attempt(lease, work, task))
-            seconds, waited_ms = round(self.clock.monotonic() - began, 3), claim.waited_ms
+            seconds = round(self.clock.monotonic() - began, 3)
+            waited_ms = claim.waited_ms
             log.info("subagent left", outcome=outcome, child=task.id, seconds=seconds, waited_ms=waited_ms)
 
     async def _attempt(self, lease: Lease, work: SubagentWork, task: SubagentTask) -> str:

@@ -57,7 +57,8 @@ class RunTurn(AttemptRules):
 
     async def __call__(self, lease: Lease) -> None:
         """End the turn: commit, release, or dead letter. Raises LeaseLost, RedisAway."""
-        claim, work = lease.claim, lease.claim.turn
+        claim = lease.claim
+        work = lease.claim.turn
         assert work is not None
         crash_point("after_acquire")
         queue = keys.BACKGROUND if work.background else lease.queue.name
@@ -72,7 +73,8 @@ class RunTurn(AttemptRules):
                     metrics.TURNS.labels(outcome).inc()
                 took_s = self.clock.monotonic() - started
                 metrics.TURN_SECONDS.observe(took_s)
-                seconds, waited_ms = round(took_s, 3), claim.waited_ms
+                seconds = round(took_s, 3)
+                waited_ms = claim.waited_ms
                 log.info("turn ended", outcome=outcome, seconds=seconds, waited_ms=waited_ms)
         finally:
             metrics.TURNS_RUNNING.dec()
@@ -152,7 +154,8 @@ class TurnAttempt(Attempt):
         mark = INTERRUPTED if await self._journal.superseded() else STOPPED
         final = self._assistant_entry(f"{partial.rstrip()}\n\n{mark}".lstrip())
         first, *joined = conversation.entries
-        settings, steps = self.rules.settings, self._journal.entries
+        settings = self.rules.settings
+        steps = self._journal.entries
         saved = saved_history(
             first,
             steps,
@@ -167,7 +170,8 @@ class TurnAttempt(Attempt):
 
     async def give_up(self, reason: str, note: str = "", words: str = "") -> str:
         """Write a dead letter and an apology, so that the next message of the chat is answered."""
-        conversation, reference = self._conversation, secrets.token_hex(4)
+        conversation = self._conversation
+        reference = secrets.token_hex(4)
         apology = f"Sorry, I {note}" if note else APOLOGIES.get(reason, APOLOGIES["error"])
         content = f"{apology} (reference {reference})"
         dead = DeadLetter(f"{reason} {reference}", self.work.record, words)
@@ -217,13 +221,18 @@ class TurnAttempt(Attempt):
         result: AgentResult | None = None,
     ) -> bool:
         """End the turn. Return whether this call did, not an earlier one whose reply was lost."""
-        rules, work, conversation, claim = self.rules, self.work, self._conversation, self.lease.claim
+        rules = self.rules
+        work = self.work
+        conversation = self._conversation
+        claim = self.lease.claim
         tokens: TokensUsed | None = None
         done: WorkDone | None = None
         if result is not None:
             done = self._work_done(result)
-            used, prompt = result.usage, result.usage.prompt_tokens
-            completion, cached = used.completion_tokens, used.cached_tokens
+            used = result.usage
+            prompt = result.usage.prompt_tokens
+            completion = used.completion_tokens
+            cached = used.cached_tokens
             if prompt or completion:  # otherwise no provider reported any
                 tokens = TokensUsed(prompt=prompt, completion=completion, cached=cached)
         messages = () if conversation is None else conversation.messages

@@ -49,10 +49,13 @@ class WorkspaceCopy:
 
     def __init__(self, store: ObjectStore, root: Path, name: str, access: Access = OWNER_ONLY) -> None:
         self.folder: Final = root / name
-        self._store, self._access, self._prefix = store, access, f"workspaces/{name}"
+        self._store = store
+        self._access = access
+        self._prefix = f"workspaces/{name}"
         self._key = f"{self._prefix}/manifest.json"
         self._own = root / ".copies"
-        self._index_file, self._lock = self._own / f"{name}.index", self._own / f"{name}.lock"
+        self._index_file = self._own / f"{name}.index"
+        self._lock = self._own / f"{name}.lock"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -111,7 +114,8 @@ class WorkspaceCopy:
         for _ in range(TRIES):
             manifest, etag = self._read()
             left = {path: one for path, one in manifest.entries.items() if one.kept_s >= before_s}
-            gone, latest = len(manifest.entries) - len(left), replace(manifest, entries=left, id="")
+            gone = len(manifest.entries) - len(left)
+            latest = replace(manifest, entries=left, id="")
             if gone and not self._store.put_if(self._key, msgspec.json.encode(latest), etag):
                 continue
             self._delete_blobs(manifest.blobs() - latest.blobs())
@@ -186,7 +190,8 @@ class WorkspaceCopy:
         seen: dict[str, tuple[int, ...]] = {}
         blobs: dict[str, bytes] = {}
         for path, info in local_copy.list_files(self.folder).items():
-            known, status = index.manifest.entries.get(path), local_copy.seen(info)
+            known = index.manifest.entries.get(path)
+            status = local_copy.seen(info)
             seen[path] = status
             if known is not None and index.seen.get(path) == status:
                 entries[path] = known
@@ -228,7 +233,8 @@ class WorkspaceCopies:
 
     def __init__(self, store: ObjectStore, root: Path, access: Access = OWNER_ONLY) -> None:
         self.store: Final = store
-        self._root, self._access = root.absolute(), access
+        self._root = root.absolute()
+        self._access = access
 
     async def check(self) -> None:
         """Look whether the store does what Shoal needs. Raises SettingsError."""

@@ -122,7 +122,8 @@ def _remove(folder: Path, top: int, parts: list[str]) -> None:
 
 
 def _is_kept(found: TreeEntry) -> bool:
-    name, mode = found.parts[-1], found.info.st_mode
+    name = found.parts[-1]
+    mode = found.info.st_mode
     if name.startswith(_TEMPORARY) and name.endswith(".part"):
         return False
     return stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)

@@ -33,8 +33,7 @@ def read_images(media: Sequence[str]) -> tuple[tuple[Image, ...], tuple[str, ...
     images = [one for one in read if isinstance(one, Image)]
     notes = [one for one in read if isinstance(one, str)]
     if (beyond := len(images) - MAX_IMAGES) > 0:
-        most = f"at most {MAX_IMAGES} are taken of one message"
-        notes.append(f"[{beyond} more images were left out: {most}]")
+        notes.append(f"[{beyond} more images were left out: at most {MAX_IMAGES} are taken of one message]")
     return tuple(images[:MAX_IMAGES]), tuple(notes)
 
 
@@ -45,15 +44,13 @@ def picture_in(path: str, data: bytes) -> Image:
     if kind is None:
         raise _refuse_file(path, "it is none of PNG, JPEG, GIF and WebP")
     if len(data) > IMAGE_LIMIT_BYTES:
-        most = f"at most {IMAGE_LIMIT_BYTES:,} can be shown"
-        raise _refuse_file(path, f"it has {len(data):,} bytes; {most}")
+        raise _refuse_file(path, f"it has {len(data):,} bytes; at most {IMAGE_LIMIT_BYTES:,} can be shown")
     try:
         width, height = image_size(kind.suffix, data)
     except FileRejected as exc:
         raise _refuse_file(path, str(exc)) from None
     if width * height > FILE_PIXELS:
-        most = f"at most {FILE_PIXELS:,} can be shown"
-        raise _refuse_file(path, f"it has {width:,} x {height:,} pixels; {most}")
+        raise _refuse_file(path, f"it has {width:,} x {height:,} pixels; at most {FILE_PIXELS:,} can be shown")
     return Image(kind.media_type, data)
 
 
@@ -84,8 +81,10 @@ def _read_attachment(attachment: str) -> Image | str:
     if url is None:
         return unread
     if (len(attachment) - url.end()) // 4 * 3 - attachment[-2:].count("=") > IMAGE_LIMIT_BYTES:
-        limit = f"{IMAGE_LIMIT_BYTES // (1024 * 1024)} MB"
-        return f"[an attachment of type {declared} was left out: it is larger than {limit}]"
+        return (
+            f"[an attachment of type {declared} was left out: it is larger than "
+            f"{IMAGE_LIMIT_BYTES // (1024 * 1024)} MB]"
+        )
     try:
         data = b64decode(attachment[url.end() :], validate=True)
     except (binascii.Error, ValueError):
@@ -95,5 +94,4 @@ def _read_attachment(attachment: str) -> Image | str:
 
 
 def _refuse_file(path: str, why: str) -> ToolFailed:
-    advice = "Show another picture, or make a smaller PNG of it"
-    return ToolFailed(f"file refused: {why} ({path!r}). {advice}")
+    return ToolFailed(f"file refused: {why} ({path!r}). Show another picture, or make a smaller PNG of it")

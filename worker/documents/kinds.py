@@ -106,8 +106,7 @@ def check_archive(data: bytes) -> None:
     # A part may lie about its size, but zipfile never unpacks more of it than it declares.
     total_bytes = sum(part.file_size for part in parts)
     if total_bytes > UNPACKED_BYTES:
-        most = f"at most {UNPACKED_BYTES:,} are allowed"
-        raise DocumentRefused(f"it unpacks to {total_bytes:,} bytes; {most}")
+        raise DocumentRefused(f"it unpacks to {total_bytes:,} bytes; at most {UNPACKED_BYTES:,} are allowed")
     if len({part.filename for part in parts}) < len(parts):
         raise DocumentRefused("it has two parts of one name")
     for part in parts:

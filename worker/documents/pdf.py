@@ -32,8 +32,10 @@ def pdf_texts(file: BinaryIO) -> Iterator[str]:
         yield "\n".join([f"--- page {number} ---", *lines, *_notes(page)])
     yield from _fields(reader)
     if empty == count > 0:
-        advice = "Ask for a version with text, or for pictures of the pages"
-        yield f"[nothing was read: no page has text, as in a scan. {advice}]"
+        yield (
+            "[nothing was read: no page has text, as in a scan. "
+            "Ask for a version with text, or for pictures of the pages]"
+        )
 
 
 def _why_empty(page: Any) -> str:

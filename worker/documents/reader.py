@@ -60,8 +60,7 @@ class DocumentReader:
             except TimeoutError:
                 raise _refusal(path, f"reading it takes more than {kinds.WALL_S} s") from None
             except OSError:
-                why = f"{path!r} cannot be read just now: no process can be started"
-                raise ToolFailed(f"{why}. Try later") from None
+                raise ToolFailed(f"{path!r} cannot be read just now: no process can be started. Try later") from None
         text = output.decode("utf-8", "replace")
         if code == 0:
             return text
@@ -69,8 +68,10 @@ class DocumentReader:
             raise _refusal(path, text.rpartition("\n")[2])
         if code in (-signal.SIGXCPU, -signal.SIGALRM):
             raise _refusal(path, f"reading it takes more than {self._cpu_s} s of work")
-        why = f"it is not a {kinds.KIND_NAMES[kind]} that can be read with"
-        raise _refusal(path, f"{why} {self._memory_bytes // 2**20} MB of memory")
+        raise _refusal(
+            path,
+            f"it is not a {kinds.KIND_NAMES[kind]} that can be read with {self._memory_bytes // 2**20} MB of memory",
+        )
 
 
 async def run_parser(
@@ -86,7 +87,8 @@ async def run_parser(
     """Parse `data` in a process with an empty environment; return its exit code and its output, cut
     to `output_bytes`. Raises TimeoutError and OSError; leaves no process running."""
     limits = (str(cpu_s), str(memory_bytes))
-    pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    pipe = asyncio.subprocess.PIPE
+    nothing = asyncio.subprocess.DEVNULL
     starting = asyncio.create_subprocess_exec(
         *(sys.executable, "-E", "-s", "-B", "-m", "worker.documents.child", kind, *limits, url),
         stdin=pipe,
@@ -123,8 +125,7 @@ async def _feed_input(child: asyncio.subprocess.Process, data: bytes) -> None:
 
 
 def _refusal(path: str, reason: str) -> ToolFailed:
-    advice = "Go on without it, or ask the user for another copy"
-    return ToolFailed(f"file refused: {reason} ({path!r}). {advice}")
+    return ToolFailed(f"file refused: {reason} ({path!r}). Go on without it, or ask the user for another copy")
 
 
 class WebPage(msgspec.Struct, frozen=True):
@@ -160,13 +161,11 @@ class DocumentPageReader:
                     url=response.url,
                 )
             except TimeoutError:
-                why = f"the page cannot be read within {self.parse_s:g} s"
-                raise ToolFailed(f"{why}; try another one") from None
+                raise ToolFailed(f"the page cannot be read within {self.parse_s:g} s; try another one") from None
         try:
             return msgspec.json.decode(out, type=WebPage)
         except (msgspec.DecodeError, UnicodeError):
-            why = "the page is too big or too broken to be read"
-            raise ToolFailed(f"{why}; try another one") from None
+            raise ToolFailed("the page is too big or too broken to be read; try another one") from None
 
 
 def decode_body(response: WebResponse) -> str:

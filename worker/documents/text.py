@@ -22,8 +22,7 @@ async def decode_content(path: str, content: str | bytes) -> DecodedText:
     if found is None:
         raise ToolFailed(f"{path!r} is not text: it is {describe_file(content)}, {size}, and cannot be read as such")
     if len(content) > TEXT_LIMIT_BYTES:
-        limit = f"only text of up to {TEXT_LIMIT_BYTES:,} bytes can be read"
-        raise ToolFailed(f"{path!r} has {size}; {limit}")
+        raise ToolFailed(f"{path!r} has {size}; only text of up to {TEXT_LIMIT_BYTES:,} bytes can be read")
     return found
 
 
@@ -38,8 +37,7 @@ def encode_change(path: str, data: bytes, was: str, text: str) -> bytes | None:
     try:
         after = found.encode(text)
     except UnicodeEncodeError as exc:
-        missing = f"which has no {text[exc.start]!r}"
-        raise ToolFailed(f"{refused}, {missing}. Use other characters, or {advice}") from None
+        raise ToolFailed(f"{refused}, which has no {text[exc.start]!r}. Use other characters, or {advice}") from None
     if found.broken or found.encode(was) != data:
         raise ToolFailed(f"{refused}, and saving it again would lose a part. To change it nevertheless, {advice}")
     # The encoding is a guess. With the new text another one may be more likely: it would then be

@@ -106,7 +106,8 @@ class WebPolicy(msgspec.Struct, frozen=True):
         be private, on its own port. Raises SettingsError."""
         try:
             parts = urlsplit(url)
-            host, port = _parse_host(parts), _parse_port(parts)
+            host = _parse_host(parts)
+            port = _parse_port(parts)
             if parts.scheme not in _DEFAULT_PORTS:
                 raise ValueError("it must begin with http:// or https://")
         except (ValueError, ToolFailed) as exc:
@@ -122,18 +123,16 @@ def parse_target(url: str, policy: WebPolicy) -> WebTarget:
     `check_address`. Raises ToolFailed, with a text for the model."""
     url = url.strip()
     if len(url) > URL_LIMIT_CHARS:
-        most = f"at most {URL_LIMIT_CHARS} are allowed"
-        raise ToolFailed(f"the URL has {len(url)} characters; {most}")
+        raise ToolFailed(f"the URL has {len(url)} characters; at most {URL_LIMIT_CHARS} are allowed")
     shown = repr(url[:80])
     if any(char <= " " or char in "\\\x7f" for char in url):
-        faults = "blanks, control characters or backslashes in it"
-        raise ToolFailed(f"{shown} has {faults}; percent-encode them")
+        raise ToolFailed(f"{shown} has blanks, control characters or backslashes in it; percent-encode them")
     try:
         parts = urlsplit(url)
         if parts.scheme not in _DEFAULT_PORTS:
-            advice = "write one that begins with https:// or http://"
-            raise ToolFailed(f"{shown} is not a web address; {advice}")
-        host, port = _parse_host(parts), _parse_port(parts)
+            raise ToolFailed(f"{shown} is not a web address; write one that begins with https:// or http://")
+        host = _parse_host(parts)
+        port = _parse_port(parts)
     except ValueError:
         raise ToolFailed(f"{shown} is not a valid URL; correct it") from None
     address = _parse_address(host)
@@ -167,8 +166,7 @@ def check_address(address: Address, host: str, port: int, policy: WebPolicy) -> 
     reason = kind or f"port {port} is not allowed there"
     if _parse_address(host) is not None:
         raise ToolFailed(f"blocked address {address} ({reason}). {_ONLY}")
-    why = "does not lead to the public web, which alone can be reached"
-    raise ToolFailed(f"blocked address: {host!r} {why}")
+    raise ToolFailed(f"blocked address: {host!r} does not lead to the public web, which alone can be reached")
 
 
 def network_kind(address: Address) -> str | None:
@@ -217,8 +215,7 @@ def _rule_names_host(rule: AllowRule, host: str, address: Address | None) -> boo
 def _parse_host(parts: SplitResult) -> str:
     """Return the host in its canonical spelling: lower case, ASCII, no brackets, no final dot."""
     if "@" in parts.netloc:
-        why = "a URL with a user name or password in it is not fetched"
-        raise ToolFailed(f"{why}; leave that part out")
+        raise ToolFailed("a URL with a user name or password in it is not fetched; leave that part out")
     host = parts.hostname or ""
     if parts.netloc.startswith("["):
         if "%" in host:
@@ -226,8 +223,7 @@ def _parse_host(parts: SplitResult) -> str:
         return str(IPv6Address(host))
     if not host.isascii():
         if _DEVIATIONS & set(host) or len(host) > 253:
-            form = "in its ASCII form, which begins with 'xn--'"
-            raise ToolFailed(f"write the host {host[:80]!r} {form}")
+            raise ToolFailed(f"write the host {host[:80]!r} in its ASCII form, which begins with 'xn--'")
         host = host.encode("idna").decode("ascii").lower()
     host = host.removesuffix(".")
     if not _HOST.fullmatch(host):
@@ -249,8 +245,7 @@ def _canonical_ipv4(host: str) -> str:
         return host
     if kind := network_kind(address):
         raise ToolFailed(f"blocked address {address} ({kind}), written as {host!r}. {_ONLY}")
-    unusual = f"{host!r} is an unusual way to write {address}"
-    raise ToolFailed(f"blocked address: {unusual}; write it so")
+    raise ToolFailed(f"blocked address: {host!r} is an unusual way to write {address}; write it so")
 
 
 def _parse_port(parts: SplitResult) -> int:

@@ -81,7 +81,8 @@ class ApprovalPolicy:
     ) -> ApprovalNeed:
         """Return what a call needs in `session`; nothing if `safety` is None: no such tool.
         `sources` mark the turn. With `unsafe_subagents` a subagent has unsafe tools."""
-        settings, name = self.settings, call.name
+        settings = self.settings
+        name = call.name
         by_name = any(fnmatchcase(name, pattern) for pattern in self._names)
         match name:
             case "exec":
@@ -113,7 +114,8 @@ class ApprovalPolicy:
         """Return the strangers whose text the result of this call may hold: pages, search results,
         MCP servers, packages, files in which such results were stored, and commands with network
         access. What lies in the workspace and in memory has marks of its own."""
-        name, arguments = call.name, call.arguments or {}
+        name = call.name
+        arguments = call.arguments or {}
         if name == "web_fetch":
             return (source_label(_host_of(arguments.get("url"))),)
         if name == "web_search":
@@ -169,15 +171,20 @@ class TurnConsent:
     def need(self, call: ToolCallRequest, safety: Safety | None) -> ApprovalNeed:
         if call.arguments is None:
             return FREE  # nothing can run with them
-        reach, spoke = self._unsafe_subagents, self._people()
+        reach = self._unsafe_subagents
+        spoke = self._people()
         strangers = bool(spoke) and all(one.metadata.get(STRANGER) == "1" for one in spoke)
         seat: Seat = "stranger" if strangers else self._seat
         need = self._policy.need(
             call, safety, seat, sources=self.sources, session=self._session, unsafe_subagents=reach
         )
         if need.kind == "ask" and (chars := len(render_card(call.name, call.arguments))) > CARD_CHARS:
-            long = f"with {chars:,} characters it is too long to be shown whole (at most {CARD_CHARS:,})"
-            return ApprovalNeed("refuse", f"it needs a person's yes, and {long}. Do it in smaller steps")
+            return ApprovalNeed(
+                "refuse",
+                "it needs a person's yes, and "
+                f"with {chars:,} characters it is too long to be shown whole (at most {CARD_CHARS:,}). "
+                "Do it in smaller steps",
+            )
         return need
 
     def _people(self) -> list[InboundMessage]:
@@ -191,7 +198,8 @@ class TurnConsent:
         if not self._can_stand(call):
             return False
         found = await self._standing.of_session(self._session)
-        covers, people = coverage(call.name, digest(call), self._marked.folder), self._askable()
+        covers = coverage(call.name, digest(call), self._marked.folder)
+        people = self._askable()
         given = [one for one in found if one.covers == covers and one.by in people]
         # Looked at again: strangers' text may have come meanwhile, with a message that joined.
         if not given or not self._can_stand(call):

@@ -82,8 +82,7 @@ class Fetcher:
                     return await self._follow_redirects(url, asked, redirects)
             except TimeoutError:
                 host = url.partition("://")[2].partition("/")[0][:80] or url[:80]
-                why = f"{host!r} took too long"
-                raise ToolFailed(f"{why}; try another page, or go on without it") from None
+                raise ToolFailed(f"{host!r} took too long; try another page, or go on without it") from None
 
     async def _follow_redirects(self, url: str, asked: WebRequest, redirects: int) -> WebResponse:
         # Imported here: it loads the HTTP library, which a starting worker does not need yet.
@@ -104,10 +103,8 @@ class Fetcher:
             try:
                 url = urljoin(target.url, response)
             except ValueError:
-                why = f"{target.host!r} redirects to no valid URL"
-                raise ToolFailed(f"{why}; try another one") from None
-        times = f"more than {redirects} times"
-        raise ToolFailed(f"{target.host!r} redirects too often ({times}); try another URL")
+                raise ToolFailed(f"{target.host!r} redirects to no valid URL; try another one") from None
+        raise ToolFailed(f"{target.host!r} redirects too often (more than {redirects} times); try another URL")
 
 
 async def resolve_target(
@@ -124,8 +121,7 @@ async def resolve_target(
     except (OSError, ValueError, UnicodeError):
         addresses = ()
     if not addresses and known:
-        why = f"the host {target.host!r} was not found"
-        raise ToolFailed(f"{why}; check the name, or try another one")
+        raise ToolFailed(f"the host {target.host!r} was not found; check the name, or try another one")
     for address in addresses:
         check_address(address, target.host, target.port, policy)
     return addresses

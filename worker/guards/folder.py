@@ -108,8 +108,7 @@ class SessionFolder:
                 if now == data:  # a repeated attempt whose first write succeeded
                     return
                 if now != was:
-                    why = "is not as you read it any more; read it again"
-                    raise ToolFailed(f"{'/'.join(parts)!r} {why}")
+                    raise ToolFailed(f"{'/'.join(parts)!r} is not as you read it any more; read it again")
             more_bytes = len(data) - (old.st_size if old else 0)
             used_bytes = self._free_quota(stop, top, parts, more_bytes, new_files)
             if self.book(used_bytes) and more_bytes > 0:
@@ -199,7 +198,8 @@ class SessionFolder:
         results: list[openat.TreeEntry] = []
         now = time.time()
         for found in self._walk_entries(stop, top, _is_too_deep):
-            plain, name = _is_plain(found), found.parts[-1]
+            plain = _is_plain(found)
+            name = found.parts[-1]
             is_result = plain and found.parts[0] == RESULTS and found.parts != tuple(parts)
             abandoned = plain and name.startswith(_TEMPORARY[0]) and name.endswith(_TEMPORARY[1])
             limit_s = self.quota.results_s if is_result else _ABANDONED_S if abandoned else None
@@ -207,7 +207,8 @@ class SessionFolder:
                 with contextlib.suppress(OSError):
                     openat.remove_beneath(top, found)
                     continue
-            used_bytes, files = used_bytes + _size_bytes(found), files + 1
+            used_bytes = used_bytes + _size_bytes(found)
+            files = files + 1
             if is_result:
                 results.append(found)
         for found in sorted(results, key=lambda found: found.info.st_mtime):
@@ -215,7 +216,8 @@ class SessionFolder:
                 break
             with contextlib.suppress(OSError):
                 openat.remove_beneath(top, found)
-                used_bytes, files = used_bytes - _size_bytes(found), files - 1
+                used_bytes = used_bytes - _size_bytes(found)
+                files = files - 1
         refused = f"{'/'.join(parts)!r} is not written: the workspace would have"
         if used_bytes > self.quota.size_bytes:
             raise ToolFailed(
@@ -245,7 +247,8 @@ class GrantedFolder(SessionFolder):
         super().__init__(own._root, folder_name(f"folder:{name}"), own.quota)
         self.own = own
         self.granted = "write" if writable else "read"
-        self._path, self._called = path, name
+        self._path = path
+        self._called = name
 
     @property
     def path(self) -> Path:
@@ -276,8 +279,10 @@ class GrantedFolder(SessionFolder):
         try:
             top = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError:
-            where = f"the folder {self._called!r} is not there, or not open to this worker"
-            raise ToolFailed(f"{where}. Tell the user: an operator must look at workspace.folders") from None
+            raise ToolFailed(
+                f"the folder {self._called!r} is not there, or not open to this worker. "
+                "Tell the user: an operator must look at workspace.folders"
+            ) from None
         try:
             info = os.fstat(top)
             self._access = openat.Access(owner=(info.st_uid, info.st_gid))

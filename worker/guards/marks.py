@@ -47,7 +47,8 @@ class TurnMark:
                 self.add(sources)
 
     def pop_unwritten(self) -> Sources:
-        popped, self._unwritten = self._unwritten, ()
+        popped = self._unwritten
+        self._unwritten = ()
         return popped
 
 
@@ -59,7 +60,8 @@ class WorkspaceMark:
     def __init__(
         self, mark: TurnMark, store: WorkspaceMarks | None = None, session: str = "", folder: str = ""
     ) -> None:
-        self.turn, self.folder = mark, folder
+        self.turn = mark
+        self.folder = folder
         self._store = store
         self._session = session
         self._reads = self._settled = 0

@@ -187,8 +187,9 @@ def read_file_beneath(top: int, parts: Sequence[str], limit_bytes: int) -> bytes
             data = b"" if info.st_size > limit_bytes else file.read(limit_bytes + 1)
             size_bytes = max(info.st_size, len(data))
     if size_bytes > limit_bytes:
-        most = f"only files of up to {limit_bytes:,} bytes can be read"
-        raise ToolFailed(f"{'/'.join(parts)!r} has {size_bytes:,} bytes; {most}")
+        raise ToolFailed(
+            f"{'/'.join(parts)!r} has {size_bytes:,} bytes; only files of up to {limit_bytes:,} bytes can be read"
+        )
     return data
 
 
@@ -232,14 +233,12 @@ def explain_error(path: str, error: OSError) -> ToolFailed:
     """Return the error text for the model; it names nothing of the machine."""
     if isinstance(error, OddFile):
         leads = "which can lead outside the workspace, " if error.outside else ""
-        why = f"is, or lies behind, {error.what}, {leads}and is not touched. Use another path"
-        return ToolFailed(f"{path!r} {why}")
+        return ToolFailed(f"{path!r} is, or lies behind, {error.what}, {leads}and is not touched. Use another path")
     match error.errno:
         case errno.ENOENT:
             return NoSuchFile(f"there is no file {path!r}")
         case errno.ENAMETOOLONG:
-            why = "is too long for the workspace; use a shorter one"
-            return ToolFailed(f"the path {path[:40]!r}… {why}")
+            return ToolFailed(f"the path {path[:40]!r}… is too long for the workspace; use a shorter one")
         case errno.EISDIR:
             why = " is a folder; list_dir shows what is in it"
         case errno.ENOTDIR:

@@ -20,8 +20,7 @@ def split_path(path: str) -> tuple[str, ...]:
     `.` and a final `/` are dropped. Raises ToolFailed for every path that leads out of the
     workspace, or that another file system or a person could read as one that does."""
     if len(path) > PATH_LIMIT_BYTES or len(path.encode("utf-8", "replace")) > PATH_LIMIT_BYTES:
-        most = f"at most {PATH_LIMIT_BYTES:,} bytes are allowed"
-        raise ToolFailed(f"the path {path[:40]!r}… is too long; {most}")
+        raise ToolFailed(f"the path {path[:40]!r}… is too long; at most {PATH_LIMIT_BYTES:,} bytes are allowed")
     asked = path.strip()
     if asked.startswith("/"):
         raise _outside_workspace(path, "it begins with '/'")
@@ -32,11 +31,9 @@ def split_path(path: str) -> tuple[str, ...]:
         if (wrong := name_fault(part)) is not None:
             raise _outside_workspace(path, wrong)
         if len(part.encode()) > NAME_LIMIT_BYTES:
-            most = f"at most {NAME_LIMIT_BYTES} bytes are allowed"
-            raise ToolFailed(f"the name {part[:40]!r}… is too long; {most}")
+            raise ToolFailed(f"the name {part[:40]!r}… is too long; at most {NAME_LIMIT_BYTES} bytes are allowed")
     if len(parts) > DEPTH_LIMIT:
-        deep = f"{path!r} is {len(parts)} folders deep"
-        raise ToolFailed(f"{deep}; at most {DEPTH_LIMIT} are allowed")
+        raise ToolFailed(f"{path!r} is {len(parts)} folders deep; at most {DEPTH_LIMIT} are allowed")
     return parts
 
 
@@ -54,5 +51,6 @@ def name_fault(name: str) -> str | None:
 
 
 def _outside_workspace(path: str, why: str) -> ToolFailed:
-    advice = "Use a path relative to the workspace, such as 'notes/todo.md'"
-    return ToolFailed(f"{path!r} is outside the workspace: {why}. {advice}")
+    return ToolFailed(
+        f"{path!r} is outside the workspace: {why}. Use a path relative to the workspace, such as 'notes/todo.md'"
+    )

@@ -102,7 +102,8 @@ class CommandProxy:
         """Return a connection to one of the target's checked addresses, or through the proxy of
         this network, and the head to send over it. Raises ToolFailed."""
         proxy = current().proxy_for(target.url)
-        known, look_up = proxy is None, self._look_up
+        known = proxy is None
+        look_up = self._look_up
         addresses = await resolve_target(target, self._policy, look_up, CONNECT_S, known=known)
         if proxy is not None:
             # Imported here: few installations have such a proxy.
@@ -113,8 +114,7 @@ class CommandProxy:
                     return await open_request(proxy, target.url, forwarded, CONNECT_S)
                 return await open_tunnel(proxy, target.host, target.port, CONNECT_S), b""
             except OSError:  # a timeout is one
-                where = f"to {target.host!r}"
-                raise ToolFailed(f"the proxy of this network makes no connection {where}") from None
+                raise ToolFailed(f"the proxy of this network makes no connection to {target.host!r}") from None
         for address in addresses:
             if (server := await _connect_to(address, target.port)) is not None:
                 return server, forwarded

@@ -48,17 +48,17 @@ async def send_request(target: WebTarget, addresses: Sequence[Address], asked: W
     except aiohttp.ClientSSLError:
         raise ToolFailed(f"{host} has no valid certificate; it is not asked") from None
     except aiohttp.ClientProxyConnectionError:
-        why = f"the proxy of this network does not answer, so {host} cannot be reached"
-        raise ToolFailed(f"{why}; go on without it") from None
+        raise ToolFailed(
+            f"the proxy of this network does not answer, so {host} cannot be reached; go on without it"
+        ) from None
     except aiohttp.ClientHttpProxyError as exc:
-        why = f"the proxy of this network makes no connection to {host} (status {exc.status})"
-        raise ToolFailed(f"{why}; try another URL") from None
+        raise ToolFailed(
+            f"the proxy of this network makes no connection to {host} (status {exc.status}); try another URL"
+        ) from None
     except aiohttp.ClientConnectorError:
-        why = f"{host} cannot be reached on port {target.port}"
-        raise ToolFailed(f"{why}; try another URL") from None
+        raise ToolFailed(f"{host} cannot be reached on port {target.port}; try another URL") from None
     except (aiohttp.ClientError, OSError, ValueError, zlib.error):
-        why = f"{host} gave an answer that is not valid, or broke it off"
-        raise ToolFailed(f"{why}; try it later") from None
+        raise ToolFailed(f"{host} gave an answer that is not valid, or broke it off; try it later") from None
 
 
 def _open_session(
@@ -81,8 +81,7 @@ async def _read_response(target: WebTarget, response: aiohttp.ClientResponse, as
         return WebResponse(target.url, response.status, kind)
     sent = f"{target.host!r} sent"
     if not any(_type_matches(kind, type) for type in asked.types):
-        why = "which cannot be read here; try another page"
-        raise ToolFailed(f"{sent} {kind or 'no type'!r}, {why}")
+        raise ToolFailed(f"{sent} {kind or 'no type'!r}, which cannot be read here; try another page")
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("identity", "", "gzip", "x-gzip"):
         raise ToolFailed(f"{sent} the encoding {encoding[:40]!r}, which was not asked for")

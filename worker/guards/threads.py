@@ -59,8 +59,9 @@ class FileThreads:
                 return await asyncio.wrap_future(job)
         except TimeoutError:
             stop.set()
-            why = f"the workspace did not answer within {self._limit_s:g} s"
-            raise ToolFailed(f"{why}. Try again later, or go on without it") from None
+            raise ToolFailed(
+                f"the workspace did not answer within {self._limit_s:g} s. Try again later, or go on without it"
+            ) from None
         finally:
             if not job.done():
                 stop.set()

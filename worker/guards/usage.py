@@ -59,7 +59,8 @@ def measure_usage(stop: StopSignal, folder: Path, quota: Quota) -> WorkspaceUsag
     with openat.open_top(folder) as top:
         try:
             for found in _walk_workspace(stop, top):
-                size_bytes, files = size_bytes + found.disk_bytes, files + 1
+                size_bytes = size_bytes + found.disk_bytes
+                files = files + 1
                 if files > quota.files:
                     break
         except _Unmeasurable as odd:
@@ -87,7 +88,8 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
     with openat.open_top(folder) as top:
         gone = _reopen_folders(stop, top, folder)
         entries = list(_walk_workspace(stop, top))
-        size_bytes, files = sum(found.disk_bytes for found in entries), len(entries)
+        size_bytes = sum(found.disk_bytes for found in entries)
+        files = len(entries)
         # Files first, newest first; then folders, deepest first, when they are empty.
         for found in sorted(
             entries, key=lambda one: (one.is_folder, -len(one.parts) if one.is_folder else -one.info.st_ctime_ns)
@@ -97,7 +99,9 @@ def restore_quota(stop: StopSignal, folder: Path, quota: Quota, since_ns: int) -
             if found.info.st_ctime_ns >= since_ns:
                 with contextlib.suppress(OSError):
                     openat.remove_beneath(top, found)
-                    size_bytes, files, gone = size_bytes - found.disk_bytes, files - 1, gone + 1
+                    size_bytes = size_bytes - found.disk_bytes
+                    files = files - 1
+                    gone = gone + 1
         return gone
 
 

@@ -131,11 +131,11 @@ class Workspace:
         or already holds `data`, as after an attempt whose worker crashed."""
         parts = split_path(path)
         if not parts or path.strip().endswith(("/", "/.")):
-            advice = "name the file to write, such as 'notes/todo.md'"
-            raise ToolFailed(f"{path!r} names a folder; {advice}")
+            raise ToolFailed(f"{path!r} names a folder; name the file to write, such as 'notes/todo.md'")
         if len(data) > limit_bytes:
-            most = f"at most {limit_bytes:,} can be written. Use two files"
-            raise ToolFailed(f"{path!r} would have {len(data):,} bytes; {most}")
+            raise ToolFailed(
+                f"{path!r} would have {len(data):,} bytes; at most {limit_bytes:,} can be written. Use two files"
+            )
         await self._run(path, self._folder.write_file, parts, data, was)
 
     async def list_entries(self) -> Sequence[FileEntry]:
@@ -198,7 +198,8 @@ def check_folders(settings: Settings) -> None:
     folders = settings.workspace.folders
     own = (settings.data.dir, settings.workspace.root, settings.media.dir)
     for name, path in folders.items():
-        key, real = f"workspace.folders.{name}", path.resolve()
+        key = f"workspace.folders.{name}"
+        real = path.resolve()
         if not (path.is_dir() and os.access(path, os.R_OK | os.X_OK)):
             raise SettingsError(f"{key}: {str(path)!r} is no folder that this worker can read; every worker needs it")
         for other in (*own, *(one for called, one in folders.items() if called != name)):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from shared.ids import WEB, split_session
 from shared.settings import Settings
-from shared.store.jobs.jobs import MemoryJobs
+from shared.store.jobs.jobs import SessionJobs
 from shared.store.turns.turn_writes import Committed
 
 
@@ -14,7 +14,7 @@ from shared.store.turns.turn_writes import Committed
 class FollowUpJobs:
     """Queues the jobs that a turn makes due; RunTurn calls it after each commit."""
 
-    jobs: MemoryJobs
+    jobs: SessionJobs
     settings: Settings
 
     async def __call__(self, session: str, committed: Committed, answered: bool) -> None:

@@ -30,7 +30,9 @@ class LogSweep:
 
     async def run_once(self) -> int:
         """Sweep once. Return how many lines were moved. Raises RedisAway."""
-        moved, cap, keep_ms = 0, self._settings.log_bytes, self._settings.log_days * DAY_MS
+        moved = 0
+        cap = self._settings.log_bytes
+        keep_ms = self._settings.log_days * DAY_MS
         for due in await self._agenda.due(BATCH):
             try:
                 moved += await self._pages.page_out(due.member, cap_bytes=cap, keep_ms=keep_ms)

@@ -32,7 +32,8 @@ log = logger("jobs")
 async def consolidate(context: Context, session: str) -> None:
     """Reduce a long conversation to its newest entries. Raises TryLater."""
     made: Consolidator = context["deps"].consolidator
-    keep, unread = made.settings.keep, keeps_crashing(context)
+    keep = made.settings.keep
+    unread = keeps_crashing(context)
     work = partial(made.consolidate, session, keep, unread=unread)
     await with_retries(context, session, lambda patient: work(patient=patient))
 
@@ -48,7 +49,8 @@ async def idle(context: Context, session: str) -> None:
     """Reduce an idle conversation to its last entries; its agenda entry goes. Raises TryLater."""
     made: Consolidator = context["deps"].consolidator
     memory: MemoryStore = context["deps"].memory
-    keep, unread = made.settings.idle_keep, keeps_crashing(context)
+    keep = made.settings.idle_keep
+    unread = keeps_crashing(context)
 
     async def work(patient: bool) -> None:
         due = await memory.idle.find(session)

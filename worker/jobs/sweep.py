@@ -16,7 +16,7 @@ from shared.log import logger
 from shared.media.store import MediaStore
 from shared.settings import MemorySettings
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import MemoryJobs
+from shared.store.jobs.jobs import SessionJobs
 from shared.store.schedules.agenda import Agenda, AgendaEntry
 from shared.store.sessions.erase import EphemeralSessions, erase_deleted_chat
 from shared.store.sessions.memory import MemoryStore
@@ -39,7 +39,7 @@ class MemorySweep:
     its work is done; the sweep does when nothing is left to do. Two sweeps at once do no harm."""
 
     memory: MemoryStore
-    jobs: MemoryJobs
+    jobs: SessionJobs
     settings: MemorySettings
     children: Subagents | None = None
 
@@ -83,7 +83,8 @@ class EphemeralSweep:
 
     async def run_once(self) -> int:
         """Sweep once. Return how many sessions were removed. Raises RedisAway."""
-        agenda, gone = self._ephemeral.agenda, 0
+        agenda = self._ephemeral.agenda
+        gone = 0
         async for due in _due_entries(agenda, EPHEMERAL_BATCHES):
             if not is_ephemeral(due.member):
                 gone += await erase_deleted_chat(self._client, due)
@@ -135,7 +136,8 @@ async def forget_media(context: dict[str, Any], folder: str) -> None:
     """Delete the files that a session, named by its folder, had when this job was queued: those
     that were sent, and those in its workspace. Raises TryLater while a volume is unavailable; the
     other one does not wait for it."""
-    deps, before_s = context["deps"], context["enqueue_time"].timestamp()
+    deps = context["deps"]
+    before_s = context["enqueue_time"].timestamp()
     unavailable: list[str] = []
     sent = kept = 0
     try:

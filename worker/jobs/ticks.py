@@ -140,7 +140,8 @@ class Ticker:
             await self.schedules.put_off(due, LATER_MS)
 
     async def _run_tick(self, due: DueSchedule, schedule: Schedule, now: int, now_ms: int | None) -> None:
-        settings, tick = self.settings, due.tick
+        settings = self.settings
+        tick = due.tick
         late = now - tick > settings.late_s * 1000
         wait_ms = _spread_ms(due.member, settings.spread_s)
         if late and schedule.misfire != "skip" and not due.put_off and wait_ms > 0:

@@ -137,7 +137,8 @@ class Lease:
         """Renew now, before an effect that must not happen twice. With `redis.copies`, return when
         that many servers have it, and `steps` of the ledger; raise TurnReleased while they do not.
         Raises LeaseLost, RedisAway."""
-        sent_at, queue = self._clock.monotonic(), self.queue
+        sent_at = self._clock.monotonic()
+        queue = self.queue
         if queue.copies == 1:
             [answer] = await queue.renew([self.claim], retry_for_s=queue.lease_s)
             have = answer
@@ -226,9 +227,11 @@ class _Interruptible:
             raise self._lease._reason
         task = asyncio.current_task()
         assert task is not None
-        self._task, self._lease._cancel = task, task.cancel
+        self._task = task
+        self._lease._cancel = task.cancel
         if self._limit_s is not None:
-            late, end = TimeoutError("it took too long"), self._lease.interrupt
+            late = TimeoutError("it took too long")
+            end = self._lease.interrupt
             self._timer = asyncio.get_running_loop().call_later(self._limit_s, end, late)
         return self
 
@@ -239,7 +242,8 @@ class _Interruptible:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.stop_timer()
-        reason, self._lease._cancel = self._lease._reason, None
+        reason = self._lease._reason
+        self._lease._cancel = None
         if kind is not None and reason is not None and issubclass(kind, asyncio.CancelledError):
             # The cancellation was ours and becomes the reason. Its count must not stay on the task,
             # or the next `asyncio.timeout` in it would take its own for one from outside.

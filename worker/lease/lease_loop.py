@@ -102,9 +102,12 @@ class LeaseLoop:
         for more where much is due. Return whether there was some, and whether there may be more.
         Never for more than a quarter of all slots: the store then finds the next ones while these
         begin."""
-        sent, free = self._clock.monotonic(), self.slots - len(self._leases)
-        count, most = max(1, free // 8), min(free, max(1, self.slots // 4))
-        grace, subagents = sent < self._grace_until, self._free_subagent_slots
+        sent = self._clock.monotonic()
+        free = self.slots - len(self._leases)
+        count = max(1, free // 8)
+        most = min(free, max(1, self.slots // 4))
+        grace = sent < self._grace_until
+        subagents = self._free_subagent_slots
         claims = await acquire(count, most=most, grace=grace, subagents=subagents)
         self.connected.set()
         for claim in claims:
@@ -159,9 +162,11 @@ class LeaseLoop:
 
     async def _work(self, lease: Lease) -> None:
         claim = lease.claim
-        turn, work = claim.turn, claim.turn or claim.subagent
+        turn = claim.turn
+        work = claim.turn or claim.subagent
         session, n = (claim.session, turn.n) if turn else (None, None)
-        owner, attempt = claim.owner[:12], work.attempt if work else None
+        owner = claim.owner[:12]
+        attempt = work.attempt if work else None
         with continued(claim.traceparent) as trace:
             with bind_work(session, n, owner, attempt, trace.trace_id if trace else None):
                 try:
@@ -194,12 +199,15 @@ class LeaseLoop:
 
     async def _claim_until_drained(self) -> None:
         backoff = Backoff()
-        away, may_be_more, broken = False, True, False
+        away = False
+        may_be_more = True
+        broken = False
         while not self.draining:
             try:
                 if away:
                     await self._on_reconnect()
-                    away, may_be_more = False, True
+                    away = False
+                    may_be_more = True
                     backoff.reset()
                 elif self._clock.monotonic() >= self._reclaim_at:
                     await self._reclaim()
@@ -239,7 +247,8 @@ class LeaseLoop:
         """Wait for work and claim it. Return whether there may be more."""
         if self.draining:
             return False
-        self._waits, self._waits_for_subagent_slot = True, not self._free_subagent_slots
+        self._waits = True
+        self._waits_for_subagent_slot = not self._free_subagent_slots
         try:
             return (await self._claim(self.queue.acquire_next))[1]
         finally:
@@ -283,5 +292,7 @@ class LeaseLoop:
                 raise
             self.connected.set()
 
-        lease_s, clock, busy = self.queue.lease_s, self._clock, self._busy
+        lease_s = self.queue.lease_s
+        clock = self._clock
+        busy = self._busy
         await keep_renewing(renew, self._leases, lease_s=lease_s, clock=clock, busy=busy)

@@ -36,7 +36,8 @@ def with_provider(settings: ModelSettings) -> str:
     """Return the model's name with its provider before it. It stays as it is where something else
     says who serves it: a `/`, an address, a key of a known form, or the `:` of a local model's tag
     (`qwen3:8b`)."""
-    name, key = settings.name, settings.api_key.reveal() if settings.api_key is not None else ""
+    name = settings.name
+    key = settings.api_key.reveal() if settings.api_key is not None else ""
     keyed = any(spec.key_prefix and key.startswith(spec.key_prefix) for spec in PROVIDERS)
     if keyed or settings.api_base is not None or "/" in name or ":" in name:
         return name

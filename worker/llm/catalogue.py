@@ -97,13 +97,15 @@ class ModelCatalogue:
 
     def _look_up(self, name: str, entries: dict[str, msgspec.Raw]) -> ModelFacts:
         settings = msgspec.structs.replace(self._settings, name=name)
-        facts, spec = _find(with_provider(settings), entries), detect(settings)
+        facts = _find(with_provider(settings), entries)
+        spec = detect(settings)
         if not facts.context_tokens and spec is not None and spec.name == "openrouter":
             facts = msgspec.structs.replace(facts, context_tokens=openrouter_tokens(name))
         return facts
 
     def _with_settings(self, name: str, facts: ModelFacts) -> ModelFacts:
-        settings, replace = self._settings, msgspec.structs.replace
+        settings = self._settings
+        replace = msgspec.structs.replace
         if name in settings.prices:
             input_usd, output_usd = (usd / 1_000_000 for usd in settings.prices[name])
             facts = replace(facts, input_usd=input_usd, output_usd=output_usd, cached_usd=input_usd)

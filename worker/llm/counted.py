@@ -11,7 +11,8 @@ from worker.agent.model.model import LLMResponse, Model, ModelRequest
 
 async def ask_counted(model: Model, request: ModelRequest) -> LLMResponse:
     """Ask a model, and count the call, its time, tokens and cost. Raises ModelError."""
-    name, started = model.name, time.monotonic()
+    name = model.name
+    started = time.monotonic()
     try:
         response = await model.chat(request)
     except ModelError as exc:

@@ -193,7 +193,8 @@ class Models:
 
     async def unpriced(self) -> list[str]:
         """Return the names of models without a known price: no budget in dollars stops them."""
-        known, unpriced = {DEMO, *self._settings.prices}, await self._catalogue.without("input_usd", "output_usd")
+        known = {DEMO, *self._settings.prices}
+        unpriced = await self._catalogue.without("input_usd", "output_usd")
         return [name for name in unpriced if name not in known]
 
     async def unsized(self) -> list[str]:
@@ -220,7 +221,8 @@ class Models:
         model: Model = LazyModel(settings.name, made, self._catalogue)
         model = traced(model, asked=route.model, provider=route.provider, address=route.api_base)
         if self._limits is not None:
-            way, rules = provider_route(settings, route), limit_rules(settings)
+            way = provider_route(settings, route)
+            rules = limit_rules(settings)
             model = ThrottledModel(model, self._limits, route_key=way, rules=rules)
         return RetryingModel(model, waits_s=settings.retry_waits_s, deadline_s=settings.total_s)
 

@@ -65,10 +65,11 @@ def choose(settings: ModelSettings) -> Route:
     """Return the route to the model of the settings. Raises SettingsError for a direct route that
     does not exist, and for a key that no header can hold. `auto` is direct if the endpoint speaks
     OpenAI's protocol. Without a key that it needs it is LiteLLM, for keys in the environment."""
-    key, name, address = _key(settings), with_provider(settings), settings.api_base
+    key = _key(settings)
+    name = with_provider(settings)
+    address = settings.api_base
     if not (key.isascii() and key.isprintable()):
-        wrong = "model.api_key has characters that no HTTP header can hold"
-        raise SettingsError(f"{wrong}; copy it again")
+        raise SettingsError("model.api_key has characters that no HTTP header can hold; copy it again")
     spec = detect(settings)
     speaks = spec is not None and spec.speaks_openai
     keyed = settings.api_key is not None or address is not None
@@ -78,17 +79,19 @@ def choose(settings: ModelSettings) -> Route:
     if client == "litellm":
         model = name if spec is None else spec.litellm_name(name)
     elif spec is not None and speaks:
-        model, address = spec.model_of(name), spec.base_of(address)
+        model = spec.model_of(name)
+        address = spec.base_of(address)
     elif address is not None:  # it was set on purpose: the name is its business
-        spec, model, address = _CUSTOM, name, _CUSTOM.base_of(address)
+        spec = _CUSTOM
+        model = name
+        address = _CUSTOM.base_of(address)
     else:
         raise SettingsError(
             f"model.client is 'direct', but nothing says that {name!r} is served over OpenAI's protocol; "
             "set model.api_base to an endpoint that speaks it, or model.client to 'auto'"
         )
     if client == "direct" and address is None:
-        wrong = f"model.api_base is missing: {name!r} does not say where it is served"
-        raise SettingsError(f"{wrong}; set it")
+        raise SettingsError(f"model.api_base is missing: {name!r} does not say where it is served; set it")
     provider = name.partition("/")[0] if spec is None else spec.name
     route = Route(client=client, model=model, provider=provider, api_base=address)
     if spec is None:

@@ -65,7 +65,8 @@ class _StderrLines(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > self.LONGEST:
-            lines, self._rest = [*lines, self._rest], b""
+            lines = [*lines, self._rest]
+            self._rest = b""
         for line in lines:
             if line.strip():
                 self._on_line(line[: self.LONGEST].decode(errors="replace").strip())

@@ -55,7 +55,8 @@ def _pump_lines(server: subprocess.Popen[bytes], limit_bytes: int) -> int:
     """Pass lines on until the server or the worker has ended; return the exit code."""
     assert server.stdout is not None
     # The end of the output is not enough: a process that the server started may still hold it open.
-    out, woken = server.stdout.fileno(), processes().wake_on_signals()
+    out = server.stdout.fileno()
+    woken = processes().wake_on_signals()
     poll = select.poll()
     poll.register(out, select.POLLIN)
     poll.register(woken, select.POLLIN)

@@ -51,8 +51,7 @@ def repair_schema(schema: object) -> _Schema:
         fits = len(msgspec.json.encode(repaired)) <= SCHEMA_BYTES
         if fits and _depth(repaired, _REPAIRED_DEPTH) <= _REPAIRED_DEPTH:
             return repaired
-    most = f"{SCHEMA_BYTES:,} bytes"
-    raise ValueError(f"its schema needs more than {most} in the form that providers accept")
+    raise ValueError(f"its schema needs more than {SCHEMA_BYTES:,} bytes in the form that providers accept")
 
 
 def is_repaired(schema: _Schema, offered: _Schema) -> bool:

@@ -128,7 +128,8 @@ class McpServer:
     async def _run_session(self) -> str:
         """Connect and watch the session until it ends; return the reason why it ended."""
         limit_s = self.settings.connect_s
-        self._last_stderr_line, self._lines = "", 0
+        self._last_stderr_line = ""
+        self._lines = 0
         self._trying = True
         self._connection_wanted.clear()
         try:

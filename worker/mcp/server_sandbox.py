@@ -53,7 +53,8 @@ def hidden_paths(settings: Settings) -> list[str]:
 def main(program: str, cwd: str, *words: str) -> NoReturn:
     """Become the server."""
     end = words.index("--")
-    hidden, command = words[:end], words[end + 1 :]
+    hidden = words[:end]
+    command = words[end + 1 :]
     if shutil.which(command[0]) is None:
         sys.stderr.write(f"{command[0]!r} cannot be started: there is no such program\n")
         sys.exit(CANNOT_START)

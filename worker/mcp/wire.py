@@ -87,8 +87,7 @@ def bound_tool(listed: ListedTool) -> ListedTool:
     reason, because a list may bring thousands of them in megabytes."""
     try:
         if len(listed.name) > NAME_CHARS:
-            most = f"at most {NAME_CHARS} are accepted"
-            raise ValueError(f"its name has {len(listed.name):,} characters; {most}")
+            raise ValueError(f"its name has {len(listed.name):,} characters; at most {NAME_CHARS} are accepted")
         provider_schema(listed)
     except ValueError as exc:
         return ListedTool(listed.name[:NAME_CHARS], unfit=str(exc))

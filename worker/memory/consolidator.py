@@ -192,7 +192,8 @@ class Consolidator:
                     raw_until = read.mark + piece.take
                     continue
             CONSOLIDATIONS.labels(outcome).inc()
-            source, take = read.source, piece.take
+            source = read.source
+            take = piece.take
             log.info("conversation consolidated", outcome=outcome, source=source, entries=take)
             read = await self._memory.read_unconsolidated(session, read.source)
         return read
@@ -202,7 +203,8 @@ class Consolidator:
         for _ in range(SWAPS):
             old = await self._memory.read_memory(read.scope)
             text = f"{_notes(old.text)}\n\n<conversation>\n{piece.text}\n</conversation>"
-            count, at = partial(self._count, session), self._stamp(piece)
+            count = partial(self._count, session)
+            at = self._stamp(piece)
             saved = await self._scribe.ask(
                 prompt("consolidate"), text, CONSOLIDATE, old=old.text, stamp=at, count=count, session=session
             )

@@ -26,12 +26,16 @@ def render_line(entry: Entry, timezone: str, named: bool) -> str:
             return "[?] UNKNOWN: (an entry that cannot be read)"
         case UserEntry():
             role = f"USER {entry.sender_id}" if named and entry.sender_id else "USER"
-            tools, text = "", entry.content
+            tools = ""
+            text = entry.content
         case AssistantEntry():
             tools = ", ".join(call.name for call in entry.tool_calls)
-            role, text = "ASSISTANT", entry.content or ""
+            role = "ASSISTANT"
+            text = entry.content or ""
         case ToolEntry():
-            role, tools, text = "TOOL", entry.name, entry.content
+            role = "TOOL"
+            tools = entry.name
+            text = entry.content
     used = f" [tools: {tools}]" if tools else ""
     # Lines of a text are set in, so that nothing in it can pass for a line of somebody else.
     first, *others = f"[{stamp(entry.at, timezone)}] {role}{used}: {text}".rstrip().splitlines()

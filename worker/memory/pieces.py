@@ -112,7 +112,8 @@ def _turns(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
 
 def _begins(entries: Sequence[Entry], at: int) -> bool:
     """Return whether a turn begins here: at a message that did not join the one before it."""
-    before, entry = entries[at - 1], entries[at]
+    before = entries[at - 1]
+    entry = entries[at]
     if not isinstance(entry, UserEntry):
         return False
     return not (isinstance(before, UserEntry) and before.turn == entry.turn)

@@ -61,8 +61,7 @@ class SavedMemory(msgspec.Struct, frozen=True):
 def fault_of(response: LLMResponse, call: ToolCallRequest | None, tool: ToolSpec) -> str:
     """Return what is wrong with a reply, as a sentence for the model; `""` for nothing."""
     if response.finish_reason == "length":
-        too_long = "Your reply was cut off because it was too long."
-        return f"{too_long} Write less, so that the whole call has room."
+        return "Your reply was cut off because it was too long. Write less, so that the whole call has room."
     if call is None:
         return f"You did not call the tool `{TOOL_NAME}`, so nothing was saved."
     if call.arguments is None:

@@ -51,7 +51,8 @@ class MemoryWriter:
         most of the old one is sent back once, then refused. Raises UnusableReply."""
         messages: Messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
         call = await self._usable_call(messages, tool, REPLIES, count, session)
-        entry, memory = history_entry(call, stamp), memory_update(call, old)
+        entry = history_entry(call, stamp)
+        memory = memory_update(call, old)
         # A model that loses most of its notes would lose them for good, so it is asked twice.
         objection = self._objection(memory, old)
         if not objection:

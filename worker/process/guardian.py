@@ -143,7 +143,8 @@ class Guardian:
         if self._spare is not None:
             if self._spare.child.poll() is not None:
                 self._spare.link.close()
-                self._spare, self._spare_at = None, now + RESTART_CAP_S
+                self._spare = None
+                self._spare_at = now + RESTART_CAP_S
             return
         youngest = max((worker.started_at for worker in self._workers.values()), default=now)
         if not self._restart_at and now > max(self._spare_at, youngest + HEALTHY_S):
@@ -151,7 +152,8 @@ class Guardian:
 
     def _use_spare(self, slot: int) -> bool:
         """Let the spare take the place of a worker that died; return False if there is none."""
-        spare, self._spare = self._spare, None
+        spare = self._spare
+        self._spare = None
         if spare is None or spare.child.poll() is not None:
             return False
         with contextlib.suppress(OSError):  # it dies just now: found like the death of any worker
@@ -167,7 +169,8 @@ class Guardian:
 
     def _reap(self) -> None:
         for started, worker in list(self._workers.items()):
-            slot, code = started.slot, started.child.poll()
+            slot = started.slot
+            code = started.child.poll()
             if code is None:
                 continue
             del self._workers[started]

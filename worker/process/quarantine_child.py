@@ -43,7 +43,8 @@ class FedQueue(LeaseQueue):
 
     async def acquire(self, count: int, **_: Any) -> list[Claim]:
         """Return what was fed, all of it: the parent has a slot for each."""
-        fed, self._fed = self._fed, []
+        fed = self._fed
+        self._fed = []
         self._ready.clear()
         return fed
 
@@ -80,7 +81,9 @@ def main() -> int:
 
 async def _serve(settings: Settings, name: str, owner: str, link: socket.socket) -> None:
     reader, writer = await asyncio.open_unix_connection(sock=link)
-    loop, worker, counters = asyncio.get_running_loop(), settings.worker, CounterReader()
+    loop = asyncio.get_running_loop()
+    worker = settings.worker
+    counters = CounterReader()
     deps = WorkerDeps(settings, queues=[name], owner=owner, link=None, isolated=True)
 
     def report(sign: ChildReport) -> None:

@@ -23,7 +23,7 @@ from shared.process.volume_gauges import VolumeGauges
 from shared.settings import Settings, redis_url
 from shared.store.client.redis_client import RedisClient, server_ms
 from shared.store.fleet.spending import Spending
-from shared.store.jobs.jobs import Jobs, MemoryJobs
+from shared.store.jobs.jobs import Jobs, SessionJobs
 from shared.store.sessions.chats import Titles
 from shared.store.sessions.memory import MemoryLimits, MemoryStore
 from shared.store.turns.inbox import InboxLimits
@@ -92,7 +92,7 @@ class WorkerDeps:
         demo = settings.web.first_run and settings.model.name == DEMO
         self._stops = StopListener(self.client, self._loops, kill=kill_process if demo else None)
         self.memory = MemoryStore(self.client, MemoryLimits.of(settings.memory))
-        jobs = MemoryJobs(Jobs(self.client))
+        jobs = SessionJobs(Jobs(self.client))
         self._turn_agent = turn_agent = TurnAgent(settings, self.client, self.memory, tools, hooks)
         check_dream(settings.memory, turn_agent.runner.timezone)
         check_folders(settings)
@@ -149,7 +149,8 @@ class WorkerDeps:
 
     def make_loops(self, runner: Runner) -> list[LeaseLoop]:
         """Make one lease loop for each queue that this worker serves."""
-        worker, agent = self._settings.worker, self._settings.agent
+        worker = self._settings.worker
+        agent = self._settings.agent
 
         async def run(lease: Lease) -> None:
             await self._know_time()
@@ -208,7 +209,8 @@ class WorkerDeps:
         if self.link is not None:
             self.start_background("guard link", self.link.run(self._orphaned))
         self.started = True
-        model, port = self._models.name, self._health.port
+        model = self._models.name
+        port = self._health.port
         log.info("worker started", model=model, queues=self.queues, health_port=port)
 
     async def until_connected(self) -> None:

@@ -197,8 +197,11 @@ class WorkerHandle:
 
     def supervise(self) -> None:
         """Renew the leases of a late worker; kill one without progress for `stuck_s`."""
-        config, pid, now = self._config, self.pid, time.monotonic()
-        silent_s, period_s = now - self.last_tick_at, renewal_period_s(config.lease_s)
+        config = self._config
+        pid = self.pid
+        now = time.monotonic()
+        silent_s = now - self.last_tick_at
+        period_s = renewal_period_s(config.lease_s)
         rounded_s = round(silent_s, 1)
         if silent_s > config.stuck_s:
             config.log_event("worker stuck", pid=pid, silent_s=rounded_s, doing="killing it")
@@ -226,7 +229,9 @@ class WorkerHandle:
         left to do. There are two rounds: a claim that the worker had sent just before it died may
         reach Redis after the first one. While Redis is unavailable it is tried until the leases
         lapse anyway, or for 2 s when the guardian is `shutting_down`."""
-        config, pid, now = self._config, self.pid, time.monotonic()
+        config = self._config
+        pid = self.pid
+        now = time.monotonic()
         if now < self._return_at:
             return False
         try:
@@ -234,7 +239,8 @@ class WorkerHandle:
             self._rounds += 1
         except (OSError, RespError) as exc:
             if self._return_wait_s == RETURN_EVERY_S:
-                event, error = "cannot give leases back", str(exc)
+                event = "cannot give leases back"
+                error = str(exc)
                 config.log_event(event, pid=pid, error=error, doing="trying again")
             self._return_wait_s = min(self._return_wait_s * 2, RETRY_CAP_S)
         self._return_at = now + self._return_wait_s

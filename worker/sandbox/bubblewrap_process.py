@@ -94,8 +94,7 @@ class BubblewrapProcess:
                     status_line += piece
         if b"\n" not in status_line:
             self._drain_output()
-            why = f"bubblewrap did not start ({self._last_line()})"
-            raise SandboxBroken(f"{why}; it needs user namespaces")
+            raise SandboxBroken(f"bubblewrap did not start ({self._last_line()}); it needs user namespaces")
         return int(json.loads(status_line.partition(b"\n")[0])["child-pid"])
 
     def _enter_group(self, first: int) -> None:

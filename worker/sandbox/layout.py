@@ -125,7 +125,8 @@ def limited_argv(what: str | Sequence[str], limits: CommandLimits) -> list[str]:
     """Wrap a command in a shell that sets the limits for itself and its children. They are set
     inside, where the limit on processes counts only those of the sandbox's own user namespace. It
     runs nothing when the gate was not opened."""
-    soft, hard = limits.cpu_s, limits.cpu_s + CPU_GRACE_S
+    soft = limits.cpu_s
+    hard = limits.cpu_s + CPU_GRACE_S
     processes = limits.processes + OWN_PROCESSES
     settings = (
         f"ulimit -c 0 && ulimit -n {OPEN_FILES} && ulimit -f {limits.file_bytes // 512} "
@@ -169,7 +170,8 @@ class BubblewrapStart(msgspec.Struct, frozen=True):
 
 def plan_uid_switch(program: BubblewrapProgram, folder: str, user: SandboxUser) -> BubblewrapStart:
     """Plan a start by root, who is given up before bubblewrap. Raises SandboxBroken."""
-    path, top = program.path, program.top
+    path = program.path
+    top = program.top
     bind_folder = _find_bind_folder([folder, *([] if top is None else [str(top)])])
     program_path = str(path) if top is None else f"{bind_folder}/program/{path.relative_to(top)}"
     unshare = ("unshare", "--mount", "--propagation", "private")
@@ -186,8 +188,9 @@ def _find_bind_folder(sources: Sequence[str]) -> str:
         covers = any(source.is_relative_to(place) for source in real)
         if place.is_dir() and not place.is_symlink() and not covers:
             return str(place)
-    why = f"none of the folders {', '.join(_BIND_FOLDERS)} exists to show a workspace at"
-    raise SandboxBroken(f"{why}; make one of them")
+    raise SandboxBroken(
+        f"none of the folders {', '.join(_BIND_FOLDERS)} exists to show a workspace at; make one of them"
+    )
 
 
 def show_files(workspace: int, files: Mapping[str, bytes], folder: Path) -> None:

@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from typing import Final
 
 BACKLOG: Final = 32
-_NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
-_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_NEW_USER = 0x10000000
+_NEW_NETWORK = 0x40000000
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 # Bytes that a socket may hold while its peer does not read. The kernel's own limits are megabytes.
 _BUFFER_BYTES: Final = 64 * 1024
 _BUFFERS: Final = (("tcp_wmem", f"4096 16384 {_BUFFER_BYTES}"), ("tcp_rmem", f"4096 {_BUFFER_BYTES} {_BUFFER_BYTES}"))
@@ -41,7 +43,8 @@ def enter_namespace() -> None:
     """Enter a new network namespace. Without the privilege for it, enter a user namespace first: in
     there this user has it, and loses it again by becoming the program. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
-    uid, gid = os.getuid(), os.getgid()
+    uid = os.getuid()
+    gid = os.getgid()
     if libc.unshare(_NEW_NETWORK) < 0:
         if libc.unshare(_NEW_USER | _NEW_NETWORK) < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

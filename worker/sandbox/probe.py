@@ -108,7 +108,8 @@ async def choose_sandbox(settings: Settings, tiers: Tiers = TIERS) -> Sandbox | 
         log.info("sandbox off", reason=off.reason)
         return off
     reasons: list[str] = []
-    root, access = settings.workspace.root.absolute(), Access(settings.workspace.group)
+    root = settings.workspace.root.absolute()
+    access = Access(settings.workspace.group)
     for name, open_tier in tiers:
         try:
             async with asyncio.timeout(PROBE_S):
@@ -124,8 +125,7 @@ async def choose_sandbox(settings: Settings, tiers: Tiers = TIERS) -> Sandbox | 
             reasons.append(f"{name}: {exc}")
         except TimeoutError:
             reasons.append(f"{name}: no answer within {PROBE_S:g} s")
-    why = f"no sandbox on this worker ({'; '.join(reasons)})"
-    off = SandboxOff(f"{why}; docs/sandbox.md says how to get one")
+    off = SandboxOff(f"no sandbox on this worker ({'; '.join(reasons)}); docs/sandbox.md says how to get one")
     log.warning("sandbox missing", doing="not offering exec", reason=off.reason)
     return off
 

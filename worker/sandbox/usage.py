@@ -23,7 +23,8 @@ INODE_BYTES: Final = 3 * _KB // 2  # of a tmpfs: the inode, and its entry with a
 _MEMORY_FIELDS: Final = (b"RssAnon", b"RssShmem", b"VmPTE")
 # Bytes that one processor can make the kernel give away in a second, and the bounds of a pause.
 _FILL_RATE: Final = 2 * 1024**3
-_SHORTEST_S, _LONGEST_S = 0.005, 0.1
+_SHORTEST_S = 0.005
+_LONGEST_S = 0.1
 
 
 class ProcessUsage(NamedTuple):

@@ -68,7 +68,8 @@ class _ResultPageParser(HTMLParser):
         attributes = dict(attrs)
         for name in ("result__a", "result__snippet"):
             if name in (attributes.get("class") or "").split():
-                self._inside, self._text = name, []
+                self._inside = name
+                self._text = []
                 if name == "result__a":
                     self._url = _link_target(attributes.get("href") or "")
 

@@ -52,12 +52,10 @@ def build_engine(name: str, *, url: str = "", key: str = "", total_s: float = 15
     nothing else; that server may be private if the operator names it in `url`. Raises SettingsError
     for an unknown name or a missing address or key."""
     if name not in ENGINES:
-        wrong = f"tools.search_engine: there is no {name!r}"
-        raise SettingsError(f"{wrong}; use one of {', '.join(ENGINES)} or off")
+        raise SettingsError(f"tools.search_engine: there is no {name!r}; use one of {', '.join(ENGINES)} or off")
     path, default_url = ENGINES[name]
     if not (address := url or default_url):
-        where = f"say where your {name} is, such as 'http://searxng:8080'"
-        raise SettingsError(f"tools.search_url is missing: {where}")
+        raise SettingsError(f"tools.search_url is missing: say where your {name} is, such as 'http://searxng:8080'")
     if name in NEEDS_KEY and not key:
         raise SettingsError(f"tools.search_key is missing: {name} needs one")
     module, _, kind = path.partition(":")

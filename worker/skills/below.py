@@ -70,7 +70,8 @@ def names_below(folder: Path, inside: str = "", *, links: bool) -> list[str]:
     that ends in `/`), relative to it and sorted. No hidden files; at most 100, four folders deep.
     Blocking. A file may be unreadable; `links` as for `read_below`."""
     found: list[str] = []
-    waiting, left = [""], _ENTRIES
+    waiting = [""]
+    left = _ENTRIES
     while waiting and left > 0 and len(found) < _FILES:
         deeper = waiting.pop()
         try:

@@ -58,7 +58,9 @@ class WatchedFile(Generic[T]):
                 self._mark = mark  # also for a broken file: it is read again only once it has changed
             self._away = False
         except (FileNotFoundError, NotADirectoryError):
-            self._mark, self._content, self._away = None, None, False
+            self._mark = None
+            self._content = None
+            self._away = False
         except OSError as exc:
             if not self._away:
                 self._away = True
@@ -101,7 +103,8 @@ class SkillFolder:
         return {name: parsed for name, parsed in looked.items() if parsed is not None}
 
     def _report(self, name: str, exc: Exception) -> None:
-        path, doing = f"skills/{name}/{SKILL}", "keeping its last good text, if any"
+        path = f"skills/{name}/{SKILL}"
+        doing = "keeping its last good text, if any"
         log.warning("skill skipped", path=path, origin=self.origin, why=reason_of(exc), doing=doing)
 
     def _load(self, path: Path) -> tuple[Head, str]:

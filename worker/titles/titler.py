@@ -87,7 +87,8 @@ class Titler:
 
     async def _is_used_up(self, session: str) -> bool:
         """Return whether the chat has used its budget of today."""
-        tokens, usd = self._budget.tokens_per_day, self._budget.usd_per_day
+        tokens = self._budget.tokens_per_day
+        usd = self._budget.usd_per_day
         if not (tokens or usd):
             return False
         spent = await self._spending.read(session)

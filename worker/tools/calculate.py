@@ -80,18 +80,17 @@ def evaluate(expression: str) -> Number:
     text = expression.strip().translate(_SIGNS)
     shown = repr(shorten(expression, 80))
     if len(text) > _TEXT_LIMIT_CHARS:
-        most = f"at most {_TEXT_LIMIT_CHARS} are allowed, split it"
-        raise ToolFailed(f"the expression has {len(text)} characters; {most}")
+        raise ToolFailed(
+            f"the expression has {len(text)} characters; at most {_TEXT_LIMIT_CHARS} are allowed, split it"
+        )
     try:
         return _checked(_value(ast.parse(text, mode="eval").body))
     except SyntaxError:
-        advice = "write one such as '2 * (3 + 4)'"
-        raise ToolFailed(f"{shown} is not an arithmetic expression; {advice}") from None
+        raise ToolFailed(f"{shown} is not an arithmetic expression; write one such as '2 * (3 + 4)'") from None
     except ZeroDivisionError:
         raise ToolFailed(f"{shown} divides by zero") from None
     except OverflowError:
-        advice = "use smaller numbers"
-        raise ToolFailed(f"{shown} is too big for a decimal number; {advice}") from None
+        raise ToolFailed(f"{shown} is too big for a decimal number; use smaller numbers") from None
     except (ValueError, TypeError) as exc:
         raise ToolFailed(f"{shown} has no value: {exc}") from None
     except (RecursionError, MemoryError):
@@ -112,8 +111,9 @@ def _value(node: ast.expr) -> Number:
             return _checked(_BINARY[type(sign)](_value(left), _value(right)))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in _FUNCTIONS:
             return _checked(_FUNCTIONS[name](*map(_value, arguments)))
-    advice = "use numbers, + - * / // % ** and functions"
-    raise ToolFailed(f"{shorten(ast.unparse(node), 80)!r} is not arithmetic; {advice}")
+    raise ToolFailed(
+        f"{shorten(ast.unparse(node), 80)!r} is not arithmetic; use numbers, + - * / // % ** and functions"
+    )
 
 
 def _power(base: Number, exponent: Number) -> Number:

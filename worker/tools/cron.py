@@ -144,8 +144,10 @@ class CronTool:
         for one in standing:
             plan = one.schedule
             when = f"{describe_plan(plan)}; next {local_time(one.next_ms, plan.timezone)}"
-            runs = f"{one.runs} runs, {one.missed} missed{'; paused' if one.paused else ''}"
-            rows.append(f"{plan.id}: {when}; {runs}: {plan.text}")
+            rows.append(
+                f"{plan.id}: {when}; {one.runs} runs, {one.missed} missed{'; paused' if one.paused else ''}: "
+                f"{plan.text}"
+            )
         return "\n".join(rows)
 
 
@@ -153,8 +155,7 @@ def _plan(arguments: CronArguments, timezone: str, now_ms: int) -> Plan:
     ways = ("at", "every_seconds", "cron_expr")
     given = ", ".join(way for way in ways if getattr(arguments, way) is not None)
     if given not in ways:
-        needs = "add needs exactly one of at, every_seconds and cron_expr"
-        raise ToolFailed(f"{needs}; {given or 'none'} was given")
+        raise ToolFailed(f"add needs exactly one of at, every_seconds and cron_expr; {given or 'none'} was given")
     if arguments.cron_expr is not None:
         expression = " ".join(arguments.cron_expr.split())
         try:
@@ -174,8 +175,7 @@ def _instant(text: str, timezone: str) -> int:
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
-        advice = "write it like '2026-11-22 09:00'"
-        raise ToolFailed(f"{text!r} is not a date and time; {advice}") from None
+        raise ToolFailed(f"{text!r} is not a date and time; write it like '2026-11-22 09:00'") from None
     zone = ZoneInfo(_zone_name(timezone))
     try:
         return int((when if when.tzinfo else when.replace(tzinfo=zone)).timestamp() * 1000)

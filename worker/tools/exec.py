@@ -92,11 +92,11 @@ class Exec:
 
     async def run(self, arguments: ExecArguments, context: ToolContext) -> str:
         if "\0" in arguments.command:
-            why = "the command has a NUL character in it, which no shell accepts"
-            raise ToolFailed(f"{why}; write it without")
+            raise ToolFailed("the command has a NUL character in it, which no shell accepts; write it without")
         began = context.clock.monotonic()
         outcome = "cancelled"  # stays so if neither a result nor a ToolFailed replaces it
-        session, turn = context.session, context.turn
+        session = context.session
+        turn = context.turn
         hashed = hashlib.blake2b(msgspec.json.encode(arguments), digest_size=8).hexdigest()
         # Recorded before the command runs, so that a lost worker cannot leave an unrecorded one.
         await self._audit.record("exec", "run", session=session, turn=turn, about=hashed)
@@ -123,7 +123,8 @@ class Exec:
         shown = dict(await context.outside.copies())
         skills = dict(await asyncio.to_thread(self._skill_files))
         if workspace.granted:  # they would be files in the operator's folder meanwhile
-            shown, skills = {}, {}
+            shown = {}
+            skills = {}
         since_ns = await workspace.disk_time_ns()
         wall_s = arguments.timeout_s or self._limits.wall_s
         command = SandboxCommand(
@@ -173,8 +174,7 @@ class Exec:
         try:
             return running.result()
         except SandboxBroken as exc:
-            why = f"the sandbox failed: {exc}"
-            raise ToolFailed(f"{why}. Try again later, or go on without exec") from None
+            raise ToolFailed(f"the sandbox failed: {exc}. Try again later, or go on without exec") from None
 
 
 async def _allowed(workspace: Workspace) -> tuple[Quota, int]:
@@ -182,7 +182,8 @@ async def _allowed(workspace: Workspace) -> tuple[Quota, int]:
     disk has no room, may keep its size: a command may still delete."""
     quota = workspace.quota
     used = await workspace.measure()
-    size_bytes, files = quota.size_bytes * _OUT_OF_HAND, quota.files * _OUT_OF_HAND
+    size_bytes = quota.size_bytes * _OUT_OF_HAND
+    files = quota.files * _OUT_OF_HAND
     if used.unmeasurable or used.size_bytes > size_bytes or used.files > files:
         await workspace.restore_quota(quota, 0, quota.size_bytes)
         used = await workspace.measure()

@@ -75,8 +75,7 @@ class MessageTool:
         if command := next((label for label in buttons if label.startswith("/")), ""):
             # A pressed label counts as the person's own message, so text that somebody else wrote
             # could get a command executed.
-            why = f"a button cannot be a command such as {command!r}"
-            raise ToolFailed(f"{why}; tell the person to type it")
+            raise ToolFailed(f"a button cannot be a command such as {command!r}; tell the person to type it")
         text = arguments.text.strip()
         if not text and not arguments.media:
             raise ToolFailed("there is nothing to say: `text` is empty and no file is sent along")
@@ -110,15 +109,15 @@ class MessageTool:
                 "person has opened can be written to; leave `chat` out to write here"
             ) from None
         if here:
-            over = "Your final text of this turn will not be sent: do not repeat what you said."
-            return f"Sent to this chat. {over}"
+            return "Sent to this chat. Your final text of this turn will not be sent: do not repeat what you said."
         return f"Sent to the chat {arguments.chat!r}. It was not shown in this chat."
 
     async def _target(self, chat: str | None, context: ToolContext) -> ChatTarget:
         """Return the chat that the policy allows; record requests for chats of others."""
 
         async def record(what: str, about: str) -> None:
-            session, turn = context.session, context.turn
+            session = context.session
+            turn = context.turn
             await self._audit.record("message", what, session=session, turn=turn, about=log_id(about))
 
         try:
@@ -133,8 +132,7 @@ class MessageTool:
     async def _store_files(self, paths: tuple[str, ...], session: str, context: ToolContext) -> list[MediaRef]:
         """Store the files for their chat. The same file always gets the same reference."""
         if len(paths) > self._files:
-            many = f"{len(paths)} files are too many for one message"
-            raise ToolFailed(f"{many}; at most {self._files} are allowed")
+            raise ToolFailed(f"{len(paths)} files are too many for one message; at most {self._files} are allowed")
         refs = []
         for path in paths:
             content = await context.files.content(path)
@@ -146,6 +144,5 @@ class MessageTool:
                 raise ToolFailed(f"{path!r} cannot be sent: {exc.message}") from None
             except OSError as exc:
                 fault = DISK_FULL if isinstance(exc, DiskFull) else "the store of files is away"
-                why = f"{path!r} cannot be sent: {fault}"
-                raise ToolFailed(f"{why}. Say it in words") from None
+                raise ToolFailed(f"{path!r} cannot be sent: {fault}. Say it in words") from None
         return refs

@@ -65,14 +65,17 @@ class SearchHistory:
         if not terms and not arguments.turn:
             raise ToolFailed("there is nothing to look for; give words, such as 'dentist', or a turn")
         until = context.clock.monotonic() + SEARCH_S
-        lines, before, limit = list[str](), arguments.before, arguments.limit
+        lines = list[str]()
+        before = arguments.before
+        limit = arguments.limit
         while True:
             page = await self._read(context.session, before)
             # In a thread: a page may hold long texts.
             found = await asyncio.to_thread(_search, page, terms, arguments.turn, context.timezone)
             # Before the text is used: a mark is never younger than its text.
             context.mark_read(found.sources)
-            lines, before = [*lines, *found.lines], page.before
+            lines = [*lines, *found.lines]
+            before = page.before
             # Entries of a turn stand together: where none is left of it, the turn is over.
             whole = arguments.turn and lines and not found.lines
             if not before or len(lines) >= limit or whole or context.clock.monotonic() > until:
@@ -98,7 +101,8 @@ class SearchHistory:
 
 
 def _search(page: TranscriptPage, terms: Sequence[str], turn: int, timezone: str) -> _Found:
-    lines, marks = [], list[Sources]()
+    lines = []
+    marks = list[Sources]()
     for record in reversed(page.records):
         entry = decode_transcript.or_none(record)
         if entry is None or (turn and entry.turn != turn):

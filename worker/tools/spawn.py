@@ -93,23 +93,23 @@ class SpawnTool:
         try:
             await context.effects.carry_out(SpawnEffect(task=task, per_turn=PER_TURN))
         except BadInput as exc:
-            why = f"{exc.message}, so [{task.label}] was not started"
-            raise ToolFailed(f"{why}. Do it yourself, or when others have ended") from None
+            raise ToolFailed(
+                f"{exc.message}, so [{task.label}] was not started. Do it yourself, or when others have ended"
+            ) from None
         if not task.wait:
-            started = f"Subagent [{task.label}] started (id: {task.id})"
-            return f"{started}. I'll notify you when it completes."
+            return f"Subagent [{task.label}] started (id: {task.id}). I'll notify you when it completes."
         return await self._result(task, context)
 
     async def _result(self, task: SubagentTask, context: ToolContext) -> str:
         """Wait for the result. A worker that takes the turn over waits for the same subagent."""
         give_up_at = context.clock.monotonic() + self._wait_s
-        look_s, started = LOOK_FIRST_S, False
+        look_s = LOOK_FIRST_S
+        started = False
         while True:
             try:
                 found = await self._children.read_awaited(task.id)
                 if found is None:
-                    why = "is gone, and what came of it is not known"
-                    raise ToolFailed(f"subagent [{task.label}] {why}")
+                    raise ToolFailed(f"subagent [{task.label}] is gone, and what came of it is not known")
                 # A subagent that reports to the inbox must not be reported here as well.
                 if found.ended and (found.waited_for or found.state == "cancelled"):
                     context.mark_read(found.sources)
@@ -120,8 +120,10 @@ class SpawnTool:
                     now = "is still running"
                     if not started:
                         now = "has not started yet: no worker had room for it"
-                    later = "I'll notify you when it completes; do not wait for it."
-                    return f"Subagent [{task.label}] (id: {task.id}) {now}. {later}"
+                    return (
+                        f"Subagent [{task.label}] (id: {task.id}) {now}. "
+                        "I'll notify you when it completes; do not wait for it."
+                    )
             except RedisAway:
                 pass  # the turn waits until Redis is reachable again
             await context.effects.border()

@@ -83,15 +83,13 @@ class WebFetch:
     async def run(self, arguments: WebFetchArguments, context: ToolContext) -> str:
         answer = await self._fetcher.fetch_url(arguments.url, types=PAGE_TYPES)
         if not answer.ok:
-            why = f"{one_line(answer.url, 200)!r} answered with status {answer.status}"
-            raise ToolFailed(f"{why}; try another page")
+            raise ToolFailed(f"{one_line(answer.url, 200)!r} answered with status {answer.status}; try another page")
         context.mark_read([answer.host])  # redirects may lead to another one than was asked for
         page = await self._reader.read_page(answer)
         text = strip_hidden(page.text).strip()
         start = arguments.offset
         if start and start >= len(text):
-            has = f"the text of the page has {len(text)} characters"
-            raise ToolFailed(f"{has}; there is nothing at {start}")
+            raise ToolFailed(f"the text of the page has {len(text)} characters; there is nothing at {start}")
         part = text[start : start + arguments.max_chars].encode("utf-8", "replace")[:PAGE_BYTES]
         shown = part.decode("utf-8", "ignore")
         end = start + len(shown)

@@ -73,11 +73,15 @@ class AgentRunner:
     ) -> AgentResult:
         """Run the agent `name` with the model of `preset`, within the limits that the settings and
         the model set and the budget of the chat. Raises what `run_agent` raises."""
-        agent, models, session = self.settings.agent, self.models, spec.session
+        agent = self.settings.agent
+        models = self.models
+        session = spec.session
         model = models.get(preset)
         limits = await models.limits_of(preset)
         facts = await models.facts_of(preset)
-        budget, late, asked = self.settings.budget, self._background, spec.options
+        budget = self.settings.budget
+        late = self._background
+        asked = spec.options
         spec = replace(
             spec,
             max_tokens=min(limits.max_tokens, asked.max_tokens or limits.max_tokens),
@@ -176,7 +180,8 @@ class ChatBudget:
 
     async def count(self, usage: TokenUsage) -> str | None:
         """Count a call. Return a note for the person, once a day, at `warn_at` of a budget."""
-        settings, tokens = self.settings, usage.prompt_tokens + usage.completion_tokens
+        settings = self.settings
+        tokens = usage.prompt_tokens + usage.completion_tokens
         if not (self.settings.tokens_per_day or self.settings.usd_per_day):
             self.late.add(self.session, tokens, usage.cost_usd)
             return None
@@ -191,8 +196,9 @@ class ChatBudget:
             if self._totals.warn:
                 shares = self._shares(self._totals)
                 budget = max(shares, key=shares.__getitem__)
-                used = f"{shares[budget]:.0%} of its {self._describe_limit(budget)} of today"
-                return f"This chat has used {used}. {_RESETS}"
+                return (
+                    f"This chat has used {shares[budget]:.0%} of its {self._describe_limit(budget)} of today. {_RESETS}"
+                )
         return None
 
     def count_later(self, usage: TokenUsage) -> None:
@@ -202,7 +208,8 @@ class ChatBudget:
         self.late.add(self.session, tokens, self.price(usage))
 
     def _shares(self, spent: Spent) -> dict[str, float]:
-        tokens, usd = self.settings.tokens_per_day, self.settings.usd_per_day
+        tokens = self.settings.tokens_per_day
+        usd = self.settings.usd_per_day
         used = {"tokens": (spent.tokens, tokens), "usd": (spent.usd, usd)}
         return {budget: part / whole for budget, (part, whole) in used.items() if whole}
 

@@ -54,7 +54,8 @@ class Attachments:
         the text of a recording if somebody can `listen`. A file becomes `inbox/<turn>-<name>`. One
         that an earlier attempt has written is left as is."""
         plain, notes = read_images([one for one in media if not one.startswith(PREFIX)])
-        images, left_out = list(plain), list(notes)
+        images = list(plain)
+        left_out = list(notes)
         used: set[str] = set()
         for reference in media:
             if not reference.startswith(PREFIX):
@@ -137,7 +138,8 @@ class TurnAttachments:
 
     async def load_message(self, message: InboundMessage, number: int, form: FollowupMessage) -> FollowupMessage:
         """Return the form of a message that the agent gets, with its attachments loaded."""
-        media, workspace = message.media, self.workspace
+        media = message.media
+        workspace = self.workspace
         if not any(one.startswith(PREFIX) for one in media):
             return form
         self.mark.turn.add_messages([message])

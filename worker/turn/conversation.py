@@ -107,7 +107,9 @@ def read_conversation(claim: Claim) -> Conversation:
     if message.session != claim.session:
         problem = f"a message of another session lies in {claim.member!r}"
         raise BadRecord("record_misplaced", problem)
-    live, step, shown_by = LiveText(), 0, NOBODY
+    live = LiveText()
+    step = 0
+    shown_by = NOBODY
     for delta in decode_deltas(work.shown):
         if delta.turn == work.n and live.add(delta):
             step = delta.step
@@ -140,7 +142,8 @@ def read_joined(claim: Claim, number: int, record: bytes) -> JoinedMessage:
 
 def _model_form(message: InboundMessage, turn: int) -> FollowupMessage:
     images, notes = read_images(message.media)
-    content, sender = entry_text(message.content, images, notes), message.sender_id
+    content = entry_text(message.content, images, notes)
+    sender = message.sender_id
     entry = UserEntry(content=content, turn=turn, at=message.timestamp, sender_id=sender)
     if message.metadata.get("group") != "1":
         return FollowupMessage(entry, images)

@@ -71,8 +71,11 @@ class MemoryFile:
         `as_of` is the version that the model had seen when it asked for a whole new text on another
         worker; `seen` is newer then."""
         if self.name != MEMORY and self.mark.sources:
-            why = f"this chat has read what strangers wrote ({join_sources(self.mark.sources)})"
-            raise ToolFailed(f"{self.name!r} is not written: {why}. Ask the person to look at it and say /trust first")
+            raise ToolFailed(
+                f"{self.name!r} is not written: "
+                f"this chat has read what strangers wrote ({join_sources(self.mark.sources)}). "
+                "Ask the person to look at it and say /trust first"
+            )
         size_bytes = len(text.encode())
         if size_bytes > self.limit_bytes:
             raise ToolFailed(
@@ -95,7 +98,8 @@ class MemoryFile:
             raise ToolFailed(_CHANGED.format(self.name))
 
     async def _swap(self, base: MemoryText, text: str) -> bool:
-        scope, claim = self.scope, self.claim
+        scope = self.scope
+        claim = self.claim
         sources = self.mark.sources
         write = self.store.write_memory(scope, text, version=base.version, claim=claim, sources=sources)
         try:
@@ -173,16 +177,13 @@ class TurnFiles:
                 if name != stored:
                     raise ToolFailed(f"{path!r} cannot be written; did you mean {stored!r}?")
                 if name == HISTORY:
-                    hint = f"what shall be remembered goes into {MEMORY!r}"
-                    raise ToolFailed(f"{path!r} is read-only; {hint}")
+                    raise ToolFailed(f"{path!r} is read-only; what shall be remembered goes into {MEMORY!r}")
                 versions = dict(zip(self._writable, (self._as_of or "").split(), strict=False))
                 await self._writable[name].replace(text, was, as_of=versions.get(name))
             case ["skills", name, *_] if name.casefold() in self._skills:
-                why = f"the skill {name!r} is not yours. Use another name"
-                raise ToolFailed(f"{path!r} is read-only: {why}")
+                raise ToolFailed(f"{path!r} is read-only: the skill {name!r} is not yours. Use another name")
             case _ if (workspace := self._workspace) is None:
-                hint = f"the file that you can write is {MEMORY!r}"
-                raise ToolFailed(f"{path!r} cannot be written; {hint}")
+                raise ToolFailed(f"{path!r} cannot be written; the file that you can write is {MEMORY!r}")
             case _:
                 before = None if was is None else await workspace.read_file(path)
                 after = None
@@ -217,8 +218,7 @@ class TurnFiles:
 
     def _memory_for(self, path: str) -> MemoryFile:
         if self._memory is None:
-            hint = "a subagent has no memory. Say in your result what to remember"
-            raise ToolFailed(f"{path!r} is not there: {hint}")
+            raise ToolFailed(f"{path!r} is not there: a subagent has no memory. Say in your result what to remember")
         return self._memory
 
     def _is_own(self, entry: FileEntry) -> bool:
@@ -238,8 +238,9 @@ class TurnFiles:
         if text is None:
             return data
         if len(data) > TEXT_LIMIT_BYTES:
-            limit = f"only text of up to {TEXT_LIMIT_BYTES:,} bytes can be read"
-            raise ToolFailed(f"{path!r} has {len(data):,} bytes; {limit}")
+            raise ToolFailed(
+                f"{path!r} has {len(data):,} bytes; only text of up to {TEXT_LIMIT_BYTES:,} bytes can be read"
+            )
         return text
 
     async def _read_skill(self, path: str, skill: Skill, inside: str) -> str:
@@ -254,8 +255,7 @@ class TurnFiles:
         except ValueError as exc:
             raise ToolFailed(f"{path!r} cannot be read: {exc}") from None
         except OSError:
-            why = "is not a plain file that can be read; list_dir shows what there is"
-            raise ToolFailed(f"{path!r} {why}") from None
+            raise ToolFailed(f"{path!r} is not a plain file that can be read; list_dir shows what there is") from None
 
     async def _missing(self, path: str) -> ToolFailed:
         names = await self.names()
@@ -272,7 +272,8 @@ class LeasedOutside:
     """The Outside port of work with this lease and these files."""
 
     def __init__(self, lease: Lease, files: TurnFiles) -> None:
-        self.token, self.fence = int(lease.claim.token), lease.claim.member
+        self.token = int(lease.claim.token)
+        self.fence = lease.claim.member
         self.until_doubtful = lease.until_suspended
         self.folder = files.mark.folder
         self._files = files

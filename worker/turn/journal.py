@@ -93,7 +93,9 @@ class LeaseJournal:
                 raise
 
     async def _write(self, entry: LedgerEntry, effect: Effect | None) -> None:
-        kind, claim, step = _KINDS[type(entry)], self.lease.claim, len(self.entries) + 1
+        kind = _KINDS[type(entry)]
+        claim = self.lease.claim
+        step = len(self.entries) + 1
         crash_point(f"before_ledger_{kind}")
         patience_s = STORE_PATIENCE_S
         await self._ledgers.append_step(claim, step, entry, effect, retry_for_s=patience_s)
@@ -142,12 +144,16 @@ class TurnJournal(LeaseJournal):
     def _replies_and_sent(self) -> tuple[list[str], bool]:
         """Return the answers after which messages joined, where the message tool had not replaced
         them; and whether the tool has sent something since the last join."""
-        own, before, answer, spoken = self.lease.claim.session, [], "", False
+        own = self.lease.claim.session
+        before = []
+        answer = ""
+        spoken = False
         for entry in self.entries:
             match entry:
                 case JoinEntry():
                     before += [answer] if answer and not spoken else []
-                    answer, spoken = "", False
+                    answer = ""
+                    spoken = False
                 case AssistantEntry(tool_calls=calls, content=content):
                     answer = "" if calls else content or ""
                 case EffectEntry(kind=kind, to=to) if (kind, to) == (SayEffect.kind, own):
@@ -161,7 +167,8 @@ class TurnJournal(LeaseJournal):
         return tuple(found) if any(part.kind == "remark" for part in found) else ()
 
     def _texts(self) -> list[ReplyPart]:
-        own, found = self.lease.claim.session, list[ReplyPart]()
+        own = self.lease.claim.session
+        found = list[ReplyPart]()
         for entry in self.entries:
             match entry:
                 case CallsEntry():
@@ -175,7 +182,9 @@ class TurnJournal(LeaseJournal):
     async def park(self, question: ApprovalEntry, *, wait_s: float) -> None:
         """Ask, or keep waiting; give the lease up until an answer or `wait_s` (see `Journal`)."""
         known, waits = await self._park(question, question_line(question, wait_s=wait_s), "park", wait_s=wait_s)
-        tool, id, digest = question.tool, question.id, question.digest
+        tool = question.tool
+        id = question.id
+        digest = question.digest
         if not waits:
             APPROVALS.labels("expired").inc()
             log.info("approval expired", tool=tool, question=id, digest=digest)
@@ -188,7 +197,8 @@ class TurnJournal(LeaseJournal):
     async def park_calls(self, calls: CallsEntry, *, wait_s: float, usage: TokenUsage) -> None:
         """Ask the program, or keep waiting; give the lease up until it answers or `wait_s`."""
         known, waits = await self._park(calls, self._calls_line(calls, usage), "park_calls", wait_s=wait_s)
-        names, count = [call.name for call in calls.calls], len(calls.calls)
+        names = [call.name for call in calls.calls]
+        count = len(calls.calls)
         if not waits:
             CLIENT_CALLS.labels("expired").inc(count)
             log.info("client calls expired", functions=names)
@@ -244,13 +254,15 @@ class TurnJournal(LeaseJournal):
     async def claim(self) -> Sequence[FollowupMessage]:
         """The messages that join the turn now (see `Followups`)."""
         # Recordings of its own message are written down before a turn begins.
-        at_start, claim = not any(map(_is_of_agent, self.entries)), self.lease.claim
+        at_start = not any(map(_is_of_agent, self.entries))
+        claim = self.lease.claim
         if not (self.open or (at_start and self._work.joins_at_start)):
             return ()
         await self.lease.allow()
         async with self._writing:
             crash_point("before_take")
-            step, patience_s = len(self.entries) + 1, STORE_PATIENCE_S
+            step = len(self.entries) + 1
+            patience_s = STORE_PATIENCE_S
             accepted = await self._turns.join_waiting(claim, step, at_start=at_start, retry_for_s=patience_s)
             crash_point("after_take")
             if accepted is None:

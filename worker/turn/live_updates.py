@@ -67,9 +67,13 @@ class LiveUpdates:
         self._client = client
         assert claim.turn is not None
         self._died = claim.owner_lost or claim.turn.crashes > 0
-        self._session, self._fence = claim.session, claim.fence
-        self._turn, self._attempt = claim.turn.n, claim.turn.attempt
-        self._standing, self._steps, self._step = standing, steps, 0
+        self._session = claim.session
+        self._fence = claim.fence
+        self._turn = claim.turn.n
+        self._attempt = claim.turn.attempt
+        self._standing = standing
+        self._steps = steps
+        self._step = 0
         self._recorded = self._watched = False
         self._suspended = suspended
         self._reply_sent = reply_sent
@@ -156,7 +160,8 @@ class LiveUpdates:
         new = self.visible[self._sent :]
         if full:
             self._full_at = now
-        self._sent, receivers = length, -1
+        self._sent = length
+        receivers = -1
         delta = DeltaEvent(
             self._turn,
             self._attempt,
@@ -176,7 +181,8 @@ class LiveUpdates:
             receivers = await publish_text(
                 self._client, self._session, self._fence, delta, recorded=recorded, entry=entry
             )
-        self._recorded, self._watched = recorded and receivers >= 0, receivers > 0
+        self._recorded = recorded and receivers >= 0
+        self._watched = receivers > 0
         if self._recorded:
             self._standing = length
         if not self._watched:

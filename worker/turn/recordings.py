@@ -48,7 +48,8 @@ class Recordings:
         return f"\n[it says:]\n{text}" if text else "\n[nothing is said in it]"
 
     async def _store(self, id: str, text: str) -> None:
-        claim, now_ms = self.journal.lease.claim, SYSTEM_CLOCK.now_ms()
+        claim = self.journal.lease.claim
+        now_ms = SYSTEM_CLOCK.now_ms()
         assert claim.turn is not None
         turn = claim.turn.n
         entry = EffectEntry(call_id=id, turn=turn, kind=TRANSCRIBED, to=claim.session, at=now_ms, text=text)

@@ -45,11 +45,11 @@ class TurnSchedules:
     async def add(
         self, text: str, plan: Plan, *, misfire: Misfire, timezone: str, key: str, now_ms: int
     ) -> tuple[Schedule, int]:
-        claim, turn = self.claim, self.claim.turn
+        claim = self.claim
+        turn = self.claim.turn
         assert turn is not None
         if is_background(self.message) or turn.background:
-            hint = "tell the person what to ask for"
-            raise ToolFailed(f"a run of a schedule cannot make schedules; {hint}")
+            raise ToolFailed("a run of a schedule cannot make schedules; tell the person what to ask for")
         try:
             check_timezone(timezone)
             first_ms = check_plan(plan, now_ms=now_ms, min_every_s=self.settings.min_every_s)
@@ -68,11 +68,11 @@ class TurnSchedules:
         return found
 
     async def remove(self, id: str) -> None:
-        session, claim = self.message.session, self.claim
+        session = self.message.session
+        claim = self.claim
         if not await _await_schedules(self.store.remove(session, id, claim=claim)):
             there = ", ".join(one.schedule.id for one in await self.listed()) or "none"
-            problem = f"there is no schedule {id!r} in this chat (any more)"
-            raise ToolFailed(f"{problem}. There are: {there}")
+            raise ToolFailed(f"there is no schedule {id!r} in this chat (any more). There are: {there}")
 
     async def keep_heartbeat(self, entries: Iterable[TranscriptEntry], *, every_s: float, now_ms: int) -> None:
         """Add the heartbeat of the chat if its turn used HEARTBEAT.md. A heartbeat whose file no

@@ -109,7 +109,8 @@ class TurnAgent:
         tools: Sequence[Tool] = (),
         hooks: Sequence[AgentHook] = (),
     ) -> None:
-        agent, limits = settings.agent, InboxLimits.of(settings)
+        agent = settings.agent
+        limits = InboxLimits.of(settings)
         self._settings = settings
         self.memory: Final = memory
         self._marks = WorkspaceMarks(client)
@@ -156,8 +157,12 @@ class TurnAgent:
             return await self._answer(conversation, journal, show)
 
     async def _answer(self, conversation: Conversation, journal: TurnJournal, show: TurnProgress) -> AgentResult:
-        claim, message, work = conversation.claim, conversation.message, conversation.work
-        settings, agent, joined = self._settings, self._settings.agent, conversation.joined
+        claim = conversation.claim
+        message = conversation.message
+        work = conversation.work
+        settings = self._settings
+        agent = self._settings.agent
+        joined = conversation.joined
         begun = conversation.begun if settings.model.continue_partial else ""
         if begun:
             count_continued("worker", len(begun))
@@ -177,14 +182,16 @@ class TurnAgent:
             await marked.settle()
         # Files go into its own workspace
         sent = WorkspaceMark(mark, self._marks, conversation.session)
-        voice, listen = self._voice, None
+        voice = self._voice
+        listen = None
         if voice is not None and settings.voice.model:
             listen = Recordings(voice, journal, settings.voice.show)
         attached = TurnAttachments(self._attachments, workspace, journal, joined, sent, listen)
         opening = await attached.load_message(message, work.n, conversation.opening)
         await attached.load_joined()
         schedules = TurnSchedules(self.schedules, settings.cron, claim, message, mark)
-        seen, limit = MemoryText(work.memory, work.memory_version), settings.memory.file_bytes
+        seen = MemoryText(work.memory, work.memory_version)
+        limit = settings.memory.file_bytes
         memory = MemoryFile(self.memory, work.scope, seen, claim=claim, limit_bytes=limit, mark=mark)
         own_files = () if plain else await self._own_files(conversation, memory)
         own_texts = {file.name: file.seen.text for file in own_files}
@@ -233,7 +240,8 @@ class TurnAgent:
             followups=attached,
         )
         result = await self.runner.run("shoal", preset, spec, tools, journal)
-        every_s, now_ms = settings.heartbeat.every_min * 60, SYSTEM_CLOCK.now_ms()
+        every_s = settings.heartbeat.every_min * 60
+        now_ms = SYSTEM_CLOCK.now_ms()
         await schedules.keep_heartbeat(result.entries, every_s=every_s, now_ms=now_ms)
         result = result if joined else drop_quiet_heartbeat(message, result)
         if voice is not None and settings.voice.speaker and work.speaks:
@@ -249,7 +257,8 @@ class TurnAgent:
 
     async def _do_task(self, claim: Claim, task: SubagentTask, journal: LeaseJournal) -> AgentResult:
         assert claim.subagent is not None
-        runner, settings = self.runner, self._settings.agent
+        runner = self.runner
+        settings = self._settings.agent
         channel, chat_id = split_session(task.session)
         workspace, marked = await self._workspace(task.session, journal.mark)
         files = TurnFiles(None, skills=self.skills.skills(), workspace=workspace, mark=marked)
@@ -287,7 +296,8 @@ class TurnAgent:
 
     def offer_exec(self, sandbox: Sandbox) -> None:
         """Offer the exec tool to turns and subagents that begin from now on."""
-        tools, mine = self._settings.tools, child_environment({})
+        tools = self._settings.tools
+        mine = child_environment({})
         limits = CommandLimits(
             cpu_s=tools.exec_cpu_s,
             memory_bytes=tools.exec_memory_mb * 2**20,
@@ -311,7 +321,8 @@ class TurnAgent:
 
     async def preload(self) -> None:
         """Load what a first turn would wait for; log models that no dollar budget can count."""
-        models, budget = self.runner.models, "budget.usd_per_day"
+        models = self.runner.models
+        budget = "budget.usd_per_day"
         for name in await models.unpriced() if self._settings.budget.usd_per_day else ():
             log.warning("model without a price", model=name, unheeded=budget, set="model.prices")
         for name in await models.unsized():
@@ -321,7 +332,8 @@ class TurnAgent:
         with contextlib.suppress(ToolFailed):
             await self.workspaces.detect_local_disk()
         if not can_confine_parsers():
-            doing, reason = "limiting them only", "it takes Linux 6.2 with Landlock"
+            doing = "limiting them only"
+            reason = "it takes Linux 6.2 with Landlock"
             log.warning("parser sandbox unavailable", doing=doing, reason=reason)
         freeze_heap()
         if models.name in await self.runner.refused_models():
@@ -338,8 +350,10 @@ class TurnAgent:
     def _build_tools(self, given: Sequence[Tool]) -> list[Tool]:
         """Return the tools of every turn: built-in ones, then plugins' and those that were given,
         all with other names."""
-        settings, agent = self._settings, self._settings.agent
-        reach, files = ChatPolicy(settings.tools.message_to), settings.media.per_message
+        settings = self._settings
+        agent = self._settings.agent
+        reach = ChatPolicy(settings.tools.message_to)
+        files = settings.media.per_message
         message = MessageTool(reach, self.media, files=files, audit=self._audit)
         own = [*build_tools(), SearchHistory(self._transcripts), message, *_web_tools(settings.tools)]
         if settings.cron.on:

@@ -119,7 +119,8 @@ class DiscordApi:
 
     async def connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
         """Open a WebSocket. Raises aiohttp.ClientError, TimeoutError."""
-        headers, timeout = {"User-Agent": _USER_AGENT}, aiohttp.ClientWSTimeout(ws_close=1.0)
+        headers = {"User-Agent": _USER_AGENT}
+        timeout = aiohttp.ClientWSTimeout(ws_close=1.0)
         return await self._http.session.ws_connect(
             url, headers=headers, timeout=timeout, autoclose=False, max_msg_size=0
         )
@@ -134,7 +135,8 @@ class DiscordApi:
 
     async def get_messages(self, channel_id: str, after: str) -> list[dict[str, Any]]:
         """Return at most PAGE messages of a channel after the id `after`, oldest first."""
-        path, query = f"/channels/{channel_id}/messages", {"after": after, "limit": PAGE}
+        path = f"/channels/{channel_id}/messages"
+        query = {"after": after, "limit": PAGE}
         found = _convert_reply(list[dict[str, Any]], await self._call("GET", path, params=query))
         return sorted(found, key=lambda one: _convert_reply(_CreatedMessage, one).id.zfill(20))
 
@@ -150,7 +152,8 @@ class DiscordApi:
             return await self._send(post, form)
 
     async def _send(self, post: Post, form: dict[str, Any]) -> str:
-        path, file = f"/channels/{target_channel(post.target)}/messages", post.file
+        path = f"/channels/{target_channel(post.target)}/messages"
+        file = post.file
         if file is None:
             return _convert_reply(_CreatedMessage, await self._call("POST", path, json=form)).id
         parts = aiohttp.FormData(quote_fields=False)  # Discord reads no escapes in `files[0]`
@@ -212,8 +215,9 @@ def map_error(name: str, status: int, headers: Mapping[str, str], reply: Any, *,
     why = f"{status}, code {code}" if code else str(status)
     match status:
         case 401:
-            key = f"channels.{name}.token"
-            return ChannelBroken(f"Discord does not know this bot: write the token of its page Bot into {key}")
+            return ChannelBroken(
+                f"Discord does not know this bot: write the token of its page Bot into channels.{name}.token"
+            )
         case 429:
             whole_bot = code is None or reply.get("global") is True or "X-RateLimit-Global" in headers
             return Throttled(_retry_after_s(headers, reply), whole_bot=whole_bot)

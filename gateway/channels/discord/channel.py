@@ -85,8 +85,11 @@ class DiscordChannel:
             timeout_s=settings.timeout_s,
             outgoing=for_channel(settings.proxy),
         )
-        self.close, self.send, self.edit = api.close, api.send, api.edit
-        self.typing, self.fetch = api.typing, api.fetch
+        self.close = api.close
+        self.send = api.send
+        self.edit = api.edit
+        self.typing = api.typing
+        self.fetch = api.fetch
 
     async def open(self) -> None:
         self._me = await self._api.identify()
@@ -109,7 +112,8 @@ class SessionStarts:
         limit = (await self._api.gateway_info()).session_start_limit
         if limit.remaining < 1:
             raise Throttled(limit.reset_after / 1000)
-        group, loop = shard % max(1, limit.max_concurrency), asyncio.get_running_loop()
+        group = shard % max(1, limit.max_concurrency)
+        loop = asyncio.get_running_loop()
         async with self._turns[group]:
             await asyncio.sleep(self._next_at[group] - loop.time())
             self._next_at[group] = loop.time() + self._every_s
@@ -180,7 +184,8 @@ class ShardReader:
         self._catching_up_since_ms = since_ms
         # Taken before the catch-up tasks start: the session counts as read only when older work is
         # done, too.
-        waits, chats = {*self._intake.working}, self._chats(self._number)
+        waits = {*self._intake.working}
+        chats = self._chats(self._number)
         log.info("catching up", shard=self._number, chats=len(chats))
         for chat in chats:
             work = partial(self._receiver.catch_up, chat, since_ms)
@@ -211,9 +216,13 @@ class DiscordListener:
 
     async def run(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Listen until `until` is set. Raises NotDelivered, ChannelBroken."""
-        name, settings, api = self._name, self._settings, self._api
-        gateway, may_begin = await api.gateway_info(), SessionStarts(api).wait_for_start
-        known, count = decode_cursor(self._saved), settings.shards or gateway.shards
+        name = self._name
+        settings = self._settings
+        api = self._api
+        gateway = await api.gateway_info()
+        may_begin = SessionStarts(api).wait_for_start
+        known = decode_cursor(self._saved)
+        count = settings.shards or gateway.shards
         self._chats = ChatCache(known.chats)
         intake = EventQueue()
         receiver = EventReceiver(name, settings, api, self._me, inlet, self._chats)
@@ -224,7 +233,8 @@ class DiscordListener:
         connections = []
         for nth, reading in enumerate(known.for_shards(count)):
             reader = ShardReader(nth, reading, receiver, intake, chats_of, self._session_began.set)
-            session, url = reading.session, gateway.url
+            session = reading.session
+            url = gateway.url
             shard = Shard(name, settings, api, nth, count, session, url, may_begin)
             self._readers.append(reader)
             connections.append(asyncio.create_task(shard.run(reader.on_event), name="shard"))

@@ -121,7 +121,8 @@ def _keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> as
 
 async def _run_until_done(work: Work) -> None:
     """Retry until it succeeds: the event is held in memory meanwhile. Raises ChannelBroken."""
-    backoff, faults = Backoff(FIRST_S, CAP_S), 0
+    backoff = Backoff(FIRST_S, CAP_S)
+    faults = 0
     while True:
         wait_s = next(backoff)
         try:

@@ -58,7 +58,9 @@ def parse_event(
     """Return the message; None if the event contains none."""
     if isinstance(event, Interaction):
         return _parse_press(channel, event, place)
-    text, files, author = message_text(event, me), message_files(event), event.author
+    text = message_text(event, me)
+    files = message_files(event)
+    author = event.author
     if (not text and not files) or author is None:
         return None
     at_ms = written_ms(event.id)
@@ -81,7 +83,8 @@ def parse_event(
 
 
 def _parse_press(channel: str, press: Interaction, place: ConversationInfo) -> PlatformMessage | None:
-    who, says = sender(press), _pressed_text(press)
+    who = sender(press)
+    says = _pressed_text(press)
     if who is None or not says:
         return None
     return PlatformMessage(

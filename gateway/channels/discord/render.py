@@ -21,7 +21,9 @@ _FIRST_IN_LINE: Final = re.compile(r"^([ \t]*)([-+#>]|\d+(?=[.)]))", re.MULTILIN
 _NAME: Final = re.compile(r"@(?=everyone|here)|(?<=<)[@#](?=[!&]?\d)", re.IGNORECASE)
 _LOOKS_LIKE_LINK: Final = re.compile(r"://|\w\.\w|@")
 _NO_EMBEDS: Final = 1 << 2
-_BUTTON, _ROW, _GREY = 2, 1, 2
+_BUTTON = 2
+_ROW = 1
+_GREY = 2
 _IN_ROW: Final = 5
 
 
@@ -112,7 +114,8 @@ def _message_form(post: Post) -> dict[str, Any]:
     for number, button in enumerate(post.buttons):
         # Too long: the press is resolved by the button's label instead (`parse.py`).
         too_long = len(f"{number}:{button.says}") > CUSTOM_ID_CHARS
-        custom_id, label = f"{number}:{'' if too_long else button.says}", button.label
+        custom_id = f"{number}:{'' if too_long else button.says}"
+        label = button.label
         label = label if len(label) <= LABEL_CHARS else label[: LABEL_CHARS - 1] + "…"
         made.append({"type": _BUTTON, "style": _GREY, "label": label, "custom_id": custom_id})
     rows = [made[at : at + _IN_ROW] for at in range(0, len(made), _IN_ROW)]

@@ -46,8 +46,9 @@ def read_discord(name: str, table: Mapping[str, Any]) -> DiscordSettings:
 
 def _find_problems(key: str, settings: DiscordSettings) -> Iterator[str]:
     if not _TOKEN.fullmatch(settings.token.reveal()):
-        page = "the page Bot of the Developer Portal"
-        yield f"{key}.token is not a bot token; copy it from {page}: three parts with dots"
+        yield (
+            f"{key}.token is not a bot token; copy it from the page Bot of the Developer Portal: three parts with dots"
+        )
     addresses = [("api", settings.api), *(("files_from", one) for one in settings.files_from)]
     for where, address in addresses:
         if urlsplit(address).scheme not in ("https", "http") or not urlsplit(address).netloc:

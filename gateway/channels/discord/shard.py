@@ -83,7 +83,8 @@ class Shard:
     async def run(self, on_event: EventHandler) -> None:
         """Hear events, one by one, for ever. Raises ChannelBroken, and what `may_begin` does."""
         logging.getLogger("discord").setLevel(logging.WARNING)  # below it writes what people say
-        backoff, loop = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S), asyncio.get_running_loop()
+        backoff = Backoff(AGAIN_FIRST_S, AGAIN_CAP_S)
+        loop = asyncio.get_running_loop()
         while True:
             began_at = loop.time()
             why = await self._run_connection(on_event)
@@ -94,7 +95,8 @@ class Shard:
 
     async def _run_connection(self, on_event: EventHandler) -> str:
         """One connection; why it ended."""
-        session, client = self.session, self._make_client()
+        session = self.session
+        client = self._make_client()
         if session is None:
             await self._may_begin(self._number)
         url = self._gateway if session is None or self._use_front_door else session.url

@@ -133,7 +133,8 @@ def read_event(name: str, data: Any) -> Event | None:
     try:
         match name:
             case "MESSAGE_CREATE" | "MESSAGE_UPDATE":
-                message, edit = convert(data, Message), name == "MESSAGE_UPDATE"
+                message = convert(data, Message)
+                edit = name == "MESSAGE_UPDATE"
                 spoken = message.type in _SPOKEN and message.author is not None
                 dated = not edit or message.edited_timestamp is not None
                 return replace(message, edit=edit) if spoken and dated else None

@@ -63,7 +63,8 @@ def read_content(raw: bytes) -> bytes:
 
 def read_mail(raw: bytes) -> Mail:
     """Decode a mail. Raises UnreadableMail."""
-    mail, reader = read_header(raw), _PartReader()
+    mail = read_header(raw)
+    reader = _PartReader()
     try:
         text, _ = reader.read_part(PARSER.parsebytes(_first_parts(raw)), 0)
     except Exception as exc:  # the email package raises anything over a broken mail
@@ -131,7 +132,8 @@ class _PartReader:
 
     def _read_forwarded(self, mail: Message, depth: int) -> str:
         """Return a mail inside a mail as text."""
-        headers, shown = header_values(mail), ("from", "date", "subject")
+        headers = header_values(mail)
+        shown = ("from", "date", "subject")
         values = [(one, decode_header_text(headers[one][0])) for one in shown if headers.get(one)]
         head = "\n".join(f"{name.capitalize()}: {value}" for name, value in values)
         text, _ = self.read_part(mail, depth + 1)

@@ -133,7 +133,8 @@ class EmailChannel:
 
     async def send(self, post: Post) -> str:
         """Send a mail. Mail servers that check the Message-ID merge the copies of a retry."""
-        me, name = self._settings.me, self._settings.from_name
+        me = self._settings.me
+        name = self._settings.from_name
         mail = await asyncio.to_thread(compose_mail, post, address=me, name=name)
         await self._smtp.send(post.target.chat_id, mail)
         return message_id(post, me)
@@ -176,7 +177,8 @@ class EmailChannel:
         """Return where to resume, and which mails to read before. A bot without a cursor answers no
         older mails. If the mailbox was recreated its numbers mean other mails: then unseen ones are
         read, and those we know are recognised by Message-ID."""
-        settings, now_ms = self._settings, SYSTEM_CLOCK.now_ms()
+        settings = self._settings
+        now_ms = SYSTEM_CLOCK.now_ms()
         of = f"{settings.user}@{settings.imap_host}/{settings.folder}"
         saved = decode_cursor(self._cursor.read()) or self._unsaved_start
         here = MailboxCursor(of, box.validity, box.next_uid - 1, now_ms)
@@ -243,7 +245,8 @@ class EmailChannel:
         """Return whether to ask the inlet. Strangers get no reply here unless they may ask for a
         code: it would confirm the address to spammers, and go to whoever the sender claims to be.
         """
-        rules, sender = self._settings, message.message.sender_id
+        rules = self._settings
+        sender = message.message.sender_id
         if message.own or message.from_bot:
             return True
         if not sender:

@@ -69,8 +69,7 @@ def _mail_body(post: Post) -> Message:
     plain = MIMEText(post.piece.plain, "plain", _UTF8)  # type: ignore[arg-type]
     if post.as_plain:
         return plain
-    head = '<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head>'
-    html = f"{head}<body>\n{post.piece.text}\n</body></html>\n"
+    html = f'<!DOCTYPE html>\n<html><head><meta charset="utf-8"></head><body>\n{post.piece.text}\n</body></html>\n'
     both = MIMEMultipart("alternative")
     both.attach(plain)
     both.attach(MIMEText(html, "html", _UTF8))  # type: ignore[arg-type]

@@ -127,7 +127,8 @@ class Mailbox:
                 raise ConnectionAbortedError("nobody waits for it any more")
             if settings.imap_tls == "starttls":
                 box.client.starttls(self._tls_context())
-            user, password = settings.user, settings.password.reveal()
+            user = settings.user
+            password = settings.password.reveal()
             if user.isascii() and password.isascii():
                 box.login(user, password, initial_folder=None)
             else:
@@ -154,7 +155,8 @@ class Mailbox:
         with self._mapped_errors():
             parts = self._fetch_parts(uid, f"(UID RFC822.SIZE BODY.PEEK[HEADER]<0.{HEADER_BYTES + 8}>)")
             lines = [one[0] if isinstance(one, tuple) else one for one in parts]
-            size, data = _SIZE.search(b" ".join(filter(None, lines))), _literal(parts)
+            size = _SIZE.search(b" ".join(filter(None, lines)))
+            data = _literal(parts)
             return None if size is None or data is None else MailHeader(data, int(size[1]))
 
     def fetch_mail(self, uid: int, first: int | None = None) -> bytes | None:
@@ -222,7 +224,9 @@ class Mailbox:
 
     def _connect(self) -> BaseMailBox:
         settings = self._settings
-        host, port, timeout = settings.imap_host, settings.imap_port, settings.timeout_s
+        host = settings.imap_host
+        port = settings.imap_port
+        timeout = settings.timeout_s
         box: BaseMailBox
         context = self._tls_context() if settings.imap_tls == "tls" else None
         if proxy := self._outgoing.proxy_to(host, port):
@@ -293,8 +297,10 @@ class Mailbox:
             raise ChannelBroken(f"there is no folder {self._settings.folder!r}; write another {key}.folder") from exc
         except (ImapToolsError, imaplib.IMAP4.error, OSError) as exc:
             if (why := certificate_problem(exc)) is not None:
-                whose = f"the mail server {self._settings.imap_host!r}"
-                raise ChannelBroken(f"{whose} is not who it says, or not known: {why}; see {key}.ca_file") from exc
+                raise ChannelBroken(
+                    f"the mail server {self._settings.imap_host!r} "
+                    f"is not who it says, or not known: {why}; see {key}.ca_file"
+                ) from exc
             if _NO_TLS in str(exc):
                 raise ChannelBroken(f'the mailbox has no STARTTLS; write {key}.imap_tls = "tls" and its port') from exc
             # Without the server's own text, which may contain anything.

@@ -43,7 +43,8 @@ def is_proven(results: Sequence[str], authserv_id: str, address: str, *, on_top:
     first Received. Of those all count. Otherwise only the topmost one of this server does: servers
     write above what they got, so the one of a sender who forges its name is below it."""
     domain = address.rpartition("@")[2]
-    passed, counts = False, True
+    passed = False
+    counts = True
     for number, header in enumerate(results):
         if len(header) > _LONGEST:
             return False
@@ -95,7 +96,10 @@ def _covers(domain: str, of_from: str) -> bool:
 
 def _without_comments(text: str) -> str:
     """Remove comments, which may be nested and contain anything that looks like a result."""
-    kept, depth, quoted, skip = [], 0, False, False
+    kept = []
+    depth = 0
+    quoted = False
+    skip = False
     for sign in text:
         if skip:
             skip = False

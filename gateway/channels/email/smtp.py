@@ -56,7 +56,8 @@ class SmtpSender:
 
     async def close(self) -> None:
         """Close every connection."""
-        kept, self._kept = self._kept, []
+        kept = self._kept
+        self._kept = []
         try:
             with contextlib.suppress(TimeoutError, SMTPException, OSError):
                 async with asyncio.timeout(BYE_S):
@@ -114,7 +115,8 @@ class SmtpSender:
 
     async def _open_tunnel(self) -> socket.socket | None:
         """Return a connection to the mail server, made by a proxy; None where there is no proxy."""
-        host, port = self._settings.smtp_host, self._settings.smtp_port
+        host = self._settings.smtp_host
+        port = self._settings.smtp_port
         if (proxy := self._outgoing.proxy_to(host, port)) is None:
             return None
         # Imported here: few installations have such a proxy.

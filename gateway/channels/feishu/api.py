@@ -138,7 +138,8 @@ class FeishuApi:
     async def _place(self, place: PostTarget, content: MessageContent, key: str, reply_to: str | None) -> str:
         """Post into the topic, as a reply, or into the chat: in the best form that is possible."""
         body: dict[str, object] = {"msg_type": content.msg_type, "content": content.content, "uuid": key}
-        answered, in_topic = place.thread, place.thread is not None
+        answered = place.thread
+        in_topic = place.thread is not None
         if answered is None and reply_to and MESSAGE_ID.fullmatch(reply_to):
             answered = reply_to
         try:

@@ -98,7 +98,8 @@ class FeishuCalls:
 
     async def request_endpoint(self) -> FeishuReply:
         """Return the reply with an address for a connection. Raises FeishuError, NotAccepted."""
-        path, headers = "/callback/ws/endpoint", {"Content-Type": "application/json", "locale": "zh"}
+        path = "/callback/ws/endpoint"
+        headers = {"Content-Type": "application/json", "locale": "zh"}
         body = msgspec.json.encode({"AppID": self._app_id, "AppSecret": self._secret})
         return await repeatable(self._request("POST", path, data=body, headers=headers))
 

@@ -109,7 +109,9 @@ class FeishuChannel:
             timeout_s=settings.timeout_s,
             outgoing=for_channel(settings.proxy),
         )
-        self.close, self.edit, self.fetch = api.close, api.edit, api.fetch
+        self.close = api.close
+        self.edit = api.edit
+        self.fetch = api.fetch
         self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), settings.threads)
         self._groups: dict[str, bool] = {}
         self._own_messages: dict[str, bool] = {}
@@ -126,7 +128,8 @@ class FeishuChannel:
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.encrypt_key is not None
         assert self._settings.verification_token is not None
-        key, now_s = self._settings.encrypt_key.reveal(), self._clock.now_ms() / 1000
+        key = self._settings.encrypt_key.reveal()
+        now_s = self._clock.now_ms() / 1000
         signed = is_signed(key, request.headers, request.body, now_s=now_s)
         if not signed and len(request.body) > CHECK_BYTES:
             return HookAnswer(401)
@@ -163,7 +166,8 @@ class FeishuChannel:
 
     async def _complete_message(self, parsed: ParsedMessage) -> PlatformMessage:
         """Look up what an event does not contain. If that fails, the message stays as it is."""
-        message, inbound = parsed.message, parsed.message.message
+        message = parsed.message
+        inbound = parsed.message.message
         if message.own or message.from_bot:
             return message
         try:
@@ -188,7 +192,8 @@ class FeishuChannel:
     async def _add_quote(self, message: PlatformMessage, parent: str) -> PlatformMessage:
         """Return the message below the one that it answers; the first one of a topic, which every
         message there may answer, is quoted once."""
-        inbound, ours = message.message, self._settings.app_id
+        inbound = message.message
+        ours = self._settings.app_id
         if inbound.thread == parent:
             if self._topics.get(parent, inbound.id) != inbound.id:
                 return message
@@ -196,7 +201,8 @@ class FeishuChannel:
         answered = await self._answered_message(parent)
         if answered is None:
             return message
-        author, kind = answered.sender.id or "", answered.msg_type
+        author = answered.sender.id or ""
+        kind = answered.msg_type
         familiar = (author == ours and kind in BOT_WORDS) or (author == inbound.sender_id and kind in OWN_WORDS)
         text = quoted_text(kind, answered.body.content or "")
         quote = Quote(text, "the bot" if author == ours else author, familiar)

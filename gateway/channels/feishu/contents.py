@@ -138,7 +138,8 @@ def _read_post(message_id: str, body: Mapping[str, Any], names: MentionNames) ->
     if "content" not in body:
         nested = (one for one in body.values() if isinstance(one, dict) and "content" in one)
         body = next(nested, {})
-    lines, files = [_str(body, "title")], list[RemoteFile]()
+    lines = [_str(body, "title")]
+    files = list[RemoteFile]()
     for line in _list(body.get("content")):
         parts = _dicts(line)
         lines.append("".join(map(_part_text, parts)))
@@ -151,9 +152,11 @@ def _post_files(message_id: str, part: Mapping[str, Any]) -> tuple[RemoteFile, .
         case "img":
             return _file_content(message_id, "image", part, "image_key", "photo", "").files
         case "media":
-            name, media_type = _str(part, "file_name"), ""
+            name = _str(part, "file_name")
+            media_type = ""
             if not name:
-                name, media_type = "video.mp4", "video/mp4"
+                name = "video.mp4"
+                media_type = "video/mp4"
             return _file_content(message_id, "file", part, "file_key", name, media_type).files
         case _:
             return ()

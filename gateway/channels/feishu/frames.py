@@ -72,7 +72,8 @@ class FramePieces:
 
     def whole(self, frame: FeishuFrame) -> bytes | None:
         """The payload when this was the last piece of it, else None. Raises UnreadableFrame."""
-        total, number = _count(frame.header("sum")), _count(frame.header("seq"))
+        total = _count(frame.header("sum"))
+        number = _count(frame.header("seq"))
         id = frame.header("message_id")
         if total <= 1:
             return frame.payload
@@ -100,9 +101,11 @@ def _message_class() -> Any:
     file = FileDescriptorProto(
         name="feishu_frame.proto", package="shoal.feishu", syntax="editions", edition=EDITION_2023
     )
-    header, frame = file.message_type.add(name="Header"), file.message_type.add(name="Frame")
+    header = file.message_type.add(name="Header")
+    frame = file.message_type.add(name="Frame")
     of = FieldDescriptorProto
-    text, optional = of.TYPE_STRING, of.LABEL_OPTIONAL
+    text = of.TYPE_STRING
+    optional = of.LABEL_OPTIONAL
     for number, name in enumerate(("key", "value"), start=1):
         header.field.add(name=name, number=number, type=text, label=optional)
     numbers = (of.TYPE_UINT64, of.TYPE_UINT64, of.TYPE_INT32, of.TYPE_INT32)
@@ -111,7 +114,8 @@ def _message_class() -> Any:
     for number, (name, kind) in enumerate(fields, start=1):
         field = frame.field.add(name=name, number=number, type=kind, label=optional)
         if name == "headers":
-            field.label, field.type_name = of.LABEL_REPEATED, ".shoal.feishu.Header"
+            field.label = of.LABEL_REPEATED
+            field.type_name = ".shoal.feishu.Header"
     pool = DescriptorPool()  # one of its own: the vendor's library may be in the default one
     pool.Add(file)
     return GetMessageClass(pool.FindMessageTypeByName("shoal.feishu.Frame"))

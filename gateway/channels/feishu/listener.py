@@ -70,7 +70,8 @@ class LongConnectionListener:
                 await self._events.start(partial(self._handle_event, socket, frame, payload))
 
     async def _handle_event(self, socket: FrameSocket, frame: FeishuFrame, payload: bytes) -> None:
-        began_at, toast = time.monotonic(), None
+        began_at = time.monotonic()
+        toast = None
         try:
             event = read_event(payload)
         except (msgspec.DecodeError, RecursionError) as exc:

@@ -60,7 +60,9 @@ class FeishuEventParser(Struct, frozen=True):
             return None
         if not MESSAGE_ID.fullmatch(message.message_id):
             return None
-        mentions, kind, parent = message.mentions or (), message.message_type or "", message.parent_id
+        mentions = message.mentions or ()
+        kind = message.message_type or ""
+        parent = message.parent_id
         names = MentionNames.of(mentions, self.me.open_id)
         words = read_content(message.message_id, kind, message.content or "", names)
         if not words.text.strip() and not words.files:
@@ -93,10 +95,13 @@ class FeishuEventParser(Struct, frozen=True):
 
     def parse_press(self, header: EventHeader, pressed: CardPressed, *, now_ms: int) -> PlatformMessage | None:
         """Return a press of one of our buttons, in the chat that it was posted to."""
-        value, tag, chat = pressed.action.value, pressed.action.tag, pressed.context.open_chat_id or ""
+        value = pressed.action.value
+        tag = pressed.action.tag
+        chat = pressed.context.open_chat_id or ""
         if not self._is_ours(header) or not isinstance(value, Mapping) or tag not in (None, "button"):
             return None
-        says, thread = _string_at(value, SAYS).strip(), _string_at(value, THREAD)
+        says = _string_at(value, SAYS).strip()
+        thread = _string_at(value, THREAD)
         if not says or not CHAT_ID.fullmatch(chat) or _string_at(value, CHAT) != chat:
             return None
         sender = pressed.operator.open_id or ""

@@ -89,7 +89,8 @@ class FeishuError(Exception):
 
 def map_error(error: FeishuError) -> Exception:
     """Return the error to raise: a form of NotDelivered, or ChannelBroken."""
-    code, found = error.code, _BEHIND.search(error.msg)
+    code = error.code
+    found = _BEHIND.search(error.msg)
     behind = int(found[1]) if found else 0
     if code in _ONE_CHAT_THROTTLED:
         return Throttled(error.reset_s or AGAIN_S)

@@ -244,7 +244,8 @@ def _map_error(error: MatrixError) -> NotDelivered:
 
 def _reply_relation(post: Post) -> dict[str, Any]:
     """Return the relation to a thread, and to a message, for clients without threads the root."""
-    thread, answers = post.target.thread, (post.reply_to or "").partition("|")[0]
+    thread = post.target.thread
+    answers = (post.reply_to or "").partition("|")[0]
     if not thread:
         return {"m.relates_to": {"m.in_reply_to": {"event_id": answers}}} if answers else {}
     return {

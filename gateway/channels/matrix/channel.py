@@ -64,8 +64,13 @@ class MatrixChannel:
             outgoing=for_channel(settings.proxy),
         )
         self._api = api = MatrixApi(http)
-        self.open, self.close, self.fetch = api.open, api.close, api.fetch
-        self.send, self.edit, self.find, self.typing = api.send, api.edit, api.find, api.typing
+        self.open = api.open
+        self.close = api.close
+        self.fetch = api.fetch
+        self.send = api.send
+        self.edit = api.edit
+        self.find = api.find
+        self.typing = api.typing
         self._reader = SyncReceiver(name, self._api, settings)
         self._unsaved_start: MatrixCursor | None = None
         """The starting point, until it is saved."""

@@ -125,7 +125,8 @@ class MatrixHttp:
         who = {"type": "m.id.user", "user": self._user}
         asked = {"type": "m.login.password", "identifier": who, "password": self._password}
         asked["initial_device_display_name"] = "Shoal"
-        body, headers = msgspec.json.encode(asked), {"Content-Type": "application/json"}
+        body = msgspec.json.encode(asked)
+        headers = {"Content-Type": "application/json"}
         try:
             answer = await repeatable(self._request("POST", f"{CLIENT}/login", body, headers))
             if token := msgspec.json.decode(answer, type=Reply).access_token:

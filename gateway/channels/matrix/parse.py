@@ -36,7 +36,8 @@ _COMMAND: Final = re.compile(r"/\w+(?:\s|$)")
 
 def summarize_event(event: Event) -> EventSummary:
     """Return what later events need to know of this one."""
-    relation, text = event.content.relates_to, _quotable_text(event)
+    relation = event.content.relates_to
+    text = _quotable_text(event)
     if relation is None:
         return EventSummary(event.sender, text=text)
     in_thread = relation.rel_type == "m.thread" and bool(relation.event_id)
@@ -76,7 +77,8 @@ def inviter(events: Sequence[Event], me: str) -> str | None:
 def start_after_join(events: Sequence[Event], me: str) -> int | None:
     """Return the index after which events are for us, if we joined in this period: after the
     invitation, or after our join. None: we were in the room before."""
-    start, joined = 0, False
+    start = 0
+    joined = False
     for number, event in enumerate(events):
         if event.type != MEMBER or event.state_key != me:
             continue
@@ -85,7 +87,8 @@ def start_after_join(events: Sequence[Event], me: str) -> int | None:
         if event.content.membership == "invite":
             start = number + 1
         elif event.content.membership == "join" and before != "join":
-            start, joined = start or number + 1, True
+            start = start or number + 1
+            joined = True
     return start if joined else None
 
 
@@ -109,10 +112,12 @@ def parse_event(
     if original is not None and (first is None or first.sender != event.sender):
         return None
     content = event.content.new_content or event.content if original is not None else event.content
-    text, files = _message_text(event.type, content), tuple(_message_files(content))
+    text = _message_text(event.type, content)
+    files = tuple(_message_files(content))
     if not text and not files:
         return None
-    group, named = len(members) > 2, _mentions_us(content, me)
+    group = len(members) > 2
+    named = _mentions_us(content, me)
     where = first if first is not None and original is not None else summarize_event(event)
     return PlatformMessage(
         message=InboundMessage(

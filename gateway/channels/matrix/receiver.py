@@ -124,7 +124,8 @@ class SyncReceiver:
             await self._accept_message(room, event, inlet)
 
     async def _accept_message(self, room: str, event: Event, inlet: Inlet) -> None:
-        this, me = summarize_event(event), self._api.me
+        this = summarize_event(event)
+        me = self._api.me
         self._remember(event.event_id, this)
         original = replaced_id(event)
         first = await self._find_event(room, original) if original and event.sender != me else None

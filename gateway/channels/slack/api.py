@@ -62,7 +62,9 @@ class SlackApi:
         timeout_s: float,
         outgoing: Outgoing | None = None,
     ) -> None:
-        self._token, self._base, self._timeout_s = token, base, timeout_s
+        self._token = token
+        self._base = base
+        self._timeout_s = timeout_s
         self._outgoing = outgoing
         self._app_token = app_token
         self._opened: SlackWebApi | None = None
@@ -125,7 +127,8 @@ class SlackApi:
 
     async def send(self, post: Post) -> str:
         """Send a post and return its ts, or for a file its id."""
-        calls, thread = self._calls, post.target.thread
+        calls = self._calls
+        thread = post.target.thread
         if post.file is not None:
             return await _upload_file(calls, post, post.file)
         more: dict[str, Any] = {
@@ -139,7 +142,8 @@ class SlackApi:
 
     async def edit(self, ts: str, post: Post) -> None:
         """Replace a message with a post."""
-        calls, wait_s = self._calls, self._edits_at - time.monotonic()
+        calls = self._calls
+        wait_s = self._edits_at - time.monotonic()
         if wait_s > 0:  # a workspace's edits have one budget: asking again would make it longer
             raise Throttled(wait_s)
         try:
@@ -151,7 +155,8 @@ class SlackApi:
 
     async def find(self, post: Post) -> str | None:
         """Return the ts of a post that was already shown, or None."""
-        sdk, thread = self._calls.sdk, post.target.thread
+        sdk = self._calls.sdk
+        thread = post.target.thread
         ask = sdk.conversations_history if thread is None else sdk.conversations_replies
         where: dict[str, Any] = {
             "channel": post.target.chat_id,
@@ -167,7 +172,8 @@ class SlackApi:
             except ScopeMissing as exc:  # sent again without a look it might be there twice
                 raise NotAccepted(str(exc)) from exc
             for message in reply.get("messages") or ():
-                bot, user = message.get("bot_id"), message.get("user")
+                bot = message.get("bot_id")
+                user = message.get("user")
                 ours = self._me.bot_id == bot or self._me.user_id == user
                 if ours and has_mark(message, post.key):
                     return str(message.get("ts", ""))
@@ -232,7 +238,8 @@ async def _upload_bytes(calls: SlackWebApi, url: str, data: bytes) -> None:
     try:
         posting = calls.http.post(url, data=data, allow_redirects=False)
         async with posting as answer:
-            status, again = answer.status, answer.headers.get("Retry-After")
+            status = answer.status
+            again = answer.headers.get("Retry-After")
     except (ClientError, TimeoutError) as exc:
         raise NotAccepted(f"no file taken: {type(exc).__name__}") from exc
     if status == 429:

@@ -69,7 +69,8 @@ def _rich_text(part: Block, depth: int = 0) -> str:
 
 
 def _link(part: Block) -> str:
-    url, text = text_at(part, "url"), _escape(text_at(part, "text"))
+    url = text_at(part, "url")
+    text = _escape(text_at(part, "text"))
     return f"<{url}|{text}>" if text and text != url else f"<{url}>"
 
 

@@ -69,7 +69,8 @@ class SlackWebApi:
         timeout_s: float,
         outgoing: Outgoing | None = None,
     ) -> None:
-        self.token, self.timeout_s = token, timeout_s
+        self.token = token
+        self.timeout_s = timeout_s
         self.connect_s = min(CONNECT_S, timeout_s)
         limits = ClientTimeout(total=timeout_s, sock_connect=self.connect_s)
         self.http = open_session(outgoing, timeout=limits)

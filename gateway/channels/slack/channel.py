@@ -94,8 +94,11 @@ class SlackChannel:
             timeout_s=settings.timeout_s,
             outgoing=for_channel(settings.proxy),
         )
-        self.close, self.send, self.edit = api.close, api.send, api.edit
-        self.find, self.fetch = api.find, api.fetch
+        self.close = api.close
+        self.send = api.send
+        self.edit = api.edit
+        self.find = api.find
+        self.fetch = api.fetch
         self._roots = ThreadRoots(api.get_root)
         nobody = SlackIdentity("", "", "")
         self._parser = SlackEventParser(name, nobody, settings.threads, settings.command)
@@ -109,7 +112,8 @@ class SlackChannel:
 
     async def hook(self, request: HookRequest, inlet: Inlet) -> HookAnswer:
         assert self._settings.signing_secret is not None
-        secret, now_s = self._settings.signing_secret.reveal(), self._clock.now_ms() / 1000
+        secret = self._settings.signing_secret.reveal()
+        now_s = self._clock.now_ms() / 1000
         if not is_signed(secret, request.headers, request.body, now_s=now_s):
             return HookAnswer(401)
         try:
@@ -176,7 +180,8 @@ class SocketModeListener:
         except UnreadablePayload as exc:
             log.warning("event not understood", kind=envelope.type, why=str(exc))
         if event is not None:
-            chat, accept = conversation_id(event), partial(self._accept, event)
+            chat = conversation_id(event)
+            accept = partial(self._accept, event)
             await self._events.accept(chat, accept, self._hold_s)
         # Also for one that could not be read: repeating it would not help.
         await socket.acknowledge(envelope.envelope_id)

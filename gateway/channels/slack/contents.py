@@ -20,7 +20,8 @@ from gateway.text.quotes import Quote, forwarded_from, lines_of
 def message_text(message: Message, me: SlackIdentity) -> str:
     """Return the text as a person reads it, without a leading or trailing mention of the bot, which
     only addresses us; attachments, forwarded texts, and links to externally stored files."""
-    name, raw = _mention(me), raw_text(message)
+    name = _mention(me)
+    raw = raw_text(message)
     shorter = re.sub(rf"^\s*{name}[\s,:]*|\s*{name}\s*$", "", raw).strip()
     named = re.sub(name, lambda _: f"@{me.name or me.user_id}", shorter or raw)
     parts = [slack_to_text(named).strip(), *map(_attachment_text, _read_attachments(message))]

@@ -75,10 +75,12 @@ class SlackEventParser(Struct, frozen=True):
         )
 
     def _parse_callback(self, callback: EventCallback, now_ms: int) -> Parsed:
-        event, place = callback.event, callback.event.channel or ""
+        event = callback.event
+        place = callback.event.channel or ""
         if not _ID.fullmatch(place):
             return None
-        changed, before = event.message, event.previous_message
+        changed = event.message
+        before = event.previous_message
         match event.subtype:
             case "message_changed" if changed is not None and changed.subtype == "tombstone":
                 # Deleted, with replies that stay.
@@ -104,10 +106,12 @@ class SlackEventParser(Struct, frozen=True):
     def _parse_message(
         self, callback: EventCallback, place: str, message: Message, now_ms: int, edited: Edited | None = None
     ) -> PlatformMessage | None:
-        ts, me = message.ts or "", self.me
+        ts = message.ts or ""
+        me = self.me
         if message.subtype not in _SPOKEN or not (_TS.fullmatch(ts) or (callback.event_id and not edited)):
             return None
-        text, files = message_text(message, me), tuple(message_files(message))
+        text = message_text(message, me)
+        files = tuple(message_files(message))
         if not text and not files:
             return None
         id = ts or callback.event_id
@@ -137,7 +141,9 @@ class SlackEventParser(Struct, frozen=True):
         return self._inbound(place, before.user or "", ts, "", _ts_to_ms(ts), thread)
 
     def _parse_press(self, press: BlockActions, now_ms: int) -> PlatformMessage | None:
-        on, message, place = press.container, press.message or Message(), conversation_id(press)
+        on = press.container
+        message = press.message or Message()
+        place = conversation_id(press)
         ours = (one for one in press.actions if one.type == "button" and one.block_id == BUTTONS)
         button = next(ours, None)
         team = press.team.id if press.team is not None else press.user.team_id
@@ -145,7 +151,8 @@ class SlackEventParser(Struct, frozen=True):
             return None
         if not button.value or not button.value.strip() or not button.action_ts:
             return None
-        ts, thread = on.message_ts or message.ts or "", on.thread_ts or message.thread_ts
+        ts = on.message_ts or message.ts or ""
+        thread = on.thread_ts or message.thread_ts
         thread = thread if thread and thread != ts and _TS.fullmatch(thread) else None
         id = f"{ts}/press/{press.user.id}/{button.action_ts}"
         at_ms = _ts_to_ms(button.action_ts) or now_ms

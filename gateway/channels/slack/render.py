@@ -68,7 +68,8 @@ def post_mark(key: str) -> str:
 
 def has_mark(message: Mapping[str, Any], key: str) -> bool:
     """Return whether a message of a channel's history is the post with this key."""
-    mark, carried = post_mark(key), message.get("metadata") or {}
+    mark = post_mark(key)
+    carried = message.get("metadata") or {}
     if carried.get("event_type") == EVENT and (carried.get("event_payload") or {}).get("key") == mark:
         return True
     return any(block.get("block_id") == mark for block in message.get("blocks") or ())
@@ -77,7 +78,8 @@ def has_mark(message: Mapping[str, Any], key: str) -> bool:
 def post_form(post: Post) -> dict[str, Any]:
     """Return the arguments that a new message and an edit share. Buttons are an attachment, for
     top-level blocks would replace the text; those that Slack refused are listed as text."""
-    text, attachments = post.text, list[dict[str, Any]]()
+    text = post.text
+    attachments = list[dict[str, Any]]()
     if post.buttons and post.as_plain:
         text = "\n".join([text, "", *(f"- {escape_mrkdwn(button.says)}" for button in post.buttons)])
     elif post.buttons:

@@ -29,7 +29,8 @@ class ThreadRoots:
     async def complete(self, reply: PlatformMessage, parser: SlackEventParser) -> PlatformMessage:
         """Return a reply below the first message of its thread. If that cannot be read, such as
         without the scope for it, the reply stays as it is."""
-        chat, thread = reply.message.chat_id, reply.message.thread
+        chat = reply.message.chat_id
+        thread = reply.message.thread
         id = reply.replaces or reply.message.id
         if not thread or id.endswith(f"/{thread}") or reply.own or reply.from_bot or not reply.addressed:
             return reply

@@ -201,7 +201,8 @@ class _Kind(Struct, frozen=True):
 def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now_s: float) -> bool:
     """Return whether this body was signed with the secret within the last five minutes. Header
     names are in lower case (docs.slack.dev/authentication/verifying-requests-from-slack)."""
-    at, given = headers.get(SIGNED_AT, ""), headers.get(SIGNATURE, "")
+    at = headers.get(SIGNED_AT, "")
+    given = headers.get(SIGNATURE, "")
     if not _SECONDS.fullmatch(at) or abs(now_s - int(at)) > OLD_S:
         return False
     # Constant time, so that a forger learns nothing from how long a refusal takes.

@@ -247,7 +247,8 @@ def _map_error(exc: exceptions.AiogramError) -> Exception:
 
 def _text(post: Post) -> dict[str, Any]:
     """Return the arguments that a new message and an edit share."""
-    mode, preview = None if post.as_plain else "HTML", types.LinkPreviewOptions(is_disabled=True)
+    mode = None if post.as_plain else "HTML"
+    preview = types.LinkPreviewOptions(is_disabled=True)
     return {"text": post.text, "parse_mode": mode, "link_preview_options": preview}
 
 

@@ -56,13 +56,17 @@ class TelegramChannel:
         self._api = api = TelegramApi(
             token, settings.api, timeout_s=settings.timeout_s, outgoing=for_channel(settings.proxy)
         )
-        self.close, self.send, self.edit = api.close, api.send, api.edit
-        self.typing, self.fetch = api.typing, api.fetch
+        self.close = api.close
+        self.send = api.send
+        self.edit = api.edit
+        self.typing = api.typing
+        self.fetch = api.fetch
         self._me = TelegramIdentity(0, "")
 
     async def open(self) -> None:
         self._me = await self._api.identify()
-        url, secret = self._settings.public_url, self._settings.webhook_secret
+        url = self._settings.public_url
+        secret = self._settings.webhook_secret
         if self.run_mode == "webhook" and url and secret is not None:
             await self._api.set_webhook(url, secret.reveal())
 

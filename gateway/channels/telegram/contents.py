@@ -37,13 +37,15 @@ def has_words_of_others(message: Message) -> bool:
 
 def answered_quote(message: Message, our_id: int) -> Quote | None:
     """Return the message that this one answers, or the part of it that the person chose."""
-    answered, chosen = message.reply_to_message, message.quote.text if message.quote else ""
+    answered = message.reply_to_message
+    chosen = message.quote.text if message.quote else ""
     if answered is None:
         origin = message.external_reply.origin if message.external_reply else None
         return Quote(chosen, _origin_name(origin) if origin else "") if chosen else None
     files = ", ".join(f"[file: {one.name}]" for one in message_files(answered))
     text = chosen or lines_of(message_text(answered), files)
-    sender, author = message.from_.id if message.from_ else 0, answered.from_
+    sender = message.from_.id if message.from_ else 0
+    author = answered.from_
     known = author is not None and author.id in (our_id, sender) and not has_words_of_others(answered)
     return Quote(text, _author_name(answered), known and answered.sender_chat is None)
 

@@ -33,12 +33,14 @@ def parse_update(channel: str, update: Update, me: TelegramIdentity) -> Platform
     message = update.edited_message or update.message
     if message is None or message.chat.type == "channel":
         return None
-    text, files = message_text(message), message_files(message)
+    text = message_text(message)
+    files = message_files(message)
     if not text and not files:
         return None
     quote = answered_quote(message, me.id)
     id = f"{message.chat.id}/{message.message_id}"  # unique across chats
-    edited, group = update.edited_message is not None, message.chat.type != "private"
+    edited = update.edited_message is not None
+    group = message.chat.type != "private"
     return _platform_message(
         channel,
         message,
@@ -55,7 +57,8 @@ def parse_update(channel: str, update: Update, me: TelegramIdentity) -> Platform
 
 
 def _parse_press(channel: str, press: CallbackQuery) -> PlatformMessage | None:
-    message, says = press.message, press.data
+    message = press.message
+    says = press.data
     if message is None:
         return None
     if says.startswith(BY_NUMBER):

@@ -60,7 +60,8 @@ log = logger("web")
 def make(settings: Settings, client: RedisClient) -> WebChannel:
     """Make the channel of this process. Raises SettingsError when no token exists."""
     presets = tuple(settings.model.presets)
-    principals, demo = Principals.of(settings), settings.model.name == "demo"
+    principals = Principals.of(settings)
+    demo = settings.model.name == "demo"
     return WebChannel(
         settings.web,
         principals,
@@ -119,7 +120,8 @@ class WebChannel:
 
     async def listen(self, sink: Ingress, draining: asyncio.Event) -> None:
         listener = bind(self._settings.host, self._settings.port)
-        followers, origins = {"page": self._follower, "api": self._make_follower()}, self._settings.allowed_origins
+        followers = {"page": self._follower, "api": self._make_follower()}
+        origins = self._settings.allowed_origins
         page = PageServices(
             sink=sink,
             principals=self._principals,
@@ -151,7 +153,8 @@ class WebChannel:
             limits=self._api_limits,
         )
         own_chats = partial(OwnChats, Chats(self._client), self._principals, origins)
-        files, shares = StaticFiles(), Shares(self._client, days=self._settings.share_days)
+        files = StaticFiles()
+        shares = Shares(self._client, days=self._settings.share_days)
         shared_chats = SharedChats(
             shares, self._outbox, Chats(self._client), self._markdown, self._media, files.address("style.css")
         )
@@ -184,7 +187,8 @@ class WebChannel:
                 # What clients have sent is answered first; then they go to another gateway.
                 for socket in self._sockets:
                     socket.end(RESTARTING, "restarting; come back")
-                pages, limit_s = list(self._sockets.values()), 3 * self._socket_limits.finish_s
+                pages = list(self._sockets.values())
+                limit_s = 3 * self._socket_limits.finish_s
                 waits = [asyncio.wait(pages, timeout=limit_s)] if pages else []
                 await asyncio.gather(*waits, api.close())
                 server.stop()

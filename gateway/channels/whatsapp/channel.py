@@ -207,7 +207,8 @@ class WhatsAppChannel:
             raise NotAccepted("the file could not be uploaded") from exc
 
     async def _post_message(self, content: Content) -> bytes:
-        data, headers = msgspec.json.encode(content), {"Content-Type": "application/json"}
+        data = msgspec.json.encode(content)
+        headers = {"Content-Type": "application/json"}
         return await self._call("POST", f"{self._number}/messages", data=data, headers=headers)
 
     async def _call(self, method: str, path: str, **more: Any) -> bytes:
@@ -220,7 +221,8 @@ class WhatsAppChannel:
     def _may_have_token(self, url: str) -> bool:
         """Return whether a URL is on the server that we call anyway, or among WhatsApp's files."""
         try:
-            asked, known = urlsplit(url), urlsplit(self._http.base)
+            asked = urlsplit(url)
+            known = urlsplit(self._http.base)
             place = asked.scheme, asked.hostname, asked.port
             if place == (known.scheme, known.hostname, known.port):
                 return True

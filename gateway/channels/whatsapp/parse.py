@@ -166,7 +166,9 @@ _status: Final = NullTolerantDecoder(_Status)
 
 def read_call(channel: str, body: bytes, phone_number_id: str) -> ParsedCall:
     """Decode what a call holds for this number. Raises msgspec.DecodeError."""
-    messages, failed, strange = list[PlatformMessage](), list[FailedMessage](), 0
+    messages = list[PlatformMessage]()
+    failed = list[FailedMessage]()
+    strange = 0
     for change in (change for entry in _call.decode(body).entry for change in entry.changes):
         if change.field != "messages":
             continue
@@ -207,7 +209,8 @@ def _parse_message(channel: str, message: _Message, names: Mapping[str, str]) ->
     person = _person(message.from_, message.from_user_id)
     if message.type in _UNSUPPORTED or not message.id or not person:
         raise msgspec.ValidationError("no content, or nobody to answer")
-    text, files = _message_text(message), tuple(_message_files(message))
+    text = _message_text(message)
+    files = tuple(_message_files(message))
     if not text and not files:
         return None
     return PlatformMessage(
@@ -239,7 +242,8 @@ def _names(contacts: Iterable[_Contact]) -> dict[str, str]:
 
 def _has_words_of_others(message: _Message) -> bool:
     """Return whether it was forwarded, or names a contact or a place: they named themselves."""
-    context, place = message.context, message.location
+    context = message.context
+    place = message.location
     if context is not None and (context.forwarded or context.frequently_forwarded):
         return True
     return bool(message.contacts) or (place is not None and bool(place.name or place.address))

@@ -86,7 +86,8 @@ def senders_problems(channels: Mapping[str, Mapping[str, Any]]) -> Iterator[str]
     """Yield a line for each channel with an invalid number."""
     for name, table in channels.items():
         if SENDER_KEY in table and _parse_limit(table[SENDER_KEY]) is None:
-            key, raw = f"channels.{name}.{SENDER_KEY}", str(table[SENDER_KEY])
+            key = f"channels.{name}.{SENDER_KEY}"
+            raw = str(table[SENDER_KEY])
             yield f"{key} must be a whole number from 0 to {SENDER_LIMIT}, not {raw!r}"
 
 

@@ -116,8 +116,7 @@ class MediaSettings(Struct, frozen=True, forbid_unknown_fields=True):
 def web_problems(web: WebSettings) -> Iterator[str]:
     """Yield a line for each conflict between settings that are valid one by one."""
     if web.token is not None and OWNER in web.tokens:
-        both = f"web.token and web.tokens.{OWNER} are both set"
-        yield f"{both}; they name the same person, keep one of them"
+        yield f"web.token and web.tokens.{OWNER} are both set; they name the same person, keep one of them"
     holders: dict[Secret, str] = {}
     for name, token in [*([("web.token", web.token)] if web.token else []), *web.tokens.items()]:
         other = holders.setdefault(token, name)
@@ -140,8 +139,7 @@ def origins_problem(value: tuple[str, ...]) -> str | None:
         except ValueError:
             fine = False
         if not fine or origin != f"{parts.scheme}://{parts.netloc}":
-            form = "scheme://host[:port] and nothing more, such as https://chat.example.org"
-            return f"has {origin!r}; write {form}"
+            return f"has {origin!r}; write scheme://host[:port] and nothing more, such as https://chat.example.org"
     return None
 
 

@@ -151,8 +151,7 @@ def headers_problem(value: dict[str, Secret]) -> str | None:
     """Check names and values of HTTP headers."""
     for name, text in value.items():
         if not is_header(name, text.reveal()):
-            advice = "which no HTTP request can carry; write a plain name and a value in ASCII"
-            return f"has {name!r}, {advice}"
+            return f"has {name!r}, which no HTTP request can carry; write a plain name and a value in ASCII"
     return None
 
 
@@ -165,6 +164,5 @@ def presets_problem(value: dict[str, object]) -> str | None:
     """Check the names of presets."""
     for name in value:
         if not NAME.fullmatch(name) or name.casefold() == "default":
-            advice = "use letters, digits, dots and dashes, and not 'default', the usual model"
-            return f"has the name {name!r}; {advice}"
+            return f"has the name {name!r}; use letters, digits, dots and dashes, and not 'default', the usual model"
     return None

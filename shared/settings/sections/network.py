@@ -87,8 +87,7 @@ def proxy_problem(value: ProxyUrl, schemes: Collection[str] = ("http",)) -> str 
         if not parts.scheme or not parts.netloc:
             return f"is not a whole address; {advice}"
         if parts.scheme in SOCKS and parts.scheme not in schemes:
-            only = "is a SOCKS proxy, which only a channel can use"
-            return f"{only}: write it as channels.<name>.proxy"
+            return "is a SOCKS proxy, which only a channel can use: write it as channels.<name>.proxy"
         if parts.scheme not in schemes:
             known = " or ".join(schemes)
             return f"begins with {parts.scheme!r}, and a proxy is reached by {known}; {advice}"
@@ -108,8 +107,7 @@ def no_proxy_problem(entries: Iterable[str]) -> str | None:
         try:
             parse_no_proxy(entry)
         except (ValueError, UnicodeError):
-            examples = "'example.org', '10.0.0.0/8' or 'wiki:8080'"
-            return f"has {entry!r}; write hosts and networks such as {examples}"
+            return f"has {entry!r}; write hosts and networks such as 'example.org', '10.0.0.0/8' or 'wiki:8080'"
     return None
 
 
@@ -126,8 +124,7 @@ def with_variables(
     changes: dict[str, object] = {}
     named = {found[name] for name in PROXY_VARIABLES[:2] if name in found}
     if network.proxy is None and len(named) > 1:
-        different = "HTTP_PROXY and HTTPS_PROXY name different proxies"
-        problems.append(f"{different}; write one of them as network.proxy")
+        problems.append("HTTP_PROXY and HTTPS_PROXY name different proxies; write one of them as network.proxy")
     elif network.proxy is None and (proxies := [found[name] for name in PROXY_VARIABLES if name in found]):
         proxy = proxies[0]
         url = ProxyUrl(proxy if "://" in proxy else f"http://{proxy}")

@@ -49,8 +49,9 @@ def whole_address(redis: RedisSettings) -> str:
     parts = urlsplit(redis.url.reveal())
     options: dict[str, object] = {}
     if redis.password is not None:
-        login = f"{quote(redis.user or '', safe='')}:{quote(redis.password.reveal(), safe='')}"
-        parts = parts._replace(netloc=f"{login}@{parts.netloc}")
+        parts = parts._replace(
+            netloc=f"{quote(redis.user or '', safe='')}:{quote(redis.password.reveal(), safe='')}@{parts.netloc}"
+        )
         options["password_file"] = redis.password.file
     elif "@" in parts.netloc:
         options["url_file"] = redis.url.file

@@ -155,24 +155,21 @@ def store_problem(address: str) -> str | None:
 def store_key_problems(section: str, settings: WorkspaceSettings | MediaSettings) -> Iterator[str]:
     """Yield a line if only one half of the credentials of a `store` is set."""
     if (settings.store_access_key is None) != (settings.store_secret_key is None):
-        names = f"{section}.store_access_key and {section}.store_secret_key"
-        yield f"{names} belong together; set both or neither"
+        yield f"{section}.store_access_key and {section}.store_secret_key belong together; set both or neither"
 
 
 def mcp_problems(name: str, server: McpServerSettings) -> Iterator[str]:
     """Yield a line for each problem in the table of an MCP server."""
     key = f"mcp.{name}"
     if not _NAME.fullmatch(name):
-        advice = "is no name for a server; use 1 to 24 small letters, digits and dashes"
-        yield f"{key}: {name!r} {advice}"
+        yield f"{key}: {name!r} is no name for a server; use 1 to 24 small letters, digits and dashes"
     if bool(server.command) == bool(server.url):
         both = "are both set; keep one of them" if server.url else "are both missing; set one of them"
         yield f"{key}.command and {key}.url {both}"
     if server.command and not server.command[0].strip():
         yield f"{key}.command begins with an empty text; write the program first"
     if server.url and not _is_address(server.url):
-        example = f"https://host/mcp, with secrets in {key}.headers"
-        yield f"{key}.url is no whole address; write one such as {example}"
+        yield f"{key}.url is no whole address; write one such as https://host/mcp, with secrets in {key}.headers"
     for of_the_other, is_set in (("env", server.env), ("cwd", server.cwd)):
         if server.url and is_set:
             yield f"{key}.{of_the_other} is for a server with a command; remove it"
@@ -180,12 +177,10 @@ def mcp_problems(name: str, server: McpServerSettings) -> Iterator[str]:
         yield f"{key}.headers is for a server with a url; remove it"
     for variable, value in server.env.items():
         if not _VARIABLE.fullmatch(variable) or "\0" in value.reveal():
-            advice = "which no process can be given; use letters, digits and underscores"
-            yield f"{key}.env has {variable!r}, {advice}"
+            yield f"{key}.env has {variable!r}, which no process can be given; use letters, digits and underscores"
     for header, value in server.headers.items():
         if not is_header(header, value.reveal()):
-            advice = "which no HTTP request can carry; write a plain name and ASCII"
-            yield f"{key}.headers has {header!r}, {advice}"
+            yield f"{key}.headers has {header!r}, which no HTTP request can carry; write a plain name and ASCII"
 
 
 def _is_address(url: str) -> bool:

@@ -117,8 +117,11 @@ class Pairings:
     async def _notify(
         self, person: PairedPerson, digest: str, line: OutboundMessage, times: int, who: str, reason: str
     ) -> StrangerNotice:
-        channel, sender, session = person.channel, person.sender, person.session
-        stranger, strangers = f"stranger:{_hash(channel, who)}", f"strangers:{channel}"
+        channel = person.channel
+        sender = person.sender
+        session = person.session
+        stranger = f"stranger:{_hash(channel, who)}"
+        strangers = f"strangers:{channel}"
         audited = line_fields("access", reason, actor=f"{channel}:{sender}", session=session)
         outcome, quiet_ms = await self._client.run(
             "access/pair_ask",

@@ -136,8 +136,11 @@ def read_address(url: str) -> Address:
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
     if parts.scheme not in _SCHEMES:
-        schemes = f"redis://, rediss:// or unix://, or redis{SENTINEL}:// or redis{CLUSTER}:// (rediss: with TLS)"
-        raise ValueError(f"an address of Redis begins with {schemes}, not with {parts.scheme!r}")
+        raise ValueError(
+            "an address of Redis begins with "
+            f"redis://, rediss:// or unix://, or redis{SENTINEL}:// or redis{CLUSTER}:// (rediss: with TLS), "
+            f"not with {parts.scheme!r}"
+        )
     address = Address(
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),

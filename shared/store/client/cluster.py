@@ -28,7 +28,9 @@ class NodeView(NamedTuple):
 def read_view(nodes: str, ours: Place | None) -> NodeView:
     """Read the reply to CLUSTER NODES: `<id> <host>:<port>@<bus>[,<name>] <flags> <primary> <ping>
     <pong> <epoch> <link> <slots>...`. Raises ValueError."""
-    voters, votes, sees_ours = 0, False, False
+    voters = 0
+    votes = False
+    sees_ours = False
     for line in nodes.splitlines():
         _, place, flag_list, _, _, _, _, link, *slots = line.split()
         flags = flag_list.split(",")

@@ -102,7 +102,8 @@ class Wire(asyncio.Protocol):
         self._unsent.clear()
 
     def data_received(self, data: bytes) -> None:
-        reader, waiting = self._reader, self._waiting
+        reader = self._reader
+        waiting = self._waiting
         try:
             reader.feed(data)
             # The parser returns False for an incomplete reply; None is a valid one.
@@ -154,14 +155,16 @@ class Wire(asyncio.Protocol):
 
     def _end(self, error: OSError) -> None:
         # Set before callbacks run: they must not send on this connection again.
-        was_lost, self.lost = self.lost, True
+        was_lost = self.lost
+        self.lost = True
         if self._listener is not None and not was_lost:
             self._listener(None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         # Swapped first, because a callback may start new calls on a new connection.
-        waiting, self._waiting = self._waiting, deque()
+        waiting = self._waiting
+        self._waiting = deque()
         for call in waiting:
             if not call.future.done():
                 call.future.set_exception(error)
@@ -309,7 +312,8 @@ async def _connect(wire: Wire, address: Address) -> None:
         await loop.create_unix_connection(lambda: wire, address.path)
         return
     context = None if address.tls is None else address.tls.context()
-    host, port = address.host, address.port
+    host = address.host
+    port = address.port
     transport, _ = await loop.create_connection(lambda: wire, host, port, ssl=context)
     _keep_alive(transport.get_extra_info("socket"))
 

@@ -74,7 +74,8 @@ class DurableWrites:
         batch: list[_Call] = []
         try:
             while self._calls:
-                batch, self._calls = self._calls, []
+                batch = self._calls
+                self._calls = []
                 try:
                     replies = await self._send([call.parts for call in batch])
                 except Exception as exc:  # for every caller; each may send its own again
@@ -113,7 +114,9 @@ class DurableWrites:
     async def _watch(self) -> None:
         """Decide which replicas a write needs, from the first that was missing until all are
         back."""
-        loop, seen, since = asyncio.get_running_loop(), -1, 0.0
+        loop = asyncio.get_running_loop()
+        seen = -1
+        since = 0.0
         try:
             while True:
                 left = await self._replicas_left()
@@ -123,7 +126,8 @@ class DurableWrites:
                     left = self._replicas - 1  # back, but not in step yet, or too slow
                 # A further loss begins its own time: the Sentinels may not know of it yet.
                 if left != seen:
-                    seen, since = left, loop.time()
+                    seen = left
+                    since = loop.time()
                 waited = left >= 0 and loop.time() - since >= MISSING_S
                 self._need(left if waited and await self._is_primary() else self._replicas)
                 await asyncio.sleep(CHECK_S)

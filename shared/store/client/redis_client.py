@@ -96,7 +96,8 @@ class RedisClient:
         retry_for_s: float = 0.0,
     ) -> Any:
         """Do what `run` does, with the keys and arguments in a mapping."""
-        script, call = load(name, arq=self.arq), self.words(name, values, whose)
+        script = load(name, arq=self.arq)
+        call = self.words(name, values, whose)
         if retry_for_s:
             return await with_retries(lambda: self.evaluate(script, call), retry_for_s)
         return await self.evaluate(script, call)
@@ -215,7 +216,9 @@ class RedisClient:
             log.error("script ended that held Redis up", user=self.user)
 
     def _connect(self, limit_s: float) -> RedisConnection:
-        name, connect_s, wires = self._name, self._timeout_s, self._wires
+        name = self._name
+        connect_s = self._timeout_s
+        wires = self._wires
         return RedisConnection(self.locator, name=name, connect_s=connect_s, limit_s=limit_s, wires=wires)
 
 
@@ -274,7 +277,8 @@ def unknown_script(error: object) -> bool:
 
 async def with_retries(ask: Callable[[], Awaitable[T]], for_s: float) -> T:
     """Return the result of `ask`; repeat it, with jitter, while Redis is away, at most `for_s`."""
-    give_up_at, backoff = time.monotonic() + for_s, None
+    give_up_at = time.monotonic() + for_s
+    backoff = None
     while True:
         try:
             return await ask()

@@ -118,7 +118,8 @@ def _used_parts(lib: str, body: str) -> str:
     all its functions, and creating all of `lib` takes longer than most scripts themselves. A part
     begins at a line that begins with `local `, or at the comment lines directly above it."""
     # Words of comments do not count: a comment that says "wake" would pull in the function.
-    words, kept = _words(body), ""
+    words = _words(body)
+    kept = ""
     starts = [begin.start() for begin in _BEGINS.finditer(lib)]
     # Backwards, because a part can only use parts above it.
     for start, end in reversed(list(zip(starts, [*starts[1:], len(lib)], strict=True))):

@@ -53,7 +53,8 @@ LOOK_S: Final = 1.0
 
 REASON_CHARS: Final = 300
 
-AT_A_START, AFTER_OUTAGE = 1, 2
+AT_A_START = 1
+AFTER_OUTAGE = 2
 """Reasons for grace, in which late owners keep their chats; `delivery/acquire.lua` has both."""
 
 log = logger("deliveries")
@@ -339,7 +340,8 @@ class DeliveryQueue:
         **values: Value,
     ) -> Any:
         if held is not None:
-            session, values["lease"] = held.session, f"{self.owner}:{held.token}"
+            session = held.session
+            values["lease"] = f"{self.owner}:{held.token}"
         whose = keys.Whose(session=session, channel=self.channel)
         try:
             return await self._client.run_with(name, values, whose, retry_for_s=retry_for_s)

@@ -63,7 +63,8 @@ class Outbox:
     async def read_after(self, session: str, *, after: int, limit: int = 500) -> list[NumberedLine]:
         """Return lines with a number above `after`, oldest first. With `after` 0 these are the
         lines that are not in pages yet, at least the newest 500."""
-        key, start = keys.outbox(session), f"({after}-0"
+        key = keys.outbox(session)
+        start = f"({after}-0"
         lines = _lines(await self._client.command("XRANGE", key, start, "+", "COUNT", limit))
         # A reader was away while lines left for the pages.
         if after and lines and lines[0].seq > after + 1:
@@ -73,7 +74,8 @@ class Outbox:
 
     async def read_before(self, session: str, *, seq: int | None, limit: int) -> list[NumberedLine]:
         """Return the newest `limit` lines before number `seq` (None = of all), oldest first."""
-        key, top = keys.outbox(session), "+" if seq is None else f"({seq}-0"
+        key = keys.outbox(session)
+        top = "+" if seq is None else f"({seq}-0"
         # From the newest backwards; the result is turned around for the reader.
         lines = _lines(await self._client.command("XREVRANGE", key, top, "-", "COUNT", limit))[::-1]
         if len(lines) < limit and (lines[0].seq if lines else seq) != 1:
@@ -137,7 +139,8 @@ async def read_outboxes(client: RedisClient) -> list[OutboxReading]:
     for name in known:
         waits = keys.outwaits(name.decode(errors="replace"))
         commands += ("ZCARD", waits), ("ZRANGE", waits, 0, 0, "WITHSCORES")
-    answers, now_ms = pairs(await client.pipeline(commands)), server_ms(time)
+    answers = pairs(await client.pipeline(commands))
+    now_ms = server_ms(time)
     rows = []
     for name, (waiting, oldest) in zip(known, answers, strict=True):
         age_s = max(0.0, (now_ms - float(oldest[1])) / 1000) if oldest else 0.0

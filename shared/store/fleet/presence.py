@@ -134,7 +134,8 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
             *([("HRANDFIELD", keys.leases(TURNS), SAMPLE)] if turns else []),
         ]
     )
-    now, leased = server_ms(time), dict(zip(leases, counts, strict=False))
+    now = server_ms(time)
+    leased = dict(zip(leases, counts, strict=False))
     totals = counts[len(leases) : len(leases) + len(names)]
     some: list[bytes] = counts[-1] if turns else []
     behind = 0
@@ -145,7 +146,8 @@ async def read_queues(client: RedisClient, names: Sequence[str]) -> list[QueueRe
         behind = round(share * leased[keys.leases(TURNS)])
     commands: list[tuple[Value, ...]] = []
     for name in names:
-        key, page = keys.queue(name), ("WITHSCORES", "LIMIT", 0, 1)
+        key = keys.queue(name)
+        page = ("WITHSCORES", "LIMIT", 0, 1)
         commands += ("ZCOUNT", key, "-inf", now), ("ZRANGEBYSCORE", key, "-inf", now, *page)
     due = pairs(await client.pipeline(commands))
     return [
@@ -167,10 +169,12 @@ def _queue(
     name: str, now: int, total: int, leased: int, behind: int, due: int, oldest: Sequence[bytes]
 ) -> QueueReading:
     # `behind` of the leases of turns belong to the background, whose queue holds what waits.
-    running, scored = leased, leased
+    running = leased
+    scored = leased
     if name == TURNS:
         running = leased - behind
     elif name == keys.BACKGROUND:
-        running, scored = behind, 0
+        running = behind
+        scored = 0
     age_s = max(0.0, (now - float(oldest[1])) / 1000) if oldest else 0.0
     return QueueReading(name, due, running, max(0, total - due - scored), age_s)

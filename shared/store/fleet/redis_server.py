@@ -97,7 +97,8 @@ async def read_server(client: RedisClient, *, config: bool = True) -> ServerFact
 async def read_health(client: RedisClient) -> ServerHealth:
     """Read how full the server is, whether it can still write, and its time. Raises RedisAway."""
     info = _lines(await _query(client, "INFO", "memory", "persistence", "debug"))
-    used, limit = _number(info.get("used_memory")), _number(info.get("maxmemory"))
+    used = _number(info.get("used_memory"))
+    limit = _number(info.get("maxmemory"))
     _, clock_ahead_s = await _clock(client)
     append_only = {"1": True, "0": False}.get(info.get("aof_enabled", ""))
     busy_us = _number(info.get("eventloop_duration_aof_sum"))

@@ -42,9 +42,11 @@ class Jobs:
         """Queue a call, due at once, and return its id. A job whose `id` is queued or runs already
         is not queued again. A job that nobody claims within `keep_ms` fails. Raises RedisAway,
         Refused."""
-        id, now_ms = id or secrets.token_hex(16), time.time_ns() // 1_000_000
+        id = id or secrets.token_hex(16)
+        now_ms = time.time_ns() // 1_000_000
         job: dict[str, Any] = {"t": None, "f": function, "a": args, "k": {}, "et": now_ms}
-        record, name = msgspec.msgpack.encode(job), f"{self._client.arq}{JOB}{id}"
+        record = msgspec.msgpack.encode(job)
+        name = f"{self._client.arq}{JOB}{id}"
         await self._client.run("jobs/enqueue", queue=QUEUE, job=name, id=id, record=record, keep_ms=keep_ms)
         return id
 
@@ -59,7 +61,7 @@ class Jobs:
         await self._client.pipeline([("ZREM", keys.queue(QUEUE), id), ("DEL", *names)])
 
 
-class MemoryJobs:
+class SessionJobs:
     """Queues the jobs of `worker.jobs` that follow a turn: memory and titles. A job that waits or runs is not queued
     again; the sweep finds what it may have missed. Every method raises RedisAway and Refused."""
 

@@ -82,7 +82,8 @@ class Conversations:
         create: bool = False,
         meta: bytes = b"",
     ) -> AddedItems:
-        limits, chat_id = self._limits, split_session(session)[1]
+        limits = self._limits
+        chat_id = split_session(session)[1]
         for _ in range(TRIES):
             counter = int(await self._client.command("HGET", keys.session(session), "n") or 0)
             outcome, number = await self._client.run(

@@ -104,7 +104,8 @@ class Schedules:
         """Add a schedule with the first tick `first_ms`. The same id again returns the existing
         one. With `once`, a schedule that is over is not created again. Raises TooManySchedules,
         ScheduleOver, LeaseLost, and Refused when the store is full."""
-        session, settings = schedule.session, self._settings
+        session = schedule.session
+        settings = self._settings
         member, lease = claim.fence if claim else ("", "")
         outcome, *rest = await self._client.run(
             "schedules/add",
@@ -218,7 +219,9 @@ class Schedules:
         """Run a tick, if it is still the one that was read. In one step `message` enters its chat,
         once, and the schedule moves on; without a message it only moves on. Raises Refused when the
         store is full; the tick stays due."""
-        session, limits, chat_id = schedule.session, self._limits, schedule.chat_id
+        session = schedule.session
+        limits = self._limits
+        chat_id = schedule.chat_id
         crash_point("before_fire")
         done = await self._client.run(
             "schedules/fire",

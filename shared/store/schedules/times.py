@@ -78,14 +78,16 @@ def ticks_between(plan: Plan, after_ms: int, until_ms: int, *, limit: int) -> li
     # From the end, in wider and wider steps, no wider than what was found so far asks for: a year
     # of minutes would hold everybody up.
     found: list[int] = []
-    end_ms, back_ms = until_ms, _FIRST_LOOK_MS
+    end_ms = until_ms
+    back_ms = _FIRST_LOOK_MS
     while True:
         start_ms = max(after_ms, end_ms - back_ms)
         ticks = _ticks(plan, start_ms)
         found = [*itertools.takewhile(end_ms.__ge__, ticks), *found]
         if len(found) >= limit or start_ms == after_ms:
             return found[-limit:]
-        end_ms, seen_ms = start_ms, until_ms - start_ms
+        end_ms = start_ms
+        seen_ms = until_ms - start_ms
         missing_ms = seen_ms * (limit - len(found)) // max(1, len(found))
         back_ms = min(4 * seen_ms, missing_ms + _FIRST_LOOK_MS)
 
@@ -173,7 +175,8 @@ def _ticks(plan: AtPlan | CronPlan, after_ms: int) -> Iterator[int]:
         if plan.at_ms > after_ms:
             yield plan.at_ms
         return
-    last, start = after_ms, datetime.fromtimestamp(after_ms / 1000, ZoneInfo(plan.timezone))
+    last = after_ms
+    start = datetime.fromtimestamp(after_ms / 1000, ZoneInfo(plan.timezone))
     for found in _Ahead(cron_fields(plan.expression), start):
         tick = int(found.timestamp() * 1000)
         # The library counts by wall-clock time: in a repeated hour it may go back in time.

@@ -134,8 +134,10 @@ def read_file(data: bytes) -> SessionFile:
         if head.kind != "shoal session":
             raise BadInput("bad_file", "this is no file that `shoal session export` wrote")
         if head.version > VERSION:
-            newer = f"the file has version {head.version}, this release reads up to {VERSION}"
-            raise BadInput("newer_file", f"{newer}; use the one that wrote it")
+            raise BadInput(
+                "newer_file",
+                f"the file has version {head.version}, this release reads up to {VERSION}; use the one that wrote it",
+            )
         return msgspec.json.decode(data, type=SessionFile)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise BadInput("bad_file", f"the file cannot be read: {exc}") from None
@@ -206,7 +208,8 @@ class SessionBackup:
             raise BadInput("too_many", many)
         read = await self._read_session(session, whole=False)
         scope = self._scope(session, read)
-        idle_ms, rework_ms = int(self._memory.idle_s * 1000), int(self._memory.rework_h * HOUR_MS)
+        idle_ms = int(self._memory.idle_s * 1000)
+        rework_ms = int(self._memory.rework_h * HOUR_MS)
         log = [entry.encode() for entry in file.history_md]
         lists = log, entries, archive, pages or []
         uploads = [keys.upload(nonce()) for _ in lists]
@@ -259,13 +262,13 @@ class SessionBackup:
         if done == b"occupied":
             raise RestoreConflict(f"{name} has a memory or a conversation; --force replaces it")
         if done == b"changed":
-            now = "has changed at this moment; nothing was written, try again"
-            raise SessionChanged(f"{name} {now}")
+            raise SessionChanged(f"{name} has changed at this moment; nothing was written, try again")
         if done == b"waiting":
             waiting = f"messages of {name} wait for their answers; try again later"
             raise Refused("busy", waiting, 10)
         if file.soul_md:
-            soul, scope = await self._souls.read_memory(soul_scope(session)), soul_scope(session)
+            soul = await self._souls.read_memory(soul_scope(session))
+            scope = soul_scope(session)
             with contextlib.suppress(MemoryChanged):  # the agent wrote it at this moment: that is newer
                 await self._souls.write_memory(scope, file.soul_md, version=soul.version)
         # After the restore, each once by its id: a repeated call adds none twice.
@@ -275,13 +278,15 @@ class SessionBackup:
     async def _upload(self, key: str, records: Sequence[bytes]) -> int:
         """Store the records in pages, for the script that puts them in place; return their
         bytes."""
-        page, page_bytes = list[bytes](), 0
+        page = list[bytes]()
+        page_bytes = 0
         for at, record in enumerate(records, start=1):
             page.append(record)
             page_bytes += len(record)
             if page_bytes >= PAGE_BYTES or len(page) == PAGE or at == len(records):
                 await self._client.pipeline([("RPUSH", key, *page), ("PEXPIRE", key, UPLOAD_MS)])
-                page, page_bytes = [], 0
+                page = []
+                page_bytes = 0
         return sum(map(len, records))
 
     async def _read_session(self, session: str, *, whole: bool) -> _StoredSession:
@@ -291,7 +296,8 @@ class SessionBackup:
             log = await self._read_list(keys.memlog(scope.decode()))
             talk: tuple[list[Any], ...] = ([], [], [], [])
             if whole:
-                history, archive = keys.history(session), keys.archive(session)
+                history = keys.history(session)
+                archive = keys.archive(session)
                 pages = await self._read_stream(keys.transcript(session))
                 left = [record for page in pages for record in unpack_page(page)]
                 lines = await self._read_stream(keys.outbox(session))
@@ -299,7 +305,8 @@ class SessionBackup:
                 paged = await LogPages(self._client).read_before(session, first, EVERY_LINE)
                 lines = [*((b"%d-0" % seq, [b"m", record]) for seq, record in paged), *lines]
                 talk = await self._read_list(history), await self._read_list(archive), left, lines
-            before, head = head, await self._client.run("sessions/read", session=session)
+            before = head
+            head = await self._client.run("sessions/read", session=session)
             # Nothing has happened meanwhile, so that the pages are of one moment.
             if head == before:
                 counters = tuple(mark.decode() for mark in marks)
@@ -355,7 +362,8 @@ class SessionBackup:
     def _checked(self, file: SessionFile) -> tuple[list[bytes], list[bytes], list[bytes] | None]:
         """Return conversation, archive and pages of the transcript (None: it stays as it is) of a
         file, checked against a worker's limits. Raises BadInput."""
-        memory, log_bytes = self._memory, sum(len(one.encode()) for one in file.history_md)
+        memory = self._memory
+        log_bytes = sum(len(one.encode()) for one in file.history_md)
         _within("MEMORY.md", len(file.memory_md.encode()), memory.file_bytes, "memory.file_bytes")
         _within("SOUL.md", len(file.soul_md.encode()), memory.file_bytes, "memory.file_bytes")
         _within("HISTORY.md", log_bytes, memory.log_bytes, "memory.log_bytes")

@@ -39,7 +39,8 @@ class ChatSearch:
     async def find(self, channel: str, principal: str, text: str) -> tuple[list[FoundChat], bool]:
         """Return chats whose title or a line contains `text` in any case, the latest first, and
         whether all chats were searched: it ends after FOUND_LIMIT chats or WITHIN_S."""
-        wanted, found = text.casefold(), list[FoundChat]()
+        wanted = text.casefold()
+        found = list[FoundChat]()
         ends = SYSTEM_CLOCK.monotonic() + WITHIN_S
         for chat in await self._chats.latest(channel, principal, LIST_LIMIT):
             session = session_id(channel, chat.chat_id)

@@ -159,13 +159,15 @@ class Titles:
         if titled != b"words" or first is None:
             return None
         words = (title or b"").decode(errors="replace")
-        generation, chosen = (gen or b"0").decode(), (preset or b"").decode(errors="replace")
+        generation = (gen or b"0").decode()
+        chosen = (preset or b"").decode(errors="replace")
         return UntitledChat(session, words, generation, chosen, _text(first, UserEntry), _text(last, AssistantEntry))
 
     async def set_title(self, chat: UntitledChat, title: str) -> bool:
         """Give the chat this title; with "" its first words stay for good. Return False if it has
         another title or conversation by now."""
-        words, gen = chat.words, chat.gen
+        words = chat.words
+        gen = chat.gen
         done = await self._client.run("sessions/title", session=chat.session, title=title, words=words, gen=gen)
         return bool(done)
 

@@ -86,7 +86,8 @@ async def _command(client: RedisClient, session: str, change: Change, notice: st
     sessions = Sessions(client)
     for _ in range(TRIES):
         scope = (await sessions.state(session)).scope
-        state, ends = await sessions.state(session, scope=scope), change == "forget"
+        state = await sessions.state(session, scope=scope)
+        ends = change == "forget"
         also = (folder_scope(state.folder) if state.folder_sources else "", "")
         answer = OutboundMessage(
             content=notice,
@@ -107,10 +108,12 @@ async def erase(client: RedisClient, session: str) -> int:
     that were sent, dead letters, what was spent, and the ids of its messages, so that one that is
     delivered again counts as new. Return how many keys and records were deleted. The session ends
     at once; the rest follows, and may be repeated when it was interrupted. Raises RedisAway."""
-    scope, turn = f"chat:{session}", 0
+    scope = f"chat:{session}"
+    turn = 0
     with contextlib.suppress(Refused):  # a key of it is broken; erasing mends it
         state = await Sessions(client).state(session)
-        scope, turn = state.scope, state.turn
+        scope = state.scope
+        turn = state.turn
     # First the session itself, atomically: from here on nothing can be written for it.
     gone = await _erase_session(client, session, OWN_KEYS, scope, turn)
     gone += await _erase_jobs(client, session)
@@ -145,7 +148,8 @@ async def erase_deleted_chat(client: RedisClient, due: AgendaEntry) -> bool:
 
 
 async def _drop_letters(client: RedisClient, session: str) -> None:
-    start, members = "-", (f"turn:{session}".encode(), f"out:{session}".encode())
+    start = "-"
+    members = (f"turn:{session}".encode(), f"out:{session}".encode())
     while page := await client.command("XRANGE", keys.DEAD, start, "+", "COUNT", LETTERS):
         found = [id for id, fields in page if dict(pairs(fields)).get(b"member") in members]
         if found:
@@ -192,7 +196,8 @@ async def _erase_session(client: RedisClient, session: str, own: Iterable[keys.K
 
 async def _erase_jobs(client: RedisClient, session: str) -> int:
     """Delete jobs, named `what:session` or `what:scope`. A running one loses its lease."""
-    gone, queue = 0, keys.queue(QUEUE)
+    gone = 0
+    queue = keys.queue(QUEUE)
     async for flat in client.scan("ZSCAN", queue, match=f"*:{_glob(session)}", count=SCAN_COUNT):
         for member in flat[::2]:
             id = member.decode()
@@ -216,7 +221,8 @@ async def _erase_days(client: RedisClient, session: str) -> int:
 
 
 async def _erase_letters(client: RedisClient, session: str) -> int:
-    letters, gone = DeadLetters(client, Inbox(client)), 0
+    letters = DeadLetters(client, Inbox(client))
+    gone = 0
     async for letter in letters.all():
         if letter.session == session:
             gone += await letters.drop(letter)

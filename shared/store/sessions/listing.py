@@ -72,7 +72,8 @@ async def session_names(
     client: RedisClient, *, match: str = "", on_progress: Callable[[int, int], None] = lambda done, total: None
 ) -> tuple[list[str], bool]:
     """Return all matching names, in arbitrary order, and whether all keys were scanned."""
-    total, done = int(await client.command("DBSIZE")), 0
+    total = int(await client.command("DBSIZE"))
+    done = 0
     names: dict[str, None] = {}
     async for found in client.scan("SCAN", match=f"{_PREFIX}*", count=SCAN_COUNT):
         if done >= SCAN_KEYS:

@@ -33,7 +33,8 @@ class LogPages:
     async def page_out(self, session: str, *, cap_bytes: int, keep_ms: int) -> int:
         """Move the lines above HOT_LINES to the pages of the chat, of which at most `cap_bytes` are
         kept, each for at most `keep_ms`. Return how many lines were moved."""
-        log, moved = keys.outbox(session), 0
+        log = keys.outbox(session)
+        moved = 0
         while (surplus := await self._client.command("XLEN", log) - HOT_LINES) > 0:
             many = min(surplus, MOVED_LINES)
             found = await self._client.command("XRANGE", log, "-", "+", "COUNT", many)
@@ -58,7 +59,8 @@ class LogPages:
     async def read_before(self, session: str, seq: int | None, limit: int) -> list[Row]:
         """Return the newest `limit` lines before number `seq` (None: of all) that are in pages,
         oldest first."""
-        key, rows = keys.pages(session), list[Row]()
+        key = keys.pages(session)
+        rows = list[Row]()
         start = "+" if seq is None else f"({seq}-0"
         while len(rows) < limit:
             pages = await self._client.command("XREVRANGE", key, start, "-", "COUNT", READ_PAGES)
@@ -74,7 +76,8 @@ class LogPages:
     async def read_between(self, session: str, after: int, before: int, limit: int) -> list[Row]:
         """Return the oldest `limit` lines that are in pages, with numbers above `after` and below
         `before`."""
-        key, rows = keys.pages(session), list[Row]()
+        key = keys.pages(session)
+        rows = list[Row]()
         newest = await self._client.command("XREVRANGE", key, f"{after + 1}-0", "-", "COUNT", 1)
         start = newest[0][0].decode() if newest else f"{after + 1}-0"
         while len(rows) < limit:
@@ -94,7 +97,8 @@ def _split(numbers: Sequence[int], records: Sequence[bytes]) -> Iterator[tuple[i
     for at, record in enumerate(records):
         if at > start and (at - start == PAGE_LINES or size + len(record) > PAGE_BYTES):
             yield numbers[start], list(records[start:at])
-            start, size = at, 0
+            start = at
+            size = 0
         size += len(record)
     yield numbers[start], list(records[start:])
 

@@ -174,8 +174,7 @@ class MemoryStore:
         if outcome == b"lost":
             raise LeaseLost("the turn that wanted to write MEMORY.md is not ours any more")
         if outcome == b"changed":
-            changed = f"MEMORY.md is not at version {version!r} any more"
-            raise MemoryChanged(f"{changed}; read it again")
+            raise MemoryChanged(f"MEMORY.md is not at version {version!r} any more; read it again")
         written: bytes = now[0]
         return written.decode()
 
@@ -224,9 +223,9 @@ class MemoryStore:
         forgotten. With `rework_ms`, MEMORY.md is due to be rewritten after that time once
         HISTORY.md has `rework_entries`. Raises MemoryChanged, RedisAway."""
         if not 0 < take <= len(read.entries):
-            most = f"it must be from 1 to the {len(read.entries)} entries that were read"
-            raise ValueError(f"take is {take!r}; {most}")
-        scope, limits = read.scope, self._limits
+            raise ValueError(f"take is {take!r}; it must be from 1 to the {len(read.entries)} entries that were read")
+        scope = read.scope
+        limits = self._limits
         # In a thread: a long piece takes a while to compress.
         left = read.entries[:take] if limits.archive_days else ()
         pages = await asyncio.to_thread(pack_pages, left)

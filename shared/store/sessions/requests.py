@@ -70,8 +70,7 @@ class Requests:
             keep_ms=UNACCEPTED_MS,
         )
         if begun == b"reused":
-            other = f"something else was asked under the key {key!r}"
-            raise KeyReused(f"{other}; use a new one for a new request")
+            raise KeyReused(f"something else was asked under the key {key!r}; use a new one for a new request")
         name = ticket.decode()
         return ApiRequest(
             key=kept,

@@ -226,7 +226,8 @@ class Sessions:
         nothing. Raises BadInput, TooBig, InboxChanged, ApprovalRejected, Refused (`overloaded`),
         RedisAway."""
         check_message(message)
-        session, limits = message.session, self._limits
+        session = message.session
+        limits = self._limits
         command = {
             "dedupe_id": f"{message.chat_id}/{message.id}",
             "seen": keys.seen(message.channel),
@@ -334,8 +335,7 @@ class Sessions:
             case [b"overloaded"]:
                 raise overloaded()
             case [b"changed"]:
-                inbox = f"the inbox of {keys.turn(session)!r}"
-                raise InboxChanged(f"{inbox} has changed; read its state again")
+                raise InboxChanged(f"the inbox of {keys.turn(session)!r} has changed; read its state again")
         raise ApprovalRejected(approval_outcome(reply[0]))
 
 

@@ -75,7 +75,8 @@ class Transcripts:
             # The marks count what left either list: equal ones say that these are of one moment.
             if was[:2] == now[:2]:
                 break
-        records, trusted = [*archive, *history], Trust.parse(now[2:])
+        records = [*archive, *history]
+        trusted = Trust.parse(now[2:])
         end = len(records)
         if before:
             end = next((at for at, record in enumerate(records) if _digest(record) == before), -1)
@@ -89,7 +90,8 @@ class Transcripts:
     async def find_person(self, session: str) -> str:
         """Return the id of the only person whose messages are kept of this chat; `""` for several
         or none. Raises RedisAway."""
-        found, before = set[str](), ""
+        found = set[str]()
+        before = ""
         while len(found) < 2:
             page = await self.read_back(session, before, limit=_PERSON_ENTRIES)
             found |= set(map(_sender_of, page.records)) - _NOBODY
@@ -110,14 +112,16 @@ class Transcripts:
             )
             if not pages:
                 return TranscriptPage()
-            id, records = pages[0][0].decode(), unpack_page(pages[0])
+            id = pages[0][0].decode()
+            records = unpack_page(pages[0])
             end = int(index) if index and id == start else len(records)
             begin = max(0, end - limit)
             older = pages[1][0].decode() if len(pages) > 1 else ""
             cursor = f"{id}.{begin}" if begin else older and f"{older}."
             if begin < end or not cursor:
                 return TranscriptPage(tuple(records[begin:end]), cursor, Trust.parse(trusted))
-            start, index = older, ""
+            start = older
+            index = ""
 
     async def _find(self, session: str, digest: str) -> str:
         """Return the place in the transcript of a record that was in the conversation a moment
@@ -127,7 +131,8 @@ class Transcripts:
             page = await self._client.command("XREVRANGE", keys.transcript(session), start, "-", "COUNT", 1)
             if not page:
                 break
-            id, records = page[0][0].decode(), unpack_page(page[0])
+            id = page[0][0].decode()
+            records = unpack_page(page[0])
             for at in reversed(range(len(records))):
                 if _digest(records[at]) == digest:
                     return f"{id}.{at}"
@@ -157,11 +162,13 @@ def _sender_of(record: bytes) -> str:
 
 
 def _split(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    page, size = list[bytes](), 0
+    page = list[bytes]()
+    size = 0
     for record in records:
         if page and size + len(record) > PAGE_BYTES:
             yield page
-            page, size = [], 0
+            page = []
+            size = 0
         page.append(record)
         size += len(record)
     if page:

@@ -131,9 +131,12 @@ def question_line(question: ApprovalEntry, *, wait_s: float) -> OutboundMessage:
     # A fence longer than any in the arguments, so that they cannot end it.
     runs = re.findall("`+", question.arguments)
     fence = "`" * max([3, *(1 + len(run) for run in runs)])
-    tool, text, card = question.tool, question.arguments, number_lines(question.arguments)
+    tool = question.tool
+    text = question.arguments
+    card = number_lines(question.arguments)
     within = f"{wait_s / 60:.0f} min" if wait_s >= 120 else f"{wait_s:.0f} s"
-    yes, no = f"/yes {question.id}", f"/no {question.id}"
+    yes = f"/yes {question.id}"
+    no = f"/no {question.id}"
     always = f"/always {question.id}" if question.standing else ""
     touches = touches_line(question.touches)
     lines = text.count("\n") + 1
@@ -193,7 +196,8 @@ def unshown_line(line: OutboundMessage) -> OutboundMessage:
     """Build the line that takes the place of a question where it does not fit into one message: it
     can be refused there, and not be allowed."""
     assert line.approval is not None
-    asked, no = line.approval, f"/no {line.approval.id}"
+    asked = line.approval
+    no = f"/no {line.approval.id}"
     text = (
         f"I want to run `{asked.tool}`, but with {len(asked.arguments):,} characters the question "
         "is too long to be shown here, so a yes does not count here. The chat page and `shoal chat` show "
@@ -204,7 +208,9 @@ def unshown_line(line: OutboundMessage) -> OutboundMessage:
 
 def resolution_line(question: ApprovalEntry, answered: ApprovalAnswer, *, now_ms: int) -> OutboundMessage:
     """Build the line that shows the answer."""
-    tool, turn, always = question.tool, question.turn, answered.yes and answered.always
+    tool = question.tool
+    turn = question.turn
+    always = answered.yes and answered.always
     content = f"Yes: `{tool}` runs." if answered.yes else f"No: `{tool}` does not run."
     if answered.name:
         who = answered.name.replace("`", "'")

@@ -138,7 +138,8 @@ class DeadLetters:
         return accepted
 
     async def _deliver_again(self, letter: DeadLetterEntry) -> Accepted | None:
-        session, limits = letter.session, self._limits
+        session = letter.session
+        limits = self._limits
         seq = await self._client.run(
             "letters/replay",
             session=session,
@@ -169,7 +170,8 @@ def _letter(row: list[Any]) -> DeadLetterEntry:
     id, member, n, reason = (part.decode(errors="replace") for part in row[:4])
     why, _, reference = reason.rpartition(" ")
     if not why:
-        why, reference = reason, id
+        why = reason
+        reference = id
     undelivered = member.startswith(keys.OUT_PREFIX)
     session = member.removeprefix(keys.OUT_PREFIX if undelivered else keys.TURN_PREFIX)
     by_platform = undelivered, row[5].decode(errors="replace"), int(row[6])

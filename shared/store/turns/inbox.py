@@ -199,7 +199,8 @@ class Inbox:
         """Write into the chat's log that a message was refused: at most once a minute to one
         sender and in one chat, and once a pause that bots are paused. Return whether it was
         written now. Raises RedisAway, Refused (the store is full)."""
-        session, limits = message.session, self._limits
+        session = message.session
+        limits = self._limits
         written = await self._client.run(
             "turns/slow_down",
             session=session,
@@ -225,7 +226,9 @@ class Inbox:
         retry_for_s: float,
     ) -> Accepted:
         check_message(message)
-        session, channel, limits = message.session, message.channel, self._limits
+        session = message.session
+        channel = message.channel
+        limits = self._limits
         title = " ".join(message.content.split())
         if len(title) > TITLE_LIMIT:
             title = title[: TITLE_LIMIT - 1].rstrip() + "…"
@@ -284,13 +287,17 @@ class Inbox:
         limits = self._limits
         match status:
             case b"inbox_full":
-                waiting = f"{limits.cap} messages already wait in this chat"
-                return Refused("inbox_full", f"{waiting}; please wait for answers first", 10)
+                return Refused(
+                    "inbox_full", f"{limits.cap} messages already wait in this chat; please wait for answers first", 10
+                )
             case b"overloaded":
                 return overloaded()
             case b"sender_limit":
-                often = f"more than {limits.of_sender(channel)} messages in a minute"
-                return Refused("sender_limit", f"{often}; please slow down", max(1.0, wait_ms / 1000))
+                return Refused(
+                    "sender_limit",
+                    f"more than {limits.of_sender(channel)} messages in a minute; please slow down",
+                    max(1.0, wait_ms / 1000),
+                )
             case b"moved":
                 return Refused("moved", "the conversation went on since then", 0)
             case b"running":
@@ -298,8 +305,12 @@ class Inbox:
             case b"background_limit":
                 return background_limit(limits)
             case b"chat_limit":
-                many = f"you have written in {limits.of_chats(channel)} chats within 30 days"
-                return Refused("chat_limit", f"{many}, and more are not allowed; go on in one of them", 3600)
+                return Refused(
+                    "chat_limit",
+                    f"you have written in {limits.of_chats(channel)} chats within 30 days, "
+                    "and more are not allowed; go on in one of them",
+                    3600,
+                )
             case _:
                 minutes = f"{limits.bot_window_ms / 60_000:g} minutes"
                 paused = (

@@ -65,7 +65,8 @@ class Withdrawals:
         """Withdraw the message `id` if no turn has begun with it; a line of the chat's log then
         says so, with the time `at_ms`. Raises RedisAway."""
         session = session_id(channel, chat_id if thread is None else f"{chat_id}#{thread}")
-        limits, text = self._limits, "Withdrawn."
+        limits = self._limits
+        text = "Withdrawn."
         line = OutboundMessage(content=text, turn=0, in_reply_to=(id,), kind="withdrawn", at=at_ms)
         # One script decides between a withdrawal and a claim, so a message is never both.
         done = await self._client.run(

@@ -238,7 +238,10 @@ class LeaseQueue:
 
     def _claim(self, row: list[Any]) -> Claim:
         name, token, waited_ms, lost, *rest = row
-        member, turn, child, job_crashes = name.decode(), None, None, 0
+        member = name.decode()
+        turn = None
+        child = None
+        job_crashes = 0
         if member.startswith(keys.SUB_PREFIX):
             child = _child_work(rest)
         elif len(rest) == 1:
@@ -295,7 +298,8 @@ class LeaseQueue:
     async def release_unknown(self, running: Iterable[Claim]) -> int:
         """Release leases of ours that we do not know of, after a lost reply. Return how many."""
         # Compare member and token: an older lease of ours on the same member is unknown, too.
-        known, count = {(claim.member, claim.token) for claim in running}, 0
+        known = {(claim.member, claim.token) for claim in running}
+        count = 0
         for member, token in await leases_of_owner(self._client, keys.leases(self.name), self.owner):
             if (member, token) not in known:
                 # Since the scan the lease may have ended, or another worker may have claimed it.

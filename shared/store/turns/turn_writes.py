@@ -258,9 +258,11 @@ class Turns:
         # Nobody goes on with an ephemeral session, and nothing of it is worth remembering.
         passing = is_ephemeral(claim.session)
         history = () if passing else history
-        entries, written = [*map(encode, history)], [*map(encode, lines)]
+        entries = [*map(encode, history)]
+        written = [*map(encode, lines)]
         letter = None if dead is None else (dead.reason.encode(), dead.record, dead.words.encode())
-        marks, turn = "p" if passing else "s" if is_stored(claim.session) else "", claim.turn
+        marks = "p" if passing else "s" if is_stored(claim.session) else ""
+        turn = claim.turn
         packed = pack_sources(sources)
         end = str(turn.n), encode_live(event), marks, turn.next_due, entries, written, packed, letter
         size = sum(map(len, entries)) + sum(map(len, written))
@@ -304,14 +306,16 @@ class CommitBatcher:
         return await end.answer
 
     def _go(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         batch: list[_End] = []
         size = 0
         for end in waiting:
             # A batch ends before it exceeds a limit: one large turn never delays small ones much.
             if batch and (size + end.size > AT_ONCE_BYTES or len(batch) == AT_ONCE):
                 self._start(batch)
-                batch, size = [], 0
+                batch = []
+                size = 0
             size += end.size
             batch.append(end)
         self._start(batch)

@@ -32,8 +32,10 @@ class Program:
     """A principal that begins responses in the background."""
 
     def __init__(self, client: RedisClient, principal: str = "owner", limits: InboxLimits = LIMITS) -> None:
-        self.client, self.principal = client, principal
-        self.inbox, self.responses = Inbox(client, limits), Responses(client)
+        self.client = client
+        self.principal = principal
+        self.inbox = Inbox(client, limits)
+        self.responses = Responses(client)
         self.calls = ClientCalls(client, limits)
 
     async def asks(self, session: str | None = None) -> ApiRequest:
@@ -143,7 +145,8 @@ async def park(client: RedisClient) -> Claim:
     """The turn that is due calls a function of its program."""
     queue = LeaseQueue(client, "turns", owner=nonce(), lease_s=30)
     [claim] = await queue.acquire(1)
-    calls, turns = (ToolCall("c1", "f", "{}"),), Turns(client)
+    calls = (ToolCall("c1", "f", "{}"),)
+    turns = Turns(client)
     await turns.append_step(claim, 1, AssistantEntry(content=None, turn=1, tool_calls=calls))
     line = OutboundMessage(content="", turn=1, kind="notice", calls=WaitingCalls(calls=calls))
     question = CallsEntry(id="abc1", turn=1, calls=calls)

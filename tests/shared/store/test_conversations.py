@@ -125,7 +125,8 @@ async def test_what_is_over_the_cap_goes_to_the_archive(client: RedisClient) -> 
 
 async def test_a_consolidation_that_read_a_removed_entry_begins_again(client: RedisClient) -> None:
     """It would take the entries after it for those that it has read."""
-    made, memory = await begun(client, "x", "y", "z"), MemoryStore(client)
+    made = await begun(client, "x", "y", "z")
+    memory = MemoryStore(client)
     read = await memory.read_unconsolidated(SESSION)
     assert await made.drop(SESSION, (await made.records(SESSION))[1]) == "done"
     assert not await memory.consolidate(SESSION, read, take=2, entry="[2026-01-01 00:00] x")

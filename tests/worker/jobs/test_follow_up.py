@@ -12,7 +12,7 @@ from shared.messages.transcript import AssistantEntry
 from shared.settings import AgentSettings, Settings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import Jobs, MemoryJobs
+from shared.store.jobs.jobs import Jobs, SessionJobs
 from shared.store.turns.inbox import Inbox
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -52,7 +52,7 @@ async def test_only_answered_chats_with_a_list_get_titles(
 ) -> None:
     """Those of the page and the console: not a platform's, no requests of programs, and none where it is turned off."""
     settings = Settings(agent=AgentSettings(titles=titles))
-    follow_up = FollowUpJobs(MemoryJobs(Jobs(client)), settings)
+    follow_up = FollowUpJobs(SessionJobs(Jobs(client)), settings)
     runner = RunTurn(client, Turns(client), agent, settings=settings.agent, on_commit=follow_up)
     loop = LeaseLoop(LeaseQueue(client, "turns", owner=nonce(), lease_s=30), slots=1, run=runner)
     await Inbox(client).ingest(message("hello", channel=channel), principal=principal)

@@ -20,7 +20,7 @@ from shared.log import add_work
 from shared.settings import MemorySettings
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
-from shared.store.jobs.jobs import Jobs, MemoryJobs
+from shared.store.jobs.jobs import Jobs, SessionJobs
 from shared.store.sessions.memory import MemoryChanged, MemoryStore, UnconsolidatedCounts
 from shared.store.turns.queue import Claim, LeaseQueue
 from tests.helpers.clock import HandClock
@@ -59,7 +59,7 @@ def dependencies(client: RedisClient, replies: Replies, settings: MemorySettings
     return SimpleNamespace(
         memory=memory,
         consolidator=Consolidator(memory, ScriptedModel(replies), settings),
-        sweep=MemorySweep(memory, MemoryJobs(Jobs(client)), settings),
+        sweep=MemorySweep(memory, SessionJobs(Jobs(client)), settings),
     )
 
 
@@ -261,7 +261,7 @@ async def serving(url: str, deps: SimpleNamespace, **options: Any) -> AsyncItera
 async def test_jobs_run_from_the_queue_by_their_names(client: RedisClient, redis_url: str) -> None:
     """What a gateway or a commit asks for is what a worker does; an id is free again afterwards."""
     deps = dependencies(client, lambda _: saved())
-    jobs = MemoryJobs(Jobs(client))
+    jobs = SessionJobs(Jobs(client))
 
     async def runs(job: Callable[[str], Awaitable[None]], waiting: UnconsolidatedCounts) -> None:
         await job(SESSION)
@@ -296,7 +296,7 @@ async def test_one_session_is_never_consolidated_twice_at_once(client: RedisClie
 
     deps = dependencies(client, [])
     deps.consolidator.consolidate = hold
-    jobs = MemoryJobs(Jobs(client))
+    jobs = SessionJobs(Jobs(client))
     async with serving(redis_url, deps, slots=5) as worker:
         await jobs.consolidate(SESSION)
         await eventually(lambda: running == 1)
@@ -315,7 +315,7 @@ async def test_a_job_that_is_put_off_comes_back_by_itself(client: RedisClient, r
     deps = dependencies(client, lambda _: AWAY)
     await fill(client, 10)
     async with serving(redis_url, deps) as worker:
-        await MemoryJobs(Jobs(client)).consolidate(SESSION)
+        await SessionJobs(Jobs(client)).consolidate(SESSION)
         await eventually(lambda: worker.jobs_retried == 1)
         await eventually(lambda: _leases(client, 0))
     [member] = await queued(client)
@@ -365,7 +365,7 @@ async def test_a_job_that_workers_die_of_keeps_its_piece_raw(client: RedisClient
     id = f"consolidate:{SESSION}"
     await client.command("SET", keys.crashed(id), CRASHES_BEFORE_SKIP)
     async with serving(redis_url, deps) as worker:
-        await MemoryJobs(Jobs(client)).consolidate(SESSION)
+        await SessionJobs(Jobs(client)).consolidate(SESSION)
         await eventually(lambda: worker.jobs_complete == 1)
     assert await deps.memory.count_unconsolidated(SESSION) == UnconsolidatedCounts(4, 0)
     [entry] = await deps.memory.read_log(SCOPE)
@@ -383,7 +383,7 @@ async def test_a_rework_that_workers_die_of_leaves_the_memory_as_it_is(client: R
     await client.command("SET", keys.crashed(f"rework:{SCOPE}"), CRASHES_BEFORE_SKIP)
     deps.consolidator = Consolidator(deps.memory, ScriptedModel([]), MemorySettings())
     async with serving(redis_url, deps) as worker:
-        await MemoryJobs(Jobs(client)).rework(SCOPE)
+        await SessionJobs(Jobs(client)).rework(SCOPE)
         await eventually(lambda: worker.jobs_complete == 1)
     assert await deps.memory.read_memory(SCOPE) == before
     assert await deps.memory.rework.find(SCOPE) is None
@@ -401,7 +401,7 @@ async def test_a_drain_does_not_wait_for_a_memory_job(client: RedisClient, redis
     deps.consolidator.consolidate = hang
     async with serving(redis_url, deps) as worker:
         worker.ctx["drain_s"] = 600
-        await MemoryJobs(Jobs(client)).consolidate(SESSION)
+        await SessionJobs(Jobs(client)).consolidate(SESSION)
         await began.wait()
         worker.handle_sig(signal.SIGTERM)
         await eventually(lambda: worker.jobs_retried == 1)

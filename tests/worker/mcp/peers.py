@@ -29,9 +29,14 @@ LONG_S = 30.0
 """For a slow, loaded machine."""
 
 
-def peer(notes: Path, **more: Any) -> McpServerSettings:
+def peer(notes: Path, *words: str, **more: Any) -> McpServerSettings:
     """The settings of a server that is a process, outside the sandbox: tests look at its pids and its notes in /tmp."""
-    return McpServerSettings(command=(sys.executable, PEER, str(notes)), **{"sandbox": False, **more})
+    return McpServerSettings(command=(sys.executable, PEER, str(notes), *words), **{"sandbox": False, **more})
+
+
+def library_peer(notes: Path, **more: Any) -> McpServerSettings:
+    """The same, made with the official library: for tests of what both sides say to each other."""
+    return peer(notes, "library", **more)
 
 
 def raw_peer(notes: Path, *tools: Any, result: Any = None, **more: Any) -> McpServerSettings:

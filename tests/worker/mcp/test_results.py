@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ToolFailed
-from tests.worker.mcp.peers import peer, working
+from tests.worker.mcp.peers import library_peer, peer, working
 from worker.agent.ports import NullPorts
 from worker.agent.tools.tool import ToolContext
 from worker.agent.tools.toolbox import RESULT_LIMIT_BYTES
@@ -32,7 +32,7 @@ def context(files: NullPorts | None = None) -> ToolContext:
 async def test_what_is_no_text_is_named_and_a_text_resource_is_a_file(tmp_path: Path) -> None:
     """It has a type and a size; its bytes are not in the prompt."""
     files = Kept()
-    async with working(peer=peer(tmp_path)) as worker:
+    async with working(peer=library_peer(tmp_path)) as worker:
         outcome = await worker.call("mcp_peer_media", files=files)
     assert outcome.content.split("\n")[2:-1] == [
         "look:",
@@ -48,7 +48,7 @@ async def test_what_is_no_text_is_named_and_a_text_resource_is_a_file(tmp_path: 
 
 async def test_a_refusal_is_a_failure_in_the_words_of_the_server(tmp_path: Path) -> None:
     """So that the model can correct itself."""
-    async with working(peer=peer(tmp_path)) as worker:
+    async with working(peer=library_peer(tmp_path)) as worker:
         outcome = await worker.call("mcp_peer_refuse", a=1)
     assert outcome.outcome == "failed"
     assert "never refuse with {'a': 1}" in outcome.content

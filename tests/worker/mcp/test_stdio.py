@@ -1,4 +1,5 @@
-"""MCP servers that are processes. Each is made with the official library."""
+"""MCP servers that are processes. Where both sides speak with each other, the server is made with the official library;
+where a test is about the process, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from shared.settings import McpServerSettings, Secret
 from shared.settings.sections.processes import LogSettings
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
-from tests.worker.mcp.peers import LONG_S, adds, alive, noted, peer, supervisors, working
+from tests.worker.mcp.peers import LONG_S, adds, alive, library_peer, noted, peer, supervisors, working
 from worker.mcp.wire import MESSAGE_BYTES
 
 
@@ -42,7 +43,7 @@ def logged() -> Iterator[io.StringIO]:
 
 async def test_the_tools_of_a_server_are_listed_and_called(tmp_path: Path) -> None:
     """By name, with what they take; a result says whose it is."""
-    async with working(peer=peer(tmp_path)) as worker:
+    async with working(peer=library_peer(tmp_path)) as worker:
         box = await worker.boxes.current()
         names = [spec.name for spec in box.specs()]
         assert names == sorted(names)
@@ -69,7 +70,7 @@ async def test_arguments_that_do_not_fit_never_reach_the_server(tmp_path: Path) 
 
 async def test_a_server_that_dies_in_a_call_is_there_for_the_next_one(tmp_path: Path) -> None:
     """The running call says what happened, and that nobody knows whether it did anything."""
-    async with working(peer=peer(tmp_path)) as worker:
+    async with working(peer=library_peer(tmp_path)) as worker:
         outcome = await worker.call("mcp_peer_die")
         assert outcome.outcome == "failed"
         assert "the MCP server 'peer' ended before it answered 'die'" in outcome.content
@@ -92,7 +93,7 @@ async def test_a_server_that_was_killed_while_idle_is_there_for_the_next_call(tm
 
 async def test_a_call_that_hangs_ends_at_its_limit_and_the_server_learns_of_it(tmp_path: Path) -> None:
     """The session lives on: the next call is answered by the same process."""
-    async with working(peer=peer(tmp_path, timeout_s=2.0)) as worker:
+    async with working(peer=library_peer(tmp_path, timeout_s=2.0)) as worker:
         outcome = await worker.call("mcp_peer_hang")
         assert outcome.outcome == "timeout"
         await noted(tmp_path, "cancelled")
@@ -103,7 +104,7 @@ async def test_a_call_that_hangs_ends_at_its_limit_and_the_server_learns_of_it(t
 
 async def test_a_cancelled_call_is_cancelled_in_the_server(tmp_path: Path) -> None:
     """A turn that is stopped leaves nothing running; calls of other turns go on."""
-    async with working(peer=peer(tmp_path)) as worker:
+    async with working(peer=library_peer(tmp_path)) as worker:
         running = asyncio.create_task(worker.call("mcp_peer_hang"))
         await noted(tmp_path, "hangs")
         assert (await worker.call("mcp_peer_add", a=1, b=2)).ok
@@ -196,7 +197,7 @@ async def test_a_server_that_does_not_answer_keeps_a_turn_waiting_once(tmp_path:
 
 async def test_a_list_that_changed_is_offered_from_the_next_turn_on(tmp_path: Path) -> None:
     """And as long as it has not, a model is offered the very same."""
-    async with working(peer=peer(tmp_path)) as worker:
+    async with working(peer=library_peer(tmp_path)) as worker:
         first = await worker.boxes.current()
         assert await worker.boxes.current() is first
         assert (await worker.call("mcp_peer_grow")).ok
@@ -228,7 +229,7 @@ async def test_a_server_that_is_away_keeps_its_place_in_the_list(tmp_path: Path)
 
 async def test_a_message_without_end_ends_the_server_and_not_the_worker(tmp_path: Path) -> None:
     """It would fill the memory of all other turns."""
-    async with working(peer=peer(tmp_path)) as worker:
+    async with working(peer=library_peer(tmp_path)) as worker:
         outcome = await worker.call("mcp_peer_huge", bytes=MESSAGE_BYTES + 200_000)
         assert outcome.outcome == "failed"
         assert "ended before it answered" in outcome.content

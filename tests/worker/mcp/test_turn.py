@@ -26,7 +26,7 @@ from tests.helpers.openai_server import Answer, Call, ScriptedOpenAI
 from tests.helpers.processes import ROOT
 from tests.helpers.wait import eventually
 from tests.reports.provider import DATA, provider, refusal
-from tests.worker.mcp.peers import LONG_S, PEER, alive, noted, peer, raw_peer
+from tests.worker.mcp.peers import LONG_S, PEER, alive, library_peer, noted, raw_peer
 from tests.worker.mcp.strict_provider import faults
 from tests.worker.turn.test_turn_agent import Ask, ask, server
 
@@ -47,7 +47,7 @@ async def test_a_model_calls_a_tool_of_a_server(ask: Ask, server: ScriptedOpenAI
     counted = TOOL_CALLS.labels("mcp_peer", "ok")._value
     before = counted.get()
     for _ in range(2):
-        result = await ask(ADD, Answer(role="tool", text="it is 42"), mcp={"peer": peer(notes)})
+        result = await ask(ADD, Answer(role="tool", text="it is 42"), mcp={"peer": library_peer(notes)})
         assert result.outcome == "done"
     [called] = [entry for entry in result.entries if isinstance(entry, ToolEntry)]
     assert (called.name, "\n42\n" in called.content) == ("mcp_peer_add", True)

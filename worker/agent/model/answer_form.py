@@ -60,7 +60,8 @@ def fit_schema(text: str, schema: str) -> tuple[str, str]:
 def _read_json(text: str) -> tuple[Any, str | None]:
     """Return the JSON value in a text and the text of it alone, None if there is none."""
     # Models put a value into a fence, or a sentence around it.
-    fenced, inner = _FENCED.search(text), text[text.find("{") : text.rfind("}") + 1]
+    fenced = _FENCED.search(text)
+    inner = text[text.find("{") : text.rfind("}") + 1]
     for candidate in filter(None, (text, fenced and fenced[1], inner)):
         try:
             return msgspec.json.decode(candidate), candidate
@@ -102,5 +103,6 @@ class StopFilter:
 
     def flush(self) -> str:
         """Return what was held back: no stop came of it."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         return held

@@ -80,7 +80,8 @@ class Asker:
 
     async def _ask_whole(self, messages: Messages, begun: str = "") -> ModelReply:
         """Return one reply, continued while it is cut by its length."""
-        stops, quoted = self._spec.options.stop, _asked(messages)
+        stops = self._spec.options.stop
+        quoted = _asked(messages)
         stream = ReplyStream(self._spec.progress, self._spec.hook, self.before, begun, stops, quoted)
         prompt = _continued(messages, begun, GO_ON) if begun else messages
         for _ in range(1 + self._spec.continuations):

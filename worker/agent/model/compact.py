@@ -49,13 +49,15 @@ async def compact(
     as that fits in about `aim_tokens`; a call keeps its results. One call to `model` sums up the
     rest; if it fails, a note takes the place of the summary."""
     system = 1 if messages and messages[0]["role"] == "system" else 0
-    head, rest = list(messages[:system]), list(messages[system:])
+    head = list(messages[:system])
+    rest = list(messages[system:])
     start = _start(rest, keep)
     # Fewer and fewer messages stay until they fit with their results cut short and a summary.
     while keep > 1 and _least_tokens([*head, task, *rest[start:]]) + SUMMARY_TOKENS > aim_tokens:
         keep //= 2
         start = _start(rest, keep)
-    middle, tail = [message for message in rest[:start] if message != task], rest[start:]
+    middle = [message for message in rest[:start] if message != task]
+    tail = rest[start:]
     asked = [] if task in tail else [task]
     notes, usage = await _sum_up(model, middle, task, aim_tokens, session)
     return Compacted(shorten_results([*head, *notes, *asked, *tail], aim_tokens), usage)

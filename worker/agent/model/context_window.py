@@ -41,9 +41,11 @@ class TurnPictures:
 
     async def load(self) -> None:
         """Load the pictures of all placeholders, or say why one cannot be shown."""
-        pending, self._pending = self._pending, []
+        pending = self._pending
+        self._pending = []
         for message, paths in pending:
-            parts, notes = [], []
+            parts = []
+            notes = []
             for path in paths:
                 loaded = await self._load_picture(path)
                 note = repr(path if len(path) <= _PATH_CHARS else f"{path[:_PATH_CHARS]}…")
@@ -64,8 +66,7 @@ class TurnPictures:
     async def _load_picture(self, path: str) -> Image | str:
         """Return a picture, or the reason why it is not shown."""
         if self._left <= 0:
-            limit = f"{TURN_PICTURES} pictures of files are shown in one turn"
-            return f"not shown: {limit}; say what you have seen first"
+            return f"not shown: {TURN_PICTURES} pictures of files are shown in one turn; say what you have seen first"
         try:
             image = await self._pictures.picture(path)
         except ToolFailed as exc:
@@ -159,7 +160,8 @@ class ContextWindow:
         if self._spec.compact is None:
             return
         await self._journal.checkpoint()  # compaction is a model call too
-        aim_tokens, keep = max(0, aim_tokens - self._tools_tokens), self._spec.compact_keep
+        aim_tokens = max(0, aim_tokens - self._tools_tokens)
+        keep = self._spec.compact_keep
         try:
             smaller = await self._spec.compact(self.messages, task=self._task, keep=keep, aim_tokens=aim_tokens)
         except asyncio.CancelledError:

@@ -129,7 +129,8 @@ def _sent_call(call: ToolCall) -> Message:
 def clean(message: Mapping[str, Any]) -> Message:
     """Return a message with only the fields that providers know, and without empty or blank text,
     which some refuse: null next to tool calls, else `(empty)`."""
-    content, calls = message.get("content"), message.get("tool_calls") or None
+    content = message.get("content")
+    calls = message.get("tool_calls") or None
     if isinstance(content, list):
         content = [part for part in content if part.get("type") != "text" or not _blank(part.get("text"))]
     if _blank(content):

@@ -68,14 +68,16 @@ class Seam:
         """Return whether more text has to tell if a line announces the rest. One that does is dropped."""
         found = _ANNOUNCES.match(self._held)
         if found is not None and found.end() <= ANNOUNCED_CHARS:
-            self._held, self._announced = self._held[found.end() :], True
+            self._held = self._held[found.end() :]
+            self._announced = True
             return False
         low = self._held.lstrip().lower()
         line_is_open = "\n" not in low and len(self._held) < ANNOUNCED_CHARS
         return line_is_open and any(low.startswith(word) or word.startswith(low) for word in _MAY_ANNOUNCE)
 
     def _decide(self) -> str:
-        self._open, held = False, self._held
+        self._open = False
+        held = self._held
         if overlap := max((one for one in self._overlaps if held.startswith(one)), key=len, default=""):
             return held[len(overlap) :]
         self.restarted = len(held) >= RESTART_CHARS and self._begun.startswith(held[:RESTART_CHARS])

@@ -91,7 +91,8 @@ class ReplyStream:
         """Keep the text of a call. That of the first one after `begun` is joined to it, in one
         piece: it need not have been streamed."""
         if self._seam is not None:
-            think, seam = ThinkFilter(self._quoted, self._begun), Seam(self._begun)
+            think = ThinkFilter(self._quoted, self._begun)
+            seam = Seam(self._begun)
             think.next_part()
             think.feed(part)
             think.flush()
@@ -115,7 +116,8 @@ class ReplyStream:
         begun = self.shown[len(self._before) + 2 if self._before else 0 :]
         if self._stops or len(begun) < GO_ON_CHARS:
             return ""
-        self._begun, self._kept = begun, [begun]
+        self._begun = begun
+        self._kept = [begun]
         self._seam, self._think = Seam(begun), ThinkFilter(self._quoted, begun)
         self._think.next_part()
         self._unkept.clear()

@@ -73,7 +73,8 @@ class ThinkFilter:
         self._first = not self.visible
         self._begun = False
         if self._closed:
-            self._certain, self._closed = self.visible, False
+            self._certain = self.visible
+            self._closed = False
             self._shown.clear()
 
     def feed(self, delta: str) -> str:
@@ -81,7 +82,8 @@ class ThinkFilter:
         if self._begun and not self._held and not ("<" in delta or "[" in delta or "◁" in delta):
             self._shown.append(delta)
             return delta  # the common case, handled without the search for tags below
-        rest, self._held = self._held + delta, ""
+        rest = self._held + delta
+        self._held = ""
         while rest:
             if self._inside is not None:
                 rest = self._think(rest, self._inside)
@@ -93,7 +95,8 @@ class ThinkFilter:
 
     def flush(self) -> str:
         """Return what was held back at the end: no tag came of it."""
-        held, self._held = self._held, ""
+        held = self._held
+        self._held = ""
         if self._inside is None:
             self._show(held.lstrip() if self._first and not self._begun else held)
         elif self._is_spoken_of(block := self._block(held), _IN_A_SENTENCE.match(block, len(self._opening))):
@@ -128,7 +131,8 @@ class ThinkFilter:
             return ""
         block = self._block(text[: found.end()])
         thoughts = block[len(self._opening) : len(block) - len(found[0])]
-        self._inside, self._closed = None, True
+        self._inside = None
+        self._closed = True
         if self._is_spoken_of(block, _PLACEHOLDER.fullmatch(thoughts)):
             self._show(block)
         return text[found.end() :]
@@ -154,7 +158,8 @@ class ThinkFilter:
         if _closes_what_is_before(before):
             self._shown.clear()
             self._new.clear()
-            self._begun, self._first = False, not self._certain
+            self._begun = False
+            self._first = not self._certain
             self._closed = self.recalled = True
         else:
             self._show(text[: found.end()])

@@ -39,7 +39,8 @@ class CallEffects:
         if self._done:  # counting is enough: each attempt has the same effects in the same order
             self._done.pop(0)
             return False
-        at, turn = self._spec.clock.now_ms(), self._spec.turn
+        at = self._spec.clock.now_ms()
+        turn = self._spec.turn
         if effect.to != self._spec.session:
             await self._spec.consent.settle()
             effect = effect.marked(self._spec.consent.sources)
@@ -78,7 +79,9 @@ class Actor:
         self._stored = stored
         self._files = self._spec.files if seen is None else self._spec.files.as_of(seen)
         waiting = [call for call in calls if call.id not in done]
-        hook, consent, safety = self._spec.hook, self._spec.consent, self._tools.safety
+        hook = self._spec.hook
+        consent = self._spec.consent
+        safety = self._tools.safety
         self._refused = await hook.before_execute_tools(tuple(waiting)) if waiting else {}
         # All needs are decided before the first call runs, by what the model had read then: the
         # result of one call must not change whether its neighbour needs approval.
@@ -145,16 +148,20 @@ class Actor:
 
     async def _outcome(self, call: ToolCallRequest) -> ToolOutcome:
         spec = self._spec
-        safety, intent = self._tools.safety(call.name), self._stored.intents.get(call.id)
+        safety = self._tools.safety(call.name)
+        intent = self._stored.intents.get(call.id)
         # Checked first: the lost worker may have run the call; nobody may let it run again.
         if intent is not None and safety not in ("read_only", "idempotent"):
             at = f"{datetime.fromtimestamp(intent.at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-            lost = f"the worker was lost at {at if intent.at else 'an unknown time'}"
-            why = f"outcome unknown: {lost}; verify before repeating"
+            why = (
+                f"outcome unknown: the worker was lost at {at if intent.at else 'an unknown time'}; "
+                "verify before repeating"
+            )
             return ToolOutcome(why, "outcome_unknown")
         if (reason := self._refused.get(call.id)) is not None:
-            why = f"was refused: {valid_text(reason)}. Do not try it again."
-            return ToolOutcome(f"Error: {call.name!r} {why}", "refused")
+            return ToolOutcome(
+                f"Error: {call.name!r} was refused: {valid_text(reason)}. Do not try it again.", "refused"
+            )
         if why := await self._not_approved(call):
             return ToolOutcome(f"Error: {call.name!r} was not run: {why}", "refused")
         if safety == "unsafe":
@@ -190,7 +197,8 @@ class Actor:
 
     async def _not_approved(self, call: ToolCallRequest) -> str:
         """Return why a call must not run, for the model; `""` if it may. Raises TurnParked."""
-        consent, need = self._spec.consent, self._needs[call.id]
+        consent = self._spec.consent
+        need = self._needs[call.id]
         asked = self._stored.approvals.get(call.id)
         # A question in the ledger beats `need`: once a person was asked, the answer counts, even if
         # a successor with other settings would no longer ask.
@@ -204,7 +212,8 @@ class Actor:
             asked = ApprovalState(consent.question(call, self._tools.safety(call.name)))
         if asked.decision is None:
             await self._journal.park(asked.question, wait_s=consent.wait_s)
-            minutes, seconds = f"{consent.wait_s / 60:.0f} minutes", f"{consent.wait_s:.0f} seconds"
+            minutes = f"{consent.wait_s / 60:.0f} minutes"
+            seconds = f"{consent.wait_s:.0f} seconds"
             return (
                 f"it needs the user's yes, and nobody answered within "
                 f"{minutes if consent.wait_s >= 120 else seconds}. "

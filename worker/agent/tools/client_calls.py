@@ -38,8 +38,9 @@ class ClientFunctions:
         """Raise TurnLimited for a function with the name of a tool of the agent."""
         in_use = sorted(self._names.intersection(tool.name for tool in own))
         if in_use:
-            one = f"the function {in_use[0]!r} has the name of a tool that the agent has"
-            raise TurnLimited(NAME_IN_USE, f"{one}; rename it")
+            raise TurnLimited(
+                NAME_IN_USE, f"the function {in_use[0]!r} has the name of a tool that the agent has; rename it"
+            )
 
     def forced(self) -> tuple[ToolSpec, ...]:
         """Return the functions of which the first round must call one; none if it need not."""
@@ -57,7 +58,8 @@ class ClientFunctions:
     ) -> tuple[ToolEntry, ...]:
         """Return the results of the program for these calls of a stored reply. Raises TurnParked
         until they are there, and TurnStopped when none came and nobody would read the answer."""
-        asked, wait_s = calls[:CALLS_AT_ONCE], self._spec.calls_wait_s
+        asked = calls[:CALLS_AT_ONCE]
+        wait_s = self._spec.calls_wait_s
         # Results come all at once. One alone is ours: an earlier worker met the end of the time.
         if asked and not any(call.id in stored.results for call in asked):
             question = stored.asked or self._question(asked, stored)

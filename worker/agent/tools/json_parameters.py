@@ -139,7 +139,8 @@ class _Check:
             yield from self.problems(part, value, path, depth)
 
     def _list_problems(self, schema: Schema, value: Sequence[object], path: str, depth: int) -> Iterator[str]:
-        least, most = schema.get("minItems"), schema.get("maxItems")
+        least = schema.get("minItems")
+        most = schema.get("maxItems")
         if (isinstance(least, int) and len(value) < least) or (isinstance(most, int) and len(value) > most):
             yield f"Expected {least or 0} to {'any number of' if most is None else most} items - at `{path}`"
         for position, item in enumerate(value):

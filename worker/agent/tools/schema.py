@@ -55,8 +55,7 @@ def _inline(part: Any, components: dict[str, Any], inside: tuple[str, ...]) -> A
     name = part.get("$ref")
     if isinstance(name, str):
         if name in inside:
-            problem = f"the parameters {name!r} contain themselves"
-            raise ValueError(f"{problem}; a tool needs a flat shape")
+            raise ValueError(f"the parameters {name!r} contain themselves; a tool needs a flat shape")
         beside = {key: value for key, value in part.items() if key != "$ref"}
         return _inline(components[name] | beside, components, (*inside, name))
     if part.get("type") == "object" and isinstance(part.get("properties"), dict):

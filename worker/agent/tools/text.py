@@ -58,8 +58,7 @@ def cut(text: str, limit_bytes: int, *, rest: str = SMALLER) -> str:
     closed = _FENCE_END.search(text)
     end = closed.group() if closed and len(closed.group()) < limit_bytes else ""
     kept = data[: limit_bytes - len(end)].decode("utf-8", "ignore")
-    missing = f"{len(data) - limit_bytes:,} of {len(data):,} bytes are left out"
-    return f"{kept}{end}\n\n[cut: {missing}; {rest}]"
+    return f"{kept}{end}\n\n[cut: {len(data) - limit_bytes:,} of {len(data):,} bytes are left out; {rest}]"
 
 
 KEEP_LIMIT_S: Final = 10.0  # for storing a long result whole; then only its beginning is kept
@@ -71,7 +70,8 @@ async def fit_result(text: str, context: ToolContext, limit_bytes: int, report: 
     if len(text.encode()) <= limit_bytes:
         return text
     call_id = re.sub(r"[^A-Za-z0-9_-]", "_", context.call_id)[:64]
-    path, rest = f"results/{context.turn}-{call_id}.txt", SMALLER
+    path = f"results/{context.turn}-{call_id}.txt"
+    rest = SMALLER
     try:
         async with asyncio.timeout(KEEP_LIMIT_S):
             await context.files.replace(path, text, was=None)

@@ -71,18 +71,23 @@ class Toolbox:
         tool = self._tools.get(request.name)
         if tool is None:
             known = ", ".join(self._tools) or "none"
-            text = f"there is no tool named {request.name!r}. Tools: {known}"
-            return self._error("unknown_tool", f"{text}. Use one of them, or answer without a tool.")
+            return self._error(
+                "unknown_tool",
+                f"there is no tool named {request.name!r}. Tools: {known}. Use one of them, or answer without a tool.",
+            )
         wrong = f"the arguments of {tool.name!r}"
         if request.arguments is None:
-            wrong = f"{wrong} are not one complete JSON object: {shorten(request.raw, 80)!r}"
-            return self._error("bad_arguments", f"{wrong}. Write them again, whole.")
+            return self._error(
+                "bad_arguments",
+                f"{wrong} are not one complete JSON object: {shorten(request.raw, 80)!r}. Write them again, whole.",
+            )
         try:
             arguments = convert_arguments(request.arguments, tool.parameters)
         except (msgspec.ValidationError, RecursionError) as exc:
             fields = ", ".join(names_of(tool.parameters)) or "none"
-            wrong = f"{wrong} do not fit: {exc}. Its parameters: {fields}"
-            return self._error("bad_arguments", f"{wrong}. Correct them and call it again.")
+            return self._error(
+                "bad_arguments", f"{wrong} do not fit: {exc}. Its parameters: {fields}. Correct them and call it again."
+            )
         return await self._run(tool, arguments, context)
 
     async def _run(self, tool: Tool, arguments: Any, context: ToolContext) -> ToolOutcome:
@@ -103,11 +108,15 @@ class Toolbox:
             if isinstance(exc, asyncio.CancelledError) and is_cancelled():
                 raise
             if isinstance(exc, TimeoutError) and limit.expired():
-                why = f"{tool.name!r} was stopped after {tool.timeout_s:g} s"
-                return self._error("timeout", f"{why}. Ask for less, or go on without it.")
+                return self._error(
+                    "timeout",
+                    f"{tool.name!r} was stopped after {tool.timeout_s:g} s. Ask for less, or go on without it.",
+                )
             self._report(f"tool {tool.name}", exc)
-            why = f"{tool.name!r} broke with {describe_exception(exc)}"
-            return self._error("error", f"{why}. Try other arguments, or go on without it.")
+            return self._error(
+                "error",
+                f"{tool.name!r} broke with {describe_exception(exc)}. Try other arguments, or go on without it.",
+            )
         return ToolOutcome(
             await fit_result(valid_text(result.text), context, self._result_limit_bytes, self._report), images=images
         )

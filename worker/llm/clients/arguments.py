@@ -39,7 +39,9 @@ def is_whole(raw: str) -> bool:
 def values_in(raw: str) -> list[str]:
     """Return the texts of the JSON values that a text is made of, one behind the other; an empty
     list for blank text, and for one that is something else or breaks off."""
-    found, at, text = [], 0, raw.strip()
+    found = []
+    at = 0
+    text = raw.strip()
     while at < len(text):
         try:
             end = _LENIENT.raw_decode(text, at)[1]

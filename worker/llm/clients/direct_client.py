@@ -174,7 +174,8 @@ class DirectModel:
 
     def _refusal(self, response: aiohttp.ClientResponse, text: str) -> ModelError:
         status = response.status
-        wait_s, reason = retry_after_s(response.headers), read_reason(text)
+        wait_s = retry_after_s(response.headers)
+        reason = read_reason(text)
         return model_error(self.name, kind_of_refusal(status, text), status, retry_after_s=wait_s, reason=reason)
 
     @contextlib.contextmanager

@@ -198,7 +198,8 @@ class LiteLLMModel:
         try:
             if "json" in answer.headers.get("content-type", ""):
                 return await read_whole_answer(await read(answer.aread()), self.name, on_delta, tools)
-            pieces, framed = aiter(answer.aiter_bytes()), is_framed(answer.headers)
+            pieces = aiter(answer.aiter_bytes())
+            framed = is_framed(answer.headers)
             return await read_event_stream(
                 lambda: read(anext(pieces, b"")), self.name, timeouts, on_delta, tools, framed=framed
             )
@@ -210,7 +211,8 @@ class LiteLLMModel:
         self, stream: Any, timeouts: CallTimeouts, on_delta: OnDelta, tools: Sequence[ToolSpec]
     ) -> LLMResponse:
         """Read a stream in the provider's protocol, which LiteLLM translates to OpenAI's chunks."""
-        reply, shown = ReplyAssembler(AnswerDecoder(self.name), tools), False
+        reply = ReplyAssembler(AnswerDecoder(self.name), tools)
+        shown = False
         try:
             chunks: AsyncIterator[Any] = aiter(stream)
             while True:
@@ -250,7 +252,8 @@ class LiteLLMModel:
             status = getattr(exc, "status_code", None)
             what = f"{type(exc).__name__}{f' {status}' if status else ''}"
             headers = getattr(exc, "litellm_response_headers", None) or {}
-            wait_s, words = retry_after_s(headers), _words_of(exc)
+            wait_s = retry_after_s(headers)
+            words = _words_of(exc)
             kind = self._library.kind_of(exc, words)
             raise model_error(self.name, kind, what, retry_after_s=wait_s, reason=read_reason(words)) from None
 
@@ -268,8 +271,10 @@ def _library(model: str) -> Any:
     try:
         library = import_module("worker.llm.clients.litellm_library")
     except ModuleNotFoundError as exc:  # as in the slim image
-        advice = "it is not installed here (use the image without -slim)"
-        raise SettingsError(f"model {model!r} is reached by LiteLLM, and {advice}: {exc.name}") from None
+        raise SettingsError(
+            f"model {model!r} is reached by LiteLLM, and "
+            f"it is not installed here (use the image without -slim): {exc.name}"
+        ) from None
     library.set_up()
     if model.partition("/")[0] in SDK_ONLY:
         os.environ[_HANDLER] = "False"

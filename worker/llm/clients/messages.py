@@ -48,7 +48,8 @@ def _prepared(message: Message, model: str, keep_ids: bool) -> Message:
     if "tool_call_id" in message:
         id_ = message["tool_call_id"]
         return message if keep_ids or _ID.fullmatch(id_) else {**message, "tool_call_id": wire_id(id_)}
-    calls, thinker = message["tool_calls"], message.get("thoughts_of")
+    calls = message["tool_calls"]
+    thinker = message.get("thoughts_of")
     foreign = thinker is not None and thinker != model
     if not keep_ids and not all(_ID.fullmatch(call["id"]) for call in calls):
         calls = [{**call, "id": wire_id(call["id"])} for call in calls]

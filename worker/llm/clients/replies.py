@@ -48,7 +48,9 @@ async def read_event_stream(
     """Read a streamed reply to its end, and pass its text on. `next_piece` returns `b""` at the end
     of the body, whose length was known if it is `framed`. Raises ModelError, and what `next_piece`
     and `on_delta` raise."""
-    decoder, events, shown = AnswerDecoder(model), EventReader(), False
+    decoder = AnswerDecoder(model)
+    events = EventReader()
+    shown = False
     reply = ReplyAssembler(decoder, tools)
     while not decoder.ended:
         piece = await (_last_piece(next_piece) if reply.ending else next_piece())

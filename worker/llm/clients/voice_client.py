@@ -95,7 +95,8 @@ class VoiceClient:
         return await _with_retries(ask)
 
     async def _post(self, name: str, path: str, limit_bytes: int, **body: Any) -> bytes:
-        timeout_s, url = self._settings.timeout_s, f"{self._base}/audio/{path}"
+        timeout_s = self._settings.timeout_s
+        url = f"{self._base}/audio/{path}"
         try:
             async with (
                 asyncio.timeout(timeout_s),
@@ -103,7 +104,8 @@ class VoiceClient:
             ):
                 if response.status != 200:
                     reason = (await read_body(response, ERROR_LIMIT_BYTES)).decode(errors="replace")
-                    kind, wait_s = kind_of_refusal(response.status, reason), retry_after_s(response.headers)
+                    kind = kind_of_refusal(response.status, reason)
+                    wait_s = retry_after_s(response.headers)
                     raise model_error(name, kind, response.status, retry_after_s=wait_s, reason=read_reason(reason))
                 return await read_body(response, limit_bytes)
         except TimeoutError:

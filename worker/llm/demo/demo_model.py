@@ -110,7 +110,8 @@ def _call(id: str, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
 
 
 def _answer_text(now: str, known: Sequence[tuple[str, str]]) -> str:
-    recall, fact = _RECALL.search(now), next(memory.facts(now), None)
+    recall = _RECALL.search(now)
+    fact = next(memory.facts(now), None)
     if recall:
         what = recall["what"].lower()
         return recall_fact(what, dict(known).get(what))

@@ -45,7 +45,8 @@ class _Filler:
         for name in ("enum", "anyOf", "oneOf", "allOf"):
             if isinstance(options := schema.get(name), list) and options:
                 return options[0] if name == "enum" else self.value(options[0], depth - 1)
-        kind, fields = schema.get("type"), schema.get("properties")
+        kind = schema.get("type")
+        fields = schema.get("properties")
         match kind[0] if isinstance(kind, list) and kind else kind:
             case "array":
                 least = schema.get("minItems")

@@ -75,6 +75,6 @@ def _summarise(at: str, asked: list[str]) -> str:
         return f"{stamp}Nothing was asked in this part of the conversation."
     if len(asked) == 1:
         return f"{stamp}The person wrote one message: “{shorten(asked[0], 80)}”."
-    first, last = shorten(asked[0], 80), shorten(asked[-1], 80)
-    wrote = f"{stamp}The person wrote {len(asked)} messages."
-    return f"{wrote} It began with “{first}” and ended with “{last}”."
+    first = shorten(asked[0], 80)
+    last = shorten(asked[-1], 80)
+    return f"{stamp}The person wrote {len(asked)} messages. It began with “{first}” and ended with “{last}”."

@@ -21,7 +21,8 @@ def reminder_call(text: str, now_ms: int) -> dict[str, Any] | None:
     asked = _ASKED.search(text)
     if asked is None:
         return None
-    rest, when = asked["rest"], _when(asked["rest"], now_ms)
+    rest = asked["rest"]
+    when = _when(asked["rest"], now_ms)
     for pattern in (_DAILY, _IN):
         rest = pattern.sub(" ", rest)
     task = re.sub(r"^(?:to|of|that|about)\b", "", " ".join(rest.split()).strip(" .,:!")).strip()

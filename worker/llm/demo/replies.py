@@ -68,8 +68,10 @@ def describe_result(name: str, text: str) -> str:
                 f"{_PLANNED.sub(_describe_plan, text)} You need not stay: I write here. `/cron` lists what is planned."
             )
         case "write_file":
-            more = "Now try **Change the list**: under `shoal up` it waits for your yes."
-            return f"{text} It is in the workspace of this chat. {more}"
+            return (
+                f"{text} It is in the workspace of this chat. "
+                "Now try **Change the list**: under `shoal up` it waits for your yes."
+            )
         case "read_file" | "grep":
             return f"I found this:\n\n{fenced(text)}"
         case "edit_file":

@@ -100,7 +100,8 @@ class FallbackModel:
                 faults.append(exc)
                 continue
             if model.name != self._answering:  # only when it changes, not at every call
-                self._answering, kinds = model.name, [exc.kind for exc in faults]
+                self._answering = model.name
+                kinds = [exc.kind for exc in faults]
                 log.warning("model changed", model=model.name, first=self.name, kinds=kinds)
             return reply
         retryable = [exc for exc in faults if exc.retryable]

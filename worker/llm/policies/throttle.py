@@ -40,8 +40,11 @@ def closed_error(name: str, held: CallHeld) -> ModelClosed:
     # Jitter, so that all turns that were held back do not return at the same moment.
     wait_s = held.next_s + _RNG.uniform(0.0, 1.0 + held.next_s / 4 + held.crowd / _BACK_PER_S)
     kind = "overloaded" if held.reason == "overloaded" else "rate_limit"
-    text = f"the model {name!r} was not asked: {_WHY[held.reason]}"
-    return ModelClosed(kind, f"{text}; it may be in {held.next_s:.1f} s", retry_after_s=wait_s)
+    return ModelClosed(
+        kind,
+        f"the model {name!r} was not asked: {_WHY[held.reason]}; it may be in {held.next_s:.1f} s",
+        retry_after_s=wait_s,
+    )
 
 
 def limit_rules(settings: ModelSettings) -> LimitRules:
@@ -129,8 +132,11 @@ class ThrottledModel(ModelWrapper):
 
     async def _enter(self, session: str) -> CallAllowed | None:
         """Wait until the call may be made; None while Redis is unreachable. Raises ModelClosed."""
-        left_s, placed, counted = LONGEST_WAIT_S, False, False
-        way, rules = self._route_key, self._rules
+        left_s = LONGEST_WAIT_S
+        placed = False
+        counted = False
+        way = self._route_key
+        rules = self._rules
         while True:
             try:
                 answer = await self._limits.enter(way, rules, session=session, patience_s=left_s, placed=placed)
@@ -155,7 +161,9 @@ class ThrottledModel(ModelWrapper):
         """Report how a call ended; `fault` learns whether its session met it alone."""
         if entered is None:
             return
-        way, rules, wait_s = self._route_key, self._rules, fault.retry_after_s if fault else None
+        way = self._route_key
+        rules = self._rules
+        wait_s = fault.retry_after_s if fault else None
         try:
             news = await self._limits.report(way, rules, entered, ending, session=session, retry_after_s=wait_s)
         except (RedisAway, Refused):

@@ -84,7 +84,8 @@ class CallTimeouts:
             if self._timer_at <= self._by:
                 return
             self._timer.cancel()
-        self._timer, self._timer_at = self._loop.call_at(self._by, self._on_timer), self._by
+        self._timer = self._loop.call_at(self._by, self._on_timer)
+        self._timer_at = self._by
 
     def _on_timer(self) -> None:
         self._timer = None

@@ -166,8 +166,7 @@ def _bind_listener(path: Path, mode: int) -> socket.socket:
     except OSError as exc:
         listener.close()
         why = "its path is too long" if "too long" in str(exc) else exc.strerror
-        faulty = f"runner.socket {str(path)!r} cannot be had: {why}"
-        raise SettingsError(f"{faulty}; set another one") from None
+        raise SettingsError(f"runner.socket {str(path)!r} cannot be had: {why}; set another one") from None
     listener.setblocking(False)
     return listener
 
@@ -181,5 +180,4 @@ def _remove_stale_socket(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
             return
-    why = "another runner listens there; stop it, or set another one"
-    raise SettingsError(f"runner.socket {str(path)!r}: {why}")
+    raise SettingsError(f"runner.socket {str(path)!r}: another runner listens there; stop it, or set another one")

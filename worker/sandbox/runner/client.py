@@ -37,8 +37,10 @@ class RunnerSandbox:
         """See Sandbox. The runner kills the command when the connection ends, even by our death."""
         if command.network:
             # Landlock limits the ports of a command, and not the addresses behind them.
-            why = "a runner cannot keep a command's network to the public web"
-            raise SandboxBroken(f"{why}; set tools.exec_network = false, or use bubblewrap")
+            raise SandboxBroken(
+                "a runner cannot keep a command's network to the public web; "
+                "set tools.exec_network = false, or use bubblewrap"
+            )
         output = bytearray()
         limit_s = command.limits.wall_s + OVERHEAD_S
         async with self._send_request(frames.RunRequest(command), limit_s) as replies:
@@ -71,15 +73,18 @@ class RunnerSandbox:
     async def _send_request(
         self, request: frames.RunnerRequest, limit_s: float
     ) -> AsyncIterator[AsyncIterator[frames.RunnerReply]]:
-        frame, most = frames.encode(request), frames.REQUEST_LIMIT_BYTES
+        frame = frames.encode(request)
+        most = frames.REQUEST_LIMIT_BYTES
         if len(frame) > most:
             raise SandboxBroken(f"the command has {len(frame):,} bytes; at most {most:,} fit")
         try:
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_unix_connection(self._socket)
         except (OSError, TimeoutError) as exc:
-            why = f"no runner listens on tools.exec_runner ({getattr(exc, 'strerror', None) or 'no answer'})"
-            raise SandboxBroken(f"{why}; start `python -m worker runner`") from None
+            raise SandboxBroken(
+                f"no runner listens on tools.exec_runner ({getattr(exc, 'strerror', None) or 'no answer'}); "
+                "start `python -m worker runner`"
+            ) from None
         self._open.add(writer)
         try:
             writer.write(frame)

@@ -93,7 +93,8 @@ def _set_limits(command: SandboxCommand, uid_processes: int) -> None:
     ):
         top = resource.getrlimit(kind)[1]
         if top != resource.RLIM_INFINITY:
-            soft, hard = min(soft, top), min(hard, top)
+            soft = min(soft, top)
+            hard = min(hard, top)
         resource.setrlimit(kind, (soft, hard))
 
 

@@ -108,8 +108,7 @@ class FrameBodies:
                 why = f"a frame of version {version}, not {VERSION}; run the same release on both sides"
                 raise BadRunnerFrame(why)
             if length > self._limit_bytes:
-                most = f"at most {self._limit_bytes:,} are accepted"
-                raise BadRunnerFrame(f"a frame of {length:,} bytes; {most}")
+                raise BadRunnerFrame(f"a frame of {length:,} bytes; at most {self._limit_bytes:,} are accepted")
             end = _HEAD.size + length
             if len(self._kept) < end:
                 return

@@ -122,7 +122,8 @@ class Runner:
 
     def _start_waiting(self) -> None:
         """Start waiting commands while slots are free, after those of an older token have ended."""
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for connection, command, until in waiting:
             if connection.closed:  # the worker has gone, and its command with it
                 continue
@@ -183,8 +184,7 @@ class Runner:
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:80]!r} is not the name of a workspace")
         if command.network:
-            advice = "run without, or where bubblewrap works"
-            raise ValueError(f"a runner has no network to give; {advice}")
+            raise ValueError("a runner has no network to give; run without, or where bubblewrap works")
         path = self._root / name
         return CommandPlace(
             workspace=os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW),

@@ -85,7 +85,8 @@ class CommandSupervisor:
         # The parent may have died before the prctl; then the signal never comes.
         if os.getppid() != self._parent:
             return
-        workspace, shown = self._place.workspace, self._command.shown
+        workspace = self._place.workspace
+        shown = self._command.shown
         # A killed supervisor may have left folders closed.
         workspace_quota.reopen_workspace(workspace)
         try:
@@ -230,7 +231,8 @@ class CommandSupervisor:
 
     def _check_usage(self) -> float:
         """Raise WatchEnded if it is too much; return the time until the next measurement."""
-        me, at_most = os.getpid(), self._limits.processes
+        me = os.getpid()
+        at_most = self._limits.processes
         # Cheap even for a fork bomb: it stops counting early.
         if len(list(islice(processes.descendants(me), at_most + 1))) > at_most:
             raise WatchEnded("processes")

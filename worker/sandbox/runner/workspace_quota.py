@@ -26,7 +26,8 @@ def is_over_quota(folder: int, quota_bytes: int, quota_files: int) -> bool:
     hidden: list[tuple[str, ...]] = []  # folders that are closed to us
     with contextlib.suppress(OSError):
         for found in walk_beneath(folder, closed=hidden.append):
-            size_bytes, files = size_bytes + found.disk_bytes, files + 1
+            size_bytes = size_bytes + found.disk_bytes
+            files = files + 1
             if (quota_bytes and size_bytes > quota_bytes) or (quota_files and files > quota_files):
                 return True
             if hidden or len(found.parts) > DEPTH_LIMIT:

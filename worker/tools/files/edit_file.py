@@ -59,27 +59,29 @@ class EditFile:
     timeout_s = 20.0
 
     async def run(self, arguments: EditFileArguments, context: ToolContext) -> str:
-        path, old, new = arguments.path, arguments.old_text, arguments.new_text
+        path = arguments.path
+        old = arguments.old_text
+        new = arguments.new_text
         if not old:
-            advice = "name the text to replace, or write the whole file with write_file"
-            raise ToolFailed(f"old_text is empty; {advice}")
+            raise ToolFailed("old_text is empty; name the text to replace, or write the whole file with write_file")
         shown = repr(shorten(old, 80))
         found = await decode_content(path, await context.files.content(path))
         text = found.text
         # A Windows file: the model never saw its line ends.
         if "\r\n" in text and "\r\n" not in old:
-            old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
+            old = old.replace("\n", "\r\n")
+            new = new.replace("\n", "\r\n")
         # The new text is there, and the old one only in it, as after adding a line to a line.
         if new and new in text and not any(old in part for part in text.split(new)):
             return f"Nothing to do: the new text is in {path} already, and the old one is not."
         if not (times := text.count(old)):
             if not new:
                 return f"Nothing to do: the text to remove is not in {path}."
-            advice = "Read the file and copy the text exactly; it may have changed"
-            raise ToolFailed(f"{shown} is not in {path!r}. {advice}")
+            raise ToolFailed(
+                f"{shown} is not in {path!r}. Read the file and copy the text exactly; it may have changed"
+            )
         if times > 1:
-            advice = "Take more of the text around the right one"
-            raise ToolFailed(f"{shown} is {times} times in {path!r}. {advice}")
+            raise ToolFailed(f"{shown} is {times} times in {path!r}. Take more of the text around the right one")
         # `was` refuses the write if the file changed after it was read, say from another turn.
         changed = text.replace(old, new)
         await context.files.replace(path, changed, was=text)

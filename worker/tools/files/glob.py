@@ -90,16 +90,20 @@ def _fits(names: Sequence[str], parts: Sequence[str]) -> bool:
 def _name_fits(name: str, part: str) -> bool:
     """Match `*` and `?` in a name. After a mismatch the latest `*` takes one character more."""
     at = sign = 0
-    star, consumed = -1, 0
+    star = -1
+    consumed = 0
     while at < len(name):
         if sign < len(part) and part[sign] == "*":
-            star, consumed = sign, at
+            star = sign
+            consumed = at
             sign += 1
         elif sign < len(part) and part[sign] in ("?", name[at]):
-            at, sign = at + 1, sign + 1
+            at = at + 1
+            sign = sign + 1
         elif star >= 0:
             consumed += 1
-            at, sign = consumed, star + 1
+            at = consumed
+            sign = star + 1
         else:
             return False
     return all(rest == "*" for rest in part[sign:])

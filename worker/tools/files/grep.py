@@ -55,21 +55,20 @@ class Grep:
     async def run(self, arguments: GrepArguments, context: ToolContext) -> str:
         terms = search_terms(arguments.words)
         if not terms:
-            advice = "give at least one, such as 'dentist' or '2026-11'"
-            raise ToolFailed(f"there are no words to look for; {advice}")
+            raise ToolFailed("there are no words to look for; give at least one, such as 'dentist' or '2026-11'")
         names, one = await _files_to_search(context, arguments.path)
         hits, searched, guessed = await _search_files(context, names, terms, must=one)
         notes = [f"{name!r} was read as {encoding}" for name, encoding in guessed.items()]
         if (more := len(hits) - arguments.limit) > 0:
             notes.append(f"{more} more; use more words to narrow it")
         if left := len(names) - searched:
-            unseen = f"{left} of {len(names)} files were not searched"
-            notes.append(f"{unseen}; name one, or a folder")
+            notes.append(f"{left} of {len(names)} files were not searched; name one, or a folder")
         note = f"[{'; '.join(notes)}]" if notes else ""
         if not hits:
-            nothing = f"Nothing in {arguments.path or 'any file'} has {arguments.words!r}"
-            advice = "Try fewer or other words, or a part of a date."
-            return f"{nothing}. {advice} {note}".rstrip()
+            return (
+                f"Nothing in {arguments.path or 'any file'} has {arguments.words!r}"
+                f". Try fewer or other words, or a part of a date. {note}".rstrip()
+            )
         return "\n\n".join([*hits[: arguments.limit], *filter(None, [note])])
 
 

@@ -49,9 +49,11 @@ class ReadFile:
         if isinstance(content, bytes):
             size = f"{len(content):,} bytes"
             if is_picture(content):
-                about = f"{path!r} is a picture: {picture_in(path, content).media_type}, {size}"
-                seen = "You see it in this turn; to see it later, read it again"
-                return ToolResult(f"({about}. {seen})", (path,))
+                return ToolResult(
+                    f"({path!r} is a picture: {picture_in(path, content).media_type}, {size}. "
+                    "You see it in this turn; to see it later, read it again)",
+                    (path,),
+                )
             if kind := detect_document(content):
                 content = await self._documents.read_document(path, kind, content)
         found = await decode_content(path, content)

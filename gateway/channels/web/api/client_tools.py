@@ -62,7 +62,9 @@ def _read_tool(tool: Mapping[str, Any], where: str, *, nested: bool) -> ClientTo
     function = tool.get("function") if nested else tool
     if not isinstance(function, dict):
         raise bad_parameter(where, f"{where} must be an object", code="invalid_type")
-    name, about, schema = function.get("name"), function.get("description") or "", function.get("parameters")
+    name = function.get("name")
+    about = function.get("description") or ""
+    schema = function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise bad_parameter(f"{where}.name", f"{where}.name must be 1 to 64 letters, digits, '_' and '-'")
     if not isinstance(about, str):
@@ -106,7 +108,8 @@ def _read_call(call: object, where: str) -> ToolCall:
     function = fields.get("function") or fields.get("custom")
     if not isinstance(function, dict):
         raise bad_parameter(where, f"{where} must be the call of a function", code="invalid_type")
-    name, arguments = function.get("name"), function.get("arguments", function.get("input"))
+    name = function.get("name")
+    arguments = function.get("arguments", function.get("input"))
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise bad_parameter(f"{where}.function.name", f"{where}.function.name must name a function")
     return ToolCall(read_id(fields.get("id"), f"{where}.id"), name, arguments if isinstance(arguments, str) else "{}")
@@ -160,5 +163,10 @@ def check_outputs(outputs: Sequence[tuple[str, str]], param: str) -> None:
         raise bad_parameter(param, f"{param} has two results of one call")
     sizes = [len(text.encode()) for _, text in outputs]
     if max(sizes) > OUTPUT_LIMIT_BYTES or sum(sizes) > OUTPUTS_LIMIT_BYTES:
-        limits = f"{OUTPUT_LIMIT_BYTES // 1024} kB, all together more than {OUTPUTS_LIMIT_BYTES // 1024} kB"
-        raise ApiError(413, f"a result has more than {limits}", code="too_big", param=param)
+        raise ApiError(
+            413,
+            "a result has more than "
+            f"{OUTPUT_LIMIT_BYTES // 1024} kB, all together more than {OUTPUTS_LIMIT_BYTES // 1024} kB",
+            code="too_big",
+            param=param,
+        )

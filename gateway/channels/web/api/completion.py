@@ -110,9 +110,13 @@ class Completion:
 
     async def begin(self, traceparent: str | None = None) -> None:
         """Make the message durable, or load the answer. Raises what `as_api_error` knows."""
-        services, name, principal = self._services, self.request.name, self._login.principal
+        services = self._services
+        name = self.request.name
+        principal = self._login.principal
         session = self.request.session or (None if name is None else session_id(API, f"{principal}/{name}"))
-        requests, asked, stored = services.requests, self.request.hash, self.request.stored
+        requests = services.requests
+        asked = self.request.hash
+        stored = self.request.stored
         begun = await requests.begin(principal, key=self._key, session=session, asked=asked, stored=stored)
         self.begun = begun
         known = begun.answer if begun.new or not stored else await self._read_answer()
@@ -131,9 +135,11 @@ class Completion:
             raise
         except RedisAway:
             raise errors.store_unavailable(again=self.again) from None
-        begun, reader = self.begun, self.reader
+        begun = self.begun
+        reader = self.reader
         assert reader is not None
-        turn, duplicate = accepted.turn, accepted.duplicate
+        turn = accepted.turn
+        duplicate = accepted.duplicate
         log.debug("message accepted", session=log_id(begun.session), turn=turn, duplicate=duplicate)
         if accepted.rejected:
             await services.requests.release(begun)
@@ -142,7 +148,8 @@ class Completion:
         if stored:
             await self._keep(turn)
         await self._note_metadata()
-        self._counted, reader.number = duplicate, turn
+        self._counted = duplicate
+        reader.number = turn
         if duplicate or turn == 0:
             # A duplicate, or a command, may have its answer in the log already.
             reader.stale = True
@@ -150,7 +157,8 @@ class Completion:
 
     async def _submit(self, begun: ApiRequest) -> None:
         """Hand the results of functions to the turn that waits for them, and follow it."""
-        services, request = self._services, self.request
+        services = self._services
+        request = self.request
         try:
             submitted = await services.sink.client_calls.submit(
                 begun.session,
@@ -163,7 +171,8 @@ class Completion:
             )
         except RedisAway:
             raise errors.store_unavailable(again=self.again) from None
-        outcome, turn = submitted.outcome, submitted.turn
+        outcome = submitted.outcome
+        turn = submitted.turn
         log.info("client calls answered", session=log_id(begun.session), turn=turn, outcome=outcome)
         if not submitted.accepted:
             CLIENT_CALLS.labels("refused").inc(len(request.prompt.outputs))
@@ -190,12 +199,16 @@ class Completion:
             self.answer = answer
             return
         reader = self.reader = TurnReader(found.id, found.after, found.turn if found.continues else None)
-        reader.number, reader.stale = found.turn, True
+        reader.number = found.turn
+        reader.stale = True
         await self._services.follower.follow(found.session, reader)
 
     async def _keep(self, turn: int, *, continues: bool = False) -> None:
-        request, principal, responses = self.request, self._login.principal, self._services.responses
-        shown, input = request.shown, request.input
+        request = self.request
+        principal = self._login.principal
+        responses = self._services.responses
+        shown = request.shown
+        input = request.input
         await responses.keep(principal, self.begun, turn, shown=shown, input=input, continues=continues)
 
     async def _note_metadata(self) -> None:
@@ -220,7 +233,9 @@ class Completion:
     async def _fork(self) -> None:
         """Go on in a session of its own, with the conversation up to the response that the request
         continues."""
-        services, request, turn = self._services, self.request, self.request.follows
+        services = self._services
+        request = self.request
+        turn = request.follows
         assert turn is not None
         assert self.reader is not None
         services.follower.unfollow(self.begun.session, self.reader)
@@ -238,9 +253,13 @@ class Completion:
         self.begun = await services.requests.fork(self._login.principal, self.begun)
 
     async def _ingest(self, traceparent: str | None) -> Accepted:
-        services, request, principal, begun = self._services, self.request, self._login.principal, self.begun
+        services = self._services
+        request = self.request
+        principal = self._login.principal
+        begun = self.begun
         reader = self.reader = TurnReader(begun.ticket, begun.after)
-        limit, files = services.limits.files, request.prompt.files
+        limit = services.limits.files
+        files = request.prompt.files
         message = InboundMessage(
             channel=API,
             chat_id=split_session(begun.session)[1],
@@ -260,13 +279,12 @@ class Completion:
         try:
             # Named sessions are listed, and so counted. An ephemeral one ends with its answer.
             owner = None if request.name is None else principal
-            retry_s, follows = services.limits.retry_s, request.follows
             return await services.sink.ingest(
                 message,
                 principal=owner,
-                follows=follows,
+                follows=request.follows,
                 background=principal if request.background else "",
-                retry_for_s=retry_s,
+                retry_for_s=services.limits.retry_s,
             )
         except (BadInput, Refused) as exc:
             if exc.code == "moved":
@@ -300,8 +318,10 @@ class Completion:
     async def changes(self) -> AsyncGenerator[None]:
         """Yield whenever the reader may have changed, at least every second, until the answer is
         known. Raises ApiError when it cannot be waited for any longer."""
-        services, reader = self._services, self.reader
-        give_up_at, away_since = services.clock.monotonic() + services.limits.wait_s, None
+        services = self._services
+        reader = self.reader
+        give_up_at = services.clock.monotonic() + services.limits.wait_s
+        away_since = None
         while self.answer is None:
             assert reader is not None
             self._check_may_wait(give_up_at)
@@ -329,7 +349,8 @@ class Completion:
         there, unless a request with the same key can still come for the answer."""
         if self.reader is None:
             return
-        services, session = self._services, self.begun.session
+        services = self._services
+        session = self.begun.session
         services.follower.unfollow(session, self.reader)
         if self.request.ephemeral and (self._stored or self._key is None):
             with contextlib.suppress(RedisAway, Refused, TimeoutError):
@@ -337,7 +358,8 @@ class Completion:
                     await services.sessions.end(session)
 
     async def _check_answer(self, reader: TurnReader) -> None:
-        services, begun = self._services, self.begun
+        services = self._services
+        begun = self.begun
         await self.mark_accepted()
         if reader.failed:
             raise RuntimeError("the log of a chat could not be followed")
@@ -355,7 +377,8 @@ class Completion:
             self.answer = decode_answer(stored) if stored else DROPPED
 
     async def _store_answer(self, reader: TurnReader, end: OutboundMessage) -> None:
-        owner, ticket = self._login.principal == OWNER, self.begun.ticket
+        owner = self._login.principal == OWNER
+        ticket = self.begun.ticket
         try:
             answer = read_answer(reader, end, ticket, formed=self.request.formed, owner=owner)
         except ApiError:

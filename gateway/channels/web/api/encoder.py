@@ -58,7 +58,8 @@ class CompletionEncoder(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, completion: Completion) -> Self:
         """Return the encoder of a completion that was begun."""
-        begun, asked = completion.begun, completion.request
+        begun = completion.begun
+        asked = completion.request
         return cls(f"chatcmpl-{begun.ticket}", begun.at_ms // 1000, asked.model, asked.with_usage)
 
     def encode_answer(self, answer: StoredAnswer | None) -> bytes:

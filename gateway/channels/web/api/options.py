@@ -69,7 +69,8 @@ def _read_stops(value: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _read_schema(form: Mapping[str, Any] | None) -> str:
-    where, kind = "response_format", (form or {"type": "text"}).get("type")
+    where = "response_format"
+    kind = (form or {"type": "text"}).get("type")
     if kind == "text":
         return ""
     if kind == "json_object":

@@ -116,7 +116,8 @@ def parse_request(
     body: bytes, header: str | None, models: Mapping[str, str], api: ApiSettings | None = None
 ) -> CompletionRequest:
     """Parse a body; `header` is X-Shoal-Session, `models` maps to presets. Raises ApiError."""
-    body_fields, api = parse_object(body), api or ApiSettings()
+    body_fields = parse_object(body)
+    api = api or ApiSettings()
     ignored = check_parameters(body_fields, strict=api.strict)
     model = body_fields["model"]
     if model not in models:
@@ -224,7 +225,8 @@ def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool, syste
         asked = max((at for at, one in enumerate(parsed) if one.role == "user"), default=-1)
         if asked < 0:
             raise bad_parameter("messages", "there is no message of the user: results belong to an answer to one")
-    last, after = parsed[asked], [(at, parsed[at]) for at in range(asked + 1, newest + 1)]
+    last = parsed[asked]
+    after = [(at, parsed[at]) for at in range(asked + 1, newest + 1)]
     files = tuple(_parse_file(part, where, n) for n, (where, part) in enumerate(last.parts, 1))
     if not last.text.strip() and not files:
         raise bad_parameter(f"messages[{asked}].content", "the message has no text")
@@ -291,7 +293,8 @@ def trailing_outputs(parsed: Sequence[_ParsedMessage]) -> tuple[tuple[str, str],
 
 
 def _parse_message(message: Mapping[str, Any], where: str) -> _ParsedMessage:
-    role, content = message.get("role"), message.get("content")
+    role = message.get("role")
+    content = message.get("content")
     if role not in ("user", "assistant", *_SYSTEM, *_RESULTS):
         raise bad_parameter(f"{where}.role", f"{where}.role is {str(role)[:40]!r}: there is no such role")
     for name in _UNSUPPORTED:
@@ -333,7 +336,8 @@ def _describe_call(message: Mapping[str, Any]) -> list[str]:
     function = message.get("function_call")
     if not isinstance(function, dict):
         return []
-    name, arguments = function.get("name"), function.get("arguments")
+    name = function.get("name")
+    arguments = function.get("arguments")
     return [f"[called {str(name)[:64]} with {arguments if isinstance(arguments, str) else '{}'}]"]
 
 
@@ -352,11 +356,14 @@ def _placeholder(part: Mapping[str, Any]) -> str:
 
 def _parse_file(part: Mapping[str, Any], where: str, number: int) -> SentFile:
     if part["type"] == "image_url":
-        where, url, name = f"{where}.image_url.url", part["image_url"].get("url"), f"picture-{number}"
+        where = f"{where}.image_url.url"
+        url = part["image_url"].get("url")
+        name = f"picture-{number}"
     else:
         name = part["file"].get("filename")
         name = name if isinstance(name, str) else f"file-{number}"
-        where, url = f"{where}.file.file_data", part["file"].get("file_data")
+        where = f"{where}.file.file_data"
+        url = part["file"].get("file_data")
     found = _DATA_URL.match(url) if isinstance(url, str) else None
     if found is None or not isinstance(url, str):
         raise bad_parameter(where, f"{where} must be a data: URL in base64; nothing is fetched from elsewhere")

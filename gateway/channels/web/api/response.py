@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from functools import partial
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
@@ -18,11 +16,11 @@ from gateway.channels.web.api.encoder import AnswerEncoder
 from gateway.channels.web.api.errors import ApiError, as_api_error, error_response, turn_error
 from gateway.channels.web.api.parameters import ignored_header
 from gateway.channels.web.api.stream_buffer import StreamBuffer
+from gateway.channels.web.http.leaving import serve_until_left
 from shared.clock import Clock
 from shared.errors import RedisAway, Refused
 from shared.log import logger
 from shared.messages.outbound import StoredAnswer
-from shared.tasks import cancel_all, close_all
 
 log = logger("api")
 
@@ -59,26 +57,19 @@ class CompletionResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = self._clock.monotonic()
-        serving = asyncio.create_task(self._serve(scope, receive, send))
-        leaving = asyncio.create_task(_wait_for_disconnect(receive))
+        gone = False
         try:
-            await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
+            gone = await serve_until_left(self._serve(scope, receive, send), receive, self._completion.close)
         finally:
-            gone = not serving.done()
-            # Both tasks end before the completion is closed: serving uses it.
-            try:
-                await close_all(partial(cancel_all, [serving, leaving]), self._completion.close)
-            finally:
-                self._ended()
+            self._ended()
             seconds = round(self._clock.monotonic() - began, 3)
             log.info("request ended", request=self._completion.begun.ticket, client_gone=gone, seconds=seconds)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         # A failed answer that is known from the start is an error response, for a stream too; but
         # not where the response was found, and is read.
-        completion, known = self._completion, self._completion.answer
+        completion = self._completion
+        known = self._completion.answer
         if completion.request.stream and (completion.resumed or not (known and known.failed)):
             async with aclosing(self._events()) as events:
                 await StreamingResponse(events, headers=_STREAM | self._extra_headers).stream_response(send)
@@ -123,7 +114,10 @@ class CompletionResponse(Response):
             yield self._encoder.encode_error(_api_error(exc), over=over)
 
     async def _pieces(self) -> AsyncGenerator[bytes]:
-        completion, encoder, buffer, sent = self._completion, self._encoder, StreamBuffer(), 0
+        completion = self._completion
+        encoder = self._encoder
+        buffer = StreamBuffer()
+        sent = 0
         sent_at = self._clock.monotonic()
         if first := encoder.encode_first():
             yield first
@@ -141,17 +135,13 @@ class CompletionResponse(Response):
                 else:
                     continue
                 sent_at = self._clock.monotonic()
-        answer, reader = await self._wait_for_answer(), completion.reader
+        answer = await self._wait_for_answer()
+        reader = completion.reader
         end = reader and reader.end  # without the asides, which were sent
         rest = last_text(end) if end else answer.text
         if more := buffer.finish(rest, answer.text):
             yield encoder.encode_text(more)
         yield encoder.encode_last(answer)
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _api_error(exc: Exception) -> ApiError:

@@ -136,7 +136,8 @@ class ApiRouter:
     ) -> Response:
         self._check_rate(login)
         key = _idempotency_key(request)
-        body, header = await self._read_body(request), request.headers.get(SESSION_HEADER)
+        body = await self._read_body(request)
+        header = request.headers.get(SESSION_HEADER)
         asked = parse(body, header) if len(body) <= SMALL_BYTES else await asyncio.to_thread(parse, body, header)
         if locate is not None:
             asked = await locate(login, asked)
@@ -170,7 +171,8 @@ class ApiRouter:
             finally:
                 self._close_request(login.principal)
             raise
-        ended, limits = partial(self._close_request, login.principal), self._limits
+        ended = partial(self._close_request, login.principal)
+        limits = self._limits
         return CompletionResponse(completion, encoder(completion), limits.alive_s, self._services.clock, ended)
 
     def _with_body(self, handle: HandleBody) -> Callable[[Request], Awaitable[Response]]:
@@ -193,7 +195,8 @@ class ApiRouter:
 
     async def _read_body(self, request: Request) -> bytes:
         """Read a body. Raises ApiError: 413, 415, 408, and 400 for a client that disconnected."""
-        headers, limits = request.headers, self._limits
+        headers = request.headers
+        limits = self._limits
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         encoding = headers.get("content-encoding", "identity").lower()
         if kind != "application/json" or encoding != "identity":
@@ -213,7 +216,9 @@ class ApiRouter:
             raise ApiError(400, "the body did not come whole") from None
 
     async def _read_big(self, request: Request, size: int) -> bytes:
-        data, pieces, limit_bytes = bytearray(), request.stream(), self._limits.body_bytes
+        data = bytearray()
+        pieces = request.stream()
+        limit_bytes = self._limits.body_bytes
         if size <= limit_bytes:
             async for piece in pieces:
                 data += piece

@@ -24,7 +24,8 @@ class StreamBuffer:
             return ""
         grown = text.startswith(self._part) and not self._closed
         known = len(self._part) if grown else _common_paragraphs(self._part, text)
-        self._part, self._closed = text, False
+        self._part = text
+        self._closed = False
         return self._advance(text[known:], new_paragraph=not grown)
 
     def insert(self, text: str) -> str:

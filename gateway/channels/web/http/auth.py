@@ -58,8 +58,10 @@ class Principals:
             return cls(fixed, files)
         generated = settings.data.dir / GENERATED_FILE
         if not generated.is_file():
-            missing = f"web.token is not set, and no generated {str(generated)!r} is there"
-            raise SettingsError(f"{missing}; set web.token, or start `shoal up`")
+            raise SettingsError(
+                f"web.token is not set, and no generated {str(generated)!r} is there; "
+                "set web.token, or start `shoal up`"
+            )
         return cls({}, {OWNER: generated})
 
     def login(self, token: str) -> Login | None:
@@ -126,7 +128,8 @@ class Principals:
 def origin_allowed(headers: Headers, allowed: Iterable[str]) -> bool:
     """Return whether a request with these headers comes from a program, which sends no `Origin`, or
     from a page of this host or of `allowed`."""
-    sent, host = headers.getlist("origin"), headers.get("host", "")
+    sent = headers.getlist("origin")
+    host = headers.get("host", "")
     if not sent:
         return True
     if len(sent) > 1:

@@ -66,7 +66,8 @@ def replaced_lines(lines: Sequence[NumberedLine]) -> set[int]:
 
 
 def _fields(replaced: Collection[int], numbered: NumberedLine) -> dict[str, Any]:
-    line, own = numbered.line, isinstance(numbered.line, UserLine)
+    line = numbered.line
+    own = isinstance(numbered.line, UserLine)
     text = line.text if isinstance(line, UserLine) else line.content
     kind = "message" if isinstance(line, UserLine) else "approval" if line.approval else line.kind
     about: dict[str, Any] = {"seq": numbered.seq, "at": line.at, "from": "person" if own else "agent"}

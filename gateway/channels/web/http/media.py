@@ -69,7 +69,8 @@ def media_frames(chat: str, media: Sequence[str]) -> tuple[MediaFrame, ...]:
 
 def media_frame(chat: str, ref: MediaRef) -> MediaFrame:
     """Return the frame of one file."""
-    kind, path = ref.kind, f"/media/{chat}/{ref.file}?name={quote(ref.name, safe='')}"
+    kind = ref.kind
+    path = f"/media/{chat}/{ref.file}?name={quote(ref.name, safe='')}"
     return MediaFrame(str(ref), path, ref.name, kind.media_type, ref.size_bytes, kind.about, kind.is_image)
 
 

@@ -74,7 +74,8 @@ class LoginBrake:
     def check(self, token: str, host: str, *, right: bool) -> None:
         """Count a token that was shown. Raises Refused when its address has shown too many wrong
         ones."""
-        network, now = client_network(host), self._clock.monotonic()
+        network = client_network(host)
+        now = self._clock.monotonic()
         if right and (len(token) >= TOKEN_CHARS or network not in self._wrong):
             return
         bucket = self._wrong.pop(network, None) or TokenBucket(WRONG_AT_ONCE, WRONG_PER_S, now)
@@ -96,4 +97,5 @@ class LoginBrake:
         now = self._clock.monotonic()
         if self._refused and now >= self._report_at + REPORT_EVERY_S:
             log.warning("logins refused", count=self._refused, addresses=len(self._wrong))
-            self._report_at, self._refused = now, 0
+            self._report_at = now
+            self._refused = 0

@@ -100,9 +100,12 @@ class SharedChats:
     async def _line(self, share: Share, numbered: NumberedLine) -> str:
         line = numbered.line
         if isinstance(line, UserLine):
-            who, kind, html = "Person", "own", f'<p class="text">{escape(line.text)}</p>' if line.text else ""
+            who = "Person"
+            kind = "own"
+            html = f'<p class="text">{escape(line.text)}</p>' if line.text else ""
         else:
-            who, kind = "Shoal", "reply"
+            who = "Shoal"
+            kind = "reply"
             html = await self._markdown.html_soon(line.content, share.id)
         files = "".join(_file_html(share.id, ref) for ref in _files(numbered))
         media = f'<div class="media">{files}</div>' if files else ""
@@ -111,7 +114,8 @@ class SharedChats:
 
     def _document(self, share: Share, title: str, parts: Sequence[str]) -> str:
         until = datetime.fromtimestamp(share.until_ms / 1000, UTC)
-        name, cards = escape(title), "\n".join(parts)
+        name = escape(title)
+        cards = "\n".join(parts)
         note = f"A chat that was shared, to be read only, until {until:%d %B %Y}. It may have been longer."
         header = f'  <header><h1>{name}</h1><p class="muted">{note}</p></header>'
         return page_without_scripts(name, self._styles, f'{header}\n  <div id="transcript">\n{cards}\n  </div>')
@@ -137,7 +141,8 @@ def _files(numbered: NumberedLine) -> list[MediaRef]:
 
 
 def _file_html(id: str, ref: MediaRef) -> str:
-    path, name = f"/s/{id}/{ref.file}", escape(ref.name)
+    path = f"/s/{id}/{ref.file}"
+    name = escape(ref.name)
     if ref.kind.is_image:
         return f'<a class="picture" href="{path}"><img src="{path}" alt="{name}" loading="lazy"></a>'
     return f'<a class="file" href="{path}"><span class="name">{name}</span></a>'

@@ -61,7 +61,10 @@ class McpCall:
         # A client that leaves must not leave a message behind that nobody knows of: see `close`.
         self._beginning = asyncio.create_task(completion.begin(self._traceparent))
         await asyncio.shield(self._beginning)
-        name, clock, count, shown = completion.request.name, self._services.clock, 0, ""
+        name = completion.request.name
+        clock = self._services.clock
+        count = 0
+        shown = ""
         report_at = clock.monotonic()
         async with aclosing(completion.changes()) as changes:
             async for _ in changes:
@@ -72,7 +75,9 @@ class McpCall:
                     return approval_result(reader.question, reader, name)
                 doing = progress_text(reader)
                 if doing and doing != shown and clock.monotonic() >= report_at:
-                    shown, count, report_at = doing, count + 1, clock.monotonic() + PROGRESS_EVERY_S
+                    shown = doing
+                    count = count + 1
+                    report_at = clock.monotonic() + PROGRESS_EVERY_S
                     await report(count, doing)
         assert completion.answer is not None
         return answer_result(completion.answer, name)

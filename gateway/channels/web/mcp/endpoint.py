@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import mcp_types
@@ -16,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.channels.web.http.leaving import serve_until_left
 from gateway.channels.web.mcp.ask import ASK, DESCRIPTION, INPUT_SCHEMA, OUTPUT_SCHEMA, TITLE
 from gateway.channels.web.mcp.call import McpCall
-from shared.tasks import cancel_all, close_all
 from shared.version import VERSION
 
 NAME: Final = "shoal"
@@ -57,7 +56,7 @@ class _McpResponse(Response):
 
     def __init__(
         self,
-        handle: Callable[[Scope, Receive, Send], Any],
+        handle: Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]],
         body: bytes,
         call: McpCall,
         ended: Callable[[], None],
@@ -69,32 +68,20 @@ class _McpResponse(Response):
         self._ended = ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        left = asyncio.Event()
         pending: list[Message] = [{"type": "http.request", "body": self._sent_body, "more_body": False}]
 
         async def replay() -> Message:
             if pending:
                 return pending.pop()
-            await left.wait()
-            return {"type": "http.disconnect"}
+            # A client that leaves ends the serving of its request.
+            await asyncio.Event().wait()
+            raise AssertionError
 
-        serving = asyncio.create_task(self._handle({**scope, CALL: self._call}, replay, send))
-        leaving = asyncio.create_task(_wait_for_disconnect(receive, left))
+        serving = self._handle({**scope, CALL: self._call}, replay, send)
         try:
-            await asyncio.wait({serving, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
+            await serve_until_left(serving, receive, self._call.close)
         finally:
-            try:
-                await close_all(partial(cancel_all, [serving, leaving]), self._call.close)
-            finally:
-                self._ended()
-
-
-async def _wait_for_disconnect(receive: Receive, left: asyncio.Event) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    left.set()
+            self._ended()
 
 
 async def _list_tools(context: Context, params: mcp_types.PaginatedRequestParams | None) -> mcp_types.ListToolsResult:

@@ -94,9 +94,12 @@ class FrameHandler:
         if device in DEVICES:
             self._metadata[DEVICE] = device
         self._services = services
-        self._sink, self._outbox, self._follower = services.sink, services.outbox, services.follower
+        self._sink = services.sink
+        self._outbox = services.outbox
+        self._follower = services.follower
         self._keeper = ChatKeeper(services.chats, services.search, NAME, principal)
-        self._limits, self._clock = services.limits, services.clock
+        self._limits = services.limits
+        self._clock = services.clock
         self._readers: dict[str, PageReader] = {}
         self._feed: PageFeed | None = None
         self._closed = False
@@ -145,7 +148,8 @@ class FrameHandler:
         self._readers.clear()
 
     async def _handle_message(self, frame: web.SendFrame, came_at: float) -> None:
-        session, now_ms = self._session(frame.chat), self._clock.now_ms()
+        session = self._session(frame.chat)
+        now_ms = self._clock.now_ms()
         files = self._services.media
         media = await files.check_references(session, frame.media, self._limits.files)
         message = InboundMessage(
@@ -167,7 +171,8 @@ class FrameHandler:
         )
         if not accepted.rejected:
             (MESSAGES_DUPLICATE if accepted.duplicate else MESSAGES_ACCEPTED).labels(NAME).inc()
-        turn, duplicate = accepted.turn, accepted.duplicate
+        turn = accepted.turn
+        duplicate = accepted.duplicate
         log.debug("message accepted", session=log_id(session), turn=turn, duplicate=duplicate)
         self._send(web.AcceptedFrame(frame.id, frame.chat, accepted.ahead, accepted.turn))
         if (reader := self._readers.get(session)) is not None:

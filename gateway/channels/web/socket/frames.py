@@ -92,7 +92,8 @@ class LineRenderer:
         """Return the frame; a long text is rendered in another process, when the person whose
         session it is has their turn."""
         numbered = _for_owner(session, numbered)
-        line, (person, _, _) = numbered.line, session.rpartition("/")
+        line = numbered.line
+        (person, _, _) = session.rpartition("/")
         html = "" if isinstance(line, UserLine) else await self._markdown.html_soon(line.content, person)
         return _line_frame(chat, numbered, html)
 
@@ -120,12 +121,23 @@ def live_frame(chat: str, event: LiveEvent) -> LiveFrame:
 
 
 def _line_frame(chat: str, numbered: NumberedLine, html: str = "") -> web.LineFrame:
-    seq, line, mark, media = numbered.seq, numbered.line, numbered.mark, media_frames(chat, numbered.line.media)
+    seq = numbered.seq
+    line = numbered.line
+    mark = numbered.mark
+    media = media_frames(chat, numbered.line.media)
     if isinstance(line, UserLine):
         return web.MessageFrame(chat, seq, line.id, line.text, line.at, media, mark, line.replaces)
-    turn, text, at, asked, ids = line.turn, line.content, line.at, line.approval, line.in_reply_to
+    turn = line.turn
+    text = line.content
+    at = line.at
+    asked = line.approval
+    ids = line.in_reply_to
     if asked is not None:
-        given, digest, until, by, read = asked.arguments, asked.digest, asked.expires_at, asked.by, asked.sources
+        given = asked.arguments
+        digest = asked.digest
+        until = asked.expires_at
+        by = asked.by
+        read = asked.sources
         return web.ApprovalFrame(
             chat,
             seq,
@@ -150,8 +162,11 @@ def _line_frame(chat: str, numbered: NumberedLine, html: str = "") -> web.LineFr
         )
     first = ids[0] if ids else ""  # it began the turn; later messages joined it
     origin: web.Origin = "subagent" if first.startswith(ID_PREFIX) else "schedule" if is_tick(first) else ""
-    by_tool, labels, read = line.sent_by_tool, line.buttons, line.sources
-    died, cut = line.takeovers, line.unfinished
+    by_tool = line.sent_by_tool
+    labels = line.buttons
+    read = line.sources
+    died = line.takeovers
+    cut = line.unfinished
     frame = web.ReplyFrame(
         chat, seq, turn, text, html, ids, line.kind, at, media, labels, by_tool, origin, mark, read, died, cut
     )

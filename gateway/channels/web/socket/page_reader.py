@@ -60,7 +60,8 @@ class PageReader:
     def __init__(
         self, subscriber: Subscriber, encoder: NewsEncoder, session: str, resume: ResumeFrame, *, announce: bool
     ) -> None:
-        self.seq, self.mark = resume.after, resume.mark
+        self.seq = resume.after
+        self.mark = resume.mark
         self.stale = True
         self.reading: asyncio.Task[None] | None = None
         self._subscriber = subscriber
@@ -104,7 +105,8 @@ class PageReader:
         frame = await self._encoder.lines.render_soon(self._session, self._chat, numbered)
         self._add_line(numbered.line)
         if numbered.seq > self.seq:
-            self.seq, self.mark = numbered.seq, numbered.mark
+            self.seq = numbered.seq
+            self.mark = numbered.mark
             self._subscriber.send(encode_frame(frame))
             await self._subscriber.drain()
 

@@ -123,7 +123,8 @@ class FeedFollower:
                     self._catch_up(person, followed, reader)
 
     def _on_news(self, person: str, data: bytes) -> None:
-        fact, followed = parse_news(data), self._feeds.get(person)
+        fact = parse_news(data)
+        followed = self._feeds.get(person)
         if fact is None or followed is None:
             return
         for reader in list(followed.readers):

@@ -63,7 +63,8 @@ class PageSocket:
         self._socket = socket
         self._connection = connection_of(socket.scope)
         self._services = services
-        self._principals, self._clock = services.principals, services.clock
+        self._principals = services.principals
+        self._clock = services.clock
         self._limits = limits
         self._login: Login | None = None
         self._handler: FrameHandler | None = None
@@ -181,7 +182,8 @@ class PageSocket:
         zone = usable_timezone(frame.timezone) if isinstance(frame, HelloFrame) else ""
         device = frame.device if isinstance(frame, HelloFrame) else ""
         self._handler = FrameHandler(self, login.principal, services, timezone=zone, device=device)
-        files, file_bytes = services.limits.files, services.media.file_bytes
+        files = services.limits.files
+        file_bytes = services.media.file_bytes
         commands = services.sink.commands
         first_run = services.first_run is not None and services.first_run.offered_to(login.principal)
         kill = services.killer_for(login.principal) is not None
@@ -262,7 +264,8 @@ class PageSocket:
     ) -> None:
         if isinstance(error, RedisAway):
             error = Refused("unavailable", AWAY, RETRY_S)
-        code, retry_s = error.code, error.retry_after_s if isinstance(error, Refused) else None
+        code = error.code
+        retry_s = error.retry_after_s if isinstance(error, Refused) else None
         if id is not None and code not in ("too_late", "not_found"):
             MESSAGES_REFUSED.labels(NAME, code).inc()
         self.send(encode_frame(ErrorFrame(code, error.message, id, chat, retry_s)))

@@ -14,9 +14,13 @@ if recorded == '' then return receivers end
 if recorded == 'whole' then
   redis.call('DEL', live)
 end
--- More of a text counts only after its beginning, which may have expired. A broken record is none.
-if recorded == 'whole' or guarded('LLEN', live) ~= 0 then
-  guarded('RPUSH', live, entry ~= '' and entry or event)
+-- A broken record is none.
+local length = guarded('RPUSH', live, entry ~= '' and entry or event)
+if recorded == 'more' and length == 1 then
+  -- More of a text counts only after its beginning, which has expired.
+  redis.call('DEL', live)
+elseif length and length % 8 == 1 then
+  -- One piece in eight says how long the text is kept: a fifth of what recording one costs.
   redis.call('PEXPIRE', live, keep_ms)
 end
 return receivers

@@ -66,7 +66,8 @@ class ReplyAssembler:
             message = lone or self._rest_of(choice)
         text = message.content or message.refusal or ""
         thought = message.reasoning_content or message.reasoning or ""
-        calls, old_call = message.tool_calls, message.function_call
+        calls = message.tool_calls
+        old_call = message.function_call
         carries = bool(text or thought or calls or old_call)
         index = choice.index or 0
         if index != self._index and not self._follows(index, carries):
@@ -97,7 +98,8 @@ class ReplyAssembler:
     def _rest_of(self, choice: WireChoice) -> WireMessage:
         """Return what a message adds to the deltas before it: some servers end a stream with the
         whole."""
-        delta, whole = choice.delta or WireMessage(), choice.message or WireMessage()
+        delta = choice.delta or WireMessage()
+        whole = choice.message or WireMessage()
         text = delta.content or whole.content or ""
         if self._in_pieces and self._content:
             so_far = "".join(self._content) + (delta.content or "")
@@ -126,7 +128,8 @@ class ReplyAssembler:
             ending = (TOOL_CALLS if calls else STOP) if ended else self._guessed_ending(content, calls, framed)
         if not content and not calls and ending == STOP:
             # A server that takes the whole answer for thoughts: there is no other one.
-            content, thoughts = thoughts, ""
+            content = thoughts
+            thoughts = ""
         return LLMResponse(
             content=content or None,
             tool_calls=calls,

@@ -130,7 +130,8 @@ def _unusual_field(completion: ChatCompletion) -> str:
     none."""
     if completion.error is not None:
         return "error"
-    choices, usage = completion.choices, completion.usage
+    choices = completion.choices
+    usage = completion.usage
     if usage is None and choices and (delta := choices[0].delta) and delta.content and len(choices) == 1:
         return "" if delta.tool_calls is None else _unusual_call(delta)  # nearly all chunks
     if usage is not None and usage.prompt_tokens is None and usage.completion_tokens is None:

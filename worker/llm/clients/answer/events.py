@@ -103,7 +103,8 @@ class EventReader:
         if event is not None and self._event.startswith(b"error"):
             event = _as_error(event)
         self._data.clear()
-        self._event, self._bare = b"", False
+        self._event = b""
+        self._bare = False
         return event
 
 

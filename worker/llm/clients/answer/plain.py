@@ -62,7 +62,8 @@ def read_choices(fields: Fields) -> list[WireChoice] | None:
 
 def read_choice(fields: Fields) -> WireChoice:
     """Return one answer, whose message or delta may stand beside where it belongs."""
-    delta, message = read_message(fields.get("delta")), read_message(fields.get("message"))
+    delta = read_message(fields.get("delta"))
+    message = read_message(fields.get("message"))
     if _is_empty(delta) and _is_empty(message):
         beside = {name: fields[name] for name in ("content", "text", "tool_calls", "function_call") if name in fields}
         delta = (read_message(beside) if beside else None) or delta or message
@@ -129,7 +130,8 @@ def read_call(fields: Fields) -> CallPiece:
         function = {"name": function}
     inner = read_function(function) or FunctionPiece()
     beside = read_function(fields) or FunctionPiece()
-    name, arguments = inner.name or beside.name, inner.arguments or beside.arguments
+    name = inner.name or beside.name
+    arguments = inner.arguments or beside.arguments
     identity = fields.get("id", fields.get("tool_call_id"))
     piece = FunctionPiece(name, arguments)
     return CallPiece(read_integer(fields.get("index")), read_identity(identity), piece, fields.get("extra_content"))

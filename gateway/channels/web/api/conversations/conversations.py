@@ -76,7 +76,8 @@ class ConversationRouter:
         begun = await self._services.requests.begin(login.principal, key=key, session=other, asked=asked.hash)
         session = session_id(API, f"{login.principal}/{made_name(begun.ticket)}")
         if begun.answer is None:
-            make, sources = asked.make(begun.at_ms), _sources_of(asked)
+            make = asked.make(begun.at_ms)
+            sources = _sources_of(asked)
             made = await self._conversations.begin(login.principal, begun, session, make, sources, asked.metadata)
             if made.outcome == "chat_limit":
                 await self._services.requests.release(begun)
@@ -115,7 +116,8 @@ class ConversationRouter:
         """Add items to a conversation, between two turns."""
         session, _ = await self._find(request, login)
         asked = await self._parse(body, ADD)
-        requests, principal = self._services.requests, login.principal
+        requests = self._services.requests
+        principal = login.principal
         begun = await requests.begin(principal, key=key, session=session, asked=f"{session} {asked.hash}")
         make = asked.make(begun.at_ms)
         added = await self._conversations.add(principal, begun, session, make, _sources_of(asked))

@@ -48,7 +48,8 @@ class ResponseFold:
     @classmethod
     def of(cls, completion: Completion, after: int | None = None) -> Self:
         """Return the fold of a completion that was begun."""
-        begun, asked = completion.begun, completion.request
+        begun = completion.begun
+        asked = completion.request
         shape = ResponseShape(begun.ticket, begun.at_ms // 1000, asked.shown)
         return cls(shape, stored=asked.stored, after=after)
 
@@ -75,7 +76,8 @@ class ResponseFold:
 
     def encode_last(self, answer: StoredAnswer) -> bytes:
         """Encode the events that end the response with its answer."""
-        events, output = b"", self._shape.messages(answer)
+        events = b""
+        output = self._shape.messages(answer)
         if self._among_calls:
             self._abandoned = self._had != len(answer.text)
             self._joined = not self._abandoned
@@ -94,14 +96,16 @@ class ResponseFold:
             self._index += 1
         events += self._calls(answer)
         output += self._shape.calls(answer)
-        name, body = _LAST.get(status_of(answer), "response.incomplete"), self._shape.whole(answer, output)
+        name = _LAST.get(status_of(answer), "response.incomplete")
+        body = self._shape.whole(answer, output)
         return events + self._event(name, self._after_text(numbers.LAST), {"response": body}) + DONE
 
     def _calls(self, answer: StoredAnswer) -> bytes:
         """Encode the calls of the client's functions, each whole: half of one is of no use."""
         events = b""
         for at, call in enumerate(answer.calls):
-            number, index = self._after_text(numbers.CALLS + 4 * at), self._index + at
+            number = self._after_text(numbers.CALLS + 4 * at)
+            index = self._index + at
             item = self._shape.call(at, call, "completed")
             place = {"item_id": item["id"], "output_index": index}
             done = place | {"name": call.name, "arguments": call.arguments}
@@ -132,7 +136,8 @@ class ResponseFold:
         if not numbers.begins_with(text, self._after):
             return b""
         self._joined = self._open = True
-        shown, rest = text[: self._had], text[self._had :]
+        shown = text[: self._had]
+        rest = text[self._had :]
         self._text = [shown]
         self._length, self._checksum = len(shown), crc32(shown.encode())
         return self._delta(rest) if rest else b""
@@ -157,7 +162,9 @@ class ResponseFold:
 
     def _end_item(self, status: str, low: int) -> bytes:
         self._open = False
-        text, place, number = "".join(self._text), self._place(), self._after_text(low)
+        text = "".join(self._text)
+        place = self._place()
+        number = self._after_text(low)
         item = self._shape.message(self._index, text, status)
         return (
             self._event("response.output_text.done", number, place | {"text": text, "logprobs": []})

@@ -36,14 +36,16 @@ def referenced(items: Sequence[Mapping[str, Any]]) -> tuple[str, int]:
     """Return the response whose items are referred to last, and the place after that reference.
     Clients that have stored responses send references in place of what they have seen. Raises
     ApiError for a reference to anything else: it would be missing from the conversation."""
-    found, after = "", 0
+    found = ""
+    after = 0
     for at, item in enumerate(items):
         if item.get("type") == "item_reference":
             known = ITEM_ID.fullmatch(str(item.get("id")))
             if known is None:
                 message = f"input[{at}].id is not an item of a stored response; send the item itself"
                 raise bad_parameter(f"input[{at}].id", message, code="item_not_found")
-            found, after = known[1], at + 1
+            found = known[1]
+            after = at + 1
     return found, after
 
 
@@ -110,8 +112,11 @@ def _as_part(part: object, where: str) -> object:
 def _check_source(part: Mapping[str, Any], where: str, needed: str) -> None:
     for name in ("file_id", "file_url"):
         if part.get(name) and not part.get(needed):
-            message = f"{where}.{name} cannot be taken: no files are kept or fetched here; send {needed!r}"
-            raise bad_parameter(f"{where}.{name}", f"{message}, a data: URL in base64")
+            raise bad_parameter(
+                f"{where}.{name}",
+                f"{where}.{name} cannot be taken: no files are kept or fetched here; send {needed!r}, "
+                "a data: URL in base64",
+            )
 
 
 def place_in_input(text: str, places: Sequence[int]) -> str:

@@ -50,12 +50,14 @@ def parse_response_request(
 ) -> CompletionRequest:
     """Parse a body; `header` is X-Shoal-Session, `models` maps to presets. The response that it
     continues is `session` in what is returned, and is yet to be looked up. Raises ApiError."""
-    fields, api = parse_object(body), api or ApiSettings()
+    fields = parse_object(body)
+    api = api or ApiSettings()
     check_tools(fields.get("tools"))
     ignored = check_parameters(fields, strict=api.strict, known=RESPONSES)
     if fields["model"] not in models:
         raise no_model(fields["model"])
-    name, stored = _read_name(fields, header), fields.get("store") is not False
+    name = _read_name(fields, header)
+    stored = fields.get("store") is not False
     background = bool(fields.get("background"))
     if background and not stored:
         message = "a response in the background is read with GET, so it must be stored: leave 'store' out"
@@ -75,7 +77,8 @@ def parse_response_request(
     if name is not None and fields.get("instructions") and not api.system_texts:
         ignored = (*ignored, "instructions")
     asked = {key: value for key, value in fields.items() if key not in FORM_FIELDS}
-    limits, schema = ("max_output_tokens",), _read_form(fields.get("text"))
+    limits = ("max_output_tokens",)
+    schema = _read_form(fields.get("text"))
     options = read_options(fields, prompt.system, schema=schema, limits=limits, offered=offered, steps=prompt.steps)
     return CompletionRequest(
         model=fields["model"],
@@ -170,7 +173,8 @@ def _as_one_message(prompt: Prompt) -> Prompt:
 
 def _read_form(text: Mapping[str, Any] | None) -> str:
     """Return the schema of `text.format` as JSON, `""` for none."""
-    form, where = (text or {}).get("format"), "text.format"
+    form = (text or {}).get("format")
+    where = "text.format"
     if form is None:
         return ""
     kind = form.get("type") if isinstance(form, dict) else None

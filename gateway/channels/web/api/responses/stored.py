@@ -151,7 +151,8 @@ class StoredResponses:
             return decode_answer(found.answer)
         services = self._services
         reader = TurnReader(found.id, found.after, found.turn if found.continues else None)
-        reader.number, reader.stale = found.turn, True
+        reader.number = found.turn
+        reader.stale = True
         await services.follower.follow(found.session, reader)
         try:
             await wait_until_read(reader, within_s)
@@ -193,7 +194,8 @@ async def wait_until_read(reader: TurnReader, within_s: float) -> None:
 
 def slice_items(items: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
     """Return a page of items, given in their order, and whether more follow. Raises ApiError."""
-    order, limit = query.get("order", "desc"), query.get("limit", str(ITEMS))
+    order = query.get("order", "desc")
+    limit = query.get("limit", str(ITEMS))
     if order not in ("asc", "desc"):
         raise bad_parameter("order", "'order' must be 'asc' or 'desc'")
     if not limit.isdecimal() or not 1 <= int(limit) <= MOST_ITEMS:

@@ -239,8 +239,10 @@ async def test_foreign_expired_deleted_and_unknown_ones_are_the_same(
 
 async def test_a_key_begins_one_conversation_and_adds_once(redis_url: str, one: official.AsyncOpenAI) -> None:
     """At once through two gateways, and later; other items under the key are refused, and a deleted one stays so."""
-    body, more = {"items": [says("a")], "metadata": {"k": "v"}}, {"items": [says("b"), says("b")]}
-    first, second = {"Idempotency-Key": "k1"}, {"Idempotency-Key": "k2"}
+    body = {"items": [says("a")], "metadata": {"k": "v"}}
+    more = {"items": [says("b"), says("b")]}
+    first = {"Idempotency-Key": "k1"}
+    second = {"Idempotency-Key": "k2"}
     async with gateway(redis_url) as a, gateway(redis_url) as b:
         made = await asyncio.gather(*(post(to.address, body, path=PATH, headers=first) for to in (a, b, a, b)))
         assert [one.status for one in made] == [200] * 4
