@@ -340,8 +340,12 @@ def places_of(principal: str) -> str:
 
 def background_limit(limits: InboxLimits) -> Refused:
     """Return the refusal of one more response in the background."""
-    many = f"{limits.background_at_once} responses of this token in the background are not finished"
-    return Refused("background_limit", f"{many}; wait for one of them, or cancel it", BACKGROUND_RETRY_S)
+    return Refused(
+        "background_limit",
+        f"{limits.background_at_once} responses of this token in the background are not finished; "
+        "wait for one of them, or cancel it",
+        BACKGROUND_RETRY_S,
+    )
 
 
 def overloaded() -> Refused:
