@@ -19,6 +19,7 @@ from shared.metrics import MESSAGES_REFUSED, MESSAGES_WITHDRAWN
 from shared.store.access.audit import Audit, actor_of
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.deliveries import READ_CHANNELS
+from shared.store.responses.conversations import Conversations
 from shared.store.turns.approvals import Approvals
 from shared.store.turns.client_calls import ClientCalls
 from shared.store.turns.inbox import BOT_LOOP, OVERLOADED, Accepted, Inbox, InboxLimits
@@ -50,6 +51,7 @@ class Ingress:
 
         self.stop = self._inbox.stop
         self.client_calls = ClientCalls(client, limits)
+        self.conversations = Conversations(client, limits)
         self.approve = desk.approve
         self.limit_questions = desk.limit_questions
 
@@ -61,6 +63,7 @@ class Ingress:
         principal: str | None = None,
         notice: bool = False,
         follows: int | None = None,
+        background: str = "",
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Make a message durable, once. A command has its answer in the chat's log when this
@@ -71,12 +74,12 @@ class Ingress:
         or a notice about it. With `notice` a refusal is written into the log too, once a minute,
         for channels that cannot show one at the message; except `overloaded`, for that message
         comes again. That a chat is paused for bots is always written. With `follows` the message is
-        no command, and see `Inbox.ingest`. The caller counts refusals
+        no command; see `Inbox.ingest`, also for `background`. The caller counts refusals
         (`MESSAGES_REFUSED`). Raises BadInput, TooBig, Refused, RedisAway.
         """
         with receive_span(message) as (message, traced):
             try:
-                accepted = await self._dispatch(message, show, principal, follows, retry_for_s)
+                accepted = await self._dispatch(message, show, principal, follows, background, retry_for_s)
                 return record_accepted(traced, accepted)
             except (Refused, TooBig) as refused:
                 if (notice and refused.code != OVERLOADED) or refused.code == BOT_LOOP:
@@ -99,6 +102,7 @@ class Ingress:
         show: LogLine | None,
         principal: str | None,
         follows: int | None,
+        background: str,
         retry_for_s: float,
     ) -> Accepted:
         # In a session without a name a slash is part of the material: there is no chat to change.
@@ -106,7 +110,12 @@ class Ingress:
         found = None if unnamed or follows is not None else self._commands.find(message.content)
         if found is None:
             accepted = await self._inbox.ingest(
-                message, log_line=show, principal=principal, follows=follows, retry_for_s=retry_for_s
+                message,
+                log_line=show,
+                principal=principal,
+                follows=follows,
+                background=background,
+                retry_for_s=retry_for_s,
             )
             if accepted.rejected:
                 MESSAGES_REFUSED.labels(message.channel, "busy").inc()

@@ -7,14 +7,17 @@ its own are named in `CONSTANT`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from proof.bench.plan import Plan
 from proof.bench.server import server
 from proof.bench.table import Report, Rounds
+from shared.errors import Refused
 from shared.ids import nonce
 from shared.messages.codec import encode
 from shared.messages.effects import SayEffect
@@ -33,6 +36,7 @@ from shared.store.client.scripts import load, script_names, sha
 from shared.store.delivery.deliveries import DROPPED_AT_ONCE, OUTBOX_CAP, DeliveryQueue
 from shared.store.delivery.feed import Feed
 from shared.store.delivery.notices import AT_ONCE, Notices, endpoint_session
+from shared.store.responses.conversations import Conversations
 from shared.store.responses.responses import Responses
 from shared.store.schedules.schedules import NextTick, Schedules
 from shared.store.sessions.backup import SessionBackup
@@ -59,6 +63,7 @@ TEXT: Final = "x" * TEXT_LIMIT_BYTES
 FACTS: Final = 200
 ENDPOINTS: Final = 10
 STEP: Final = 100_000
+PLACES: Final = 1000
 """Bytes of one step of a turn, and of one entry of a conversation: about what a long result has."""
 
 MEMORY: Final = MemorySettings(file_bytes=256 * 1024, log_bytes=16 * 1024 * 1024)
@@ -317,6 +322,35 @@ async def _responses(stage: Stage) -> None:
         await responses.drop("owner", kept)
 
 
+async def _background(stage: Stage) -> None:
+    """One response in the background over the highest limit: none of those before it has ended."""
+    inbox = Inbox(stage.client, replace(LIMITS, background_at_once=PLACES))
+    with contextlib.suppress(Refused):
+        for number in range(PLACES + 1):
+            asked = InboundMessage(
+                channel="api", chat_id=f"owner/~-{number}", sender_id="owner", id=nonce(), content="hello", timestamp=1
+            )
+            await inbox.ingest(asked, background="owner")
+
+
+async def _conversations(stage: Stage) -> None:
+    """A program that begins a conversation with as much as one request may have, and fills it; then the last entry of a
+    full one is removed."""
+    conversations = Conversations(stage.client, LIMITS)
+    many = HISTORY_CAP_BYTES // STEP + 1
+    asked = ApiRequest(key="", session=SESSION, ticket=nonce(), at_ms=1, after=0, new=True)
+    await conversations.begin("owner", asked, SESSION, lambda turn: _entries(turn, 5), (), {"a": "b" * 4000})
+    for _ in range(many):
+        again = msgspec.structs.replace(asked, ticket=nonce())
+        await conversations.add("owner", again, SESSION, lambda turn: _entries(turn, 5), ())
+    *_, last = await conversations.records(SESSION)
+    await conversations.drop(SESSION, last)
+
+
+def _entries(turn: int, many: int) -> list[UserEntry]:
+    return [UserEntry(content="x" * STEP, turn=turn, at=at) for at in range(many)]
+
+
 async def _feed(stage: Stage) -> None:
     """A page that missed as many facts as a feed keeps."""
     feed = Feed(stage.client)
@@ -371,7 +405,7 @@ async def _notices(stage: Stage) -> None:
 
 CASES: Final = (
     *(_one_full_chat, _long_conversations, _everything_is_due, _memory, _delivery, _schedules, _subagents),
-    *(_responses, _feed, _client_calls, _branches, _notices),
+    *(_responses, _background, _conversations, _feed, _client_calls, _branches, _notices),
 )
 
 

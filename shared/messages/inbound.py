@@ -35,6 +35,10 @@ nothing."""
 ADMIN: Final = "admin"
 """Metadata: "1" for one of `admins` in a direct chat; only the inlet sets it."""
 
+OWN_HISTORY: Final = "own_history"
+"""Metadata: "1" where `history` is a conversation that Shoal had itself, so that nobody can have
+made it up: its entries are marked, and it is no text of strangers."""
+
 NO_ORIGIN: Final = "cli"  # the channel of a system message whose chat id names none
 
 

@@ -12,6 +12,9 @@ SOURCES_CAP: Final = 8
 
 LABEL_CHARS: Final = 60
 
+OF_PROGRAMS: Final = "messages of the API"
+"""Label of a conversation that a program sent: it may have made it up."""
+
 Sources = tuple[str, ...]
 
 

@@ -57,7 +57,7 @@ class AssistantEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="tool"):
     """Result of one tool call. `images` are paths of pictures in the workspace that the model
     sees while the turn runs; history has none. In a ledger, `sources` are those that mark the turn
-    since the result before."""
+    since the result before. `client`: its call was of a function of a program, see ClientTool."""
 
     call_id: str
     name: str
@@ -68,6 +68,7 @@ class ToolEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     v: int = 1
     images: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    client: bool = False
 
 
 class IntentEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", tag="intent"):

@@ -186,6 +186,9 @@ response: Final = OwnKeys(f"{PREFIX}response:", "hash")
 responses: Final = SessionKeys(f"{PREFIX}responses:", "zset")
 # ZSET that expires: stored response of a principal -> when it was asked for, in ms
 kept_responses: Final = OwnKeys(f"{PREFIX}kept:", "zset")
+# HASH that expires: turn and session of a principal's response in the background that may not be
+# finished -> the response, and when it was accepted, in ms
+unfinished: Final = OwnKeys(f"{PREFIX}unfinished:", "hash")
 # STRING that expires: the session that a link shares
 share: Final = OwnKeys(f"{PREFIX}share:", "string")
 # LIST that expires soon: a part of a session that is being restored

@@ -60,6 +60,30 @@ def respond(client: openai.OpenAI) -> dict[str, Any]:
     return found
 
 
+def converse(client: openai.OpenAI) -> dict[str, Any]:
+    """Conversations, and responses in them."""
+    ask = client.conversations
+    found = dict[str, Any]()
+    hello: Any = {"type": "message", **user("hello")}
+    made = ask.create(items=[hello], metadata={"topic": "rain"})
+    answer = client.responses.create(model="shoal", input="weather", conversation=made.id).output_text
+    client.responses.create(model="shoal", input="city", conversation={"id": made.id})
+    listed: list[Any] = list(ask.items.list(made.id, order="asc", limit=2))
+    texts = [item.content[0].text for item in listed if item.type == "message"]
+    found["conversation"] = [texts[:3], answer == texts[2], len(texts)]
+    one = ask.items.retrieve(listed[0].id, conversation_id=made.id)
+    found["conversation item"] = one == listed[0]
+    ask.items.create(made.id, items=[hello])
+    ask.items.delete(listed[0].id, conversation_id=made.id)
+    found["conversation items"] = len(list(ask.items.list(made.id)))
+    ask.update(made.id, metadata={"topic": "sun"})
+    found["conversation metadata"] = ask.retrieve(made.id).metadata
+    found["conversation deleted"] = [ask.delete(made.id).deleted, refused(lambda: ask.retrieve(made.id))]
+    gone = refused(lambda: client.responses.create(model="shoal", input="x", conversation=made.id))
+    found["conversation gone"] = gone
+    return found
+
+
 def main(address: str, token: str) -> dict[str, Any]:
     client = openai.OpenAI(base_url=f"http://{address}/v1", api_key=token, timeout=60)
     ask = client.chat.completions
@@ -110,6 +134,7 @@ def main(address: str, token: str) -> dict[str, Any]:
     with ask.stream(model="shoal", messages=[message], user="s") as stream:
         found["function streamed"] = stream.get_final_completion().choices[0].message.content
     found.update(respond(client))
+    found.update(converse(client))
     found["no such form"] = refused(lambda: ask.parse(model="shoal", messages=[user("wrong")], response_format=Place))
     found["refused by the provider"] = refused(lambda: ask.create(model="shoal", messages=[user("refuse")]))
     found["refused by us"] = refused(lambda: ask.create(model="shoal", messages=[user("weather")], n=2))

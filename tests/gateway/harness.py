@@ -31,6 +31,7 @@ from shared.ids import session_id
 from shared.messages.inbound import InboundMessage, decode_inbound
 from shared.messages.live import DeltaEvent, TurnEvent
 from shared.messages.outbound import OutboundMessage
+from shared.messages.transcript import AssistantEntry, UserEntry
 from shared.settings import ApiSettings, MediaSettings, Settings, WebSettings
 from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import publish
@@ -240,7 +241,9 @@ class Worker:
             n, text = claim.turn.n, f"you said: {message.content}"
             await publish(self._client, claim.session, DeltaEvent(n, 1, 0, text[:4], full=True))
             line = OutboundMessage(content=text, turn=n, in_reply_to=(message.id,), at=message.timestamp)
-            await self._turns.commit(claim, history=[], lines=[line], event=TurnEvent(n, "done"))
+            entries = (UserEntry(content=message.content, turn=n), AssistantEntry(content=text, turn=n))
+            history = (*message.history, *entries)
+            await self._turns.commit(claim, history=history, lines=[line], event=TurnEvent(n, "done"))
             self.turns.append((claim.session, message.id))
         return len(claims)
 

@@ -119,7 +119,7 @@ SIZE: Final = (
     # A statement for each name (see STYLE) made files longer by a hundredth.
     Row(title="lines of a Python file, median", count=size.median_length, limit=122),
     Row(title="lines of a Python file, 95 of 100", count=size.p95_length, limit=300),
-    Row(title="lines over 100 columns", count=size.wide_lines, limit=3.2, unit="%"),
+    Row(title="lines over 100 columns", count=size.wide_lines, limit=3.3, unit="%"),
     Row(title="places that switch the formatter off", count=comments.formatter_skips, limit=14),
     Row(
         title="lines of the product, all languages",
@@ -140,8 +140,9 @@ SIZE: Final = (
         # then the settings of the page: a person's work and usage, models, the installation (1,650);
         # then the stream of the AI SDK, which pages resume at any gateway (400);
         # then AG-UI, whose runs go on at any gateway (450);
-        # then webhooks, in and out (1,100).
-        limit=64_153 + 28_700,
+        # then webhooks, in and out (1,100);
+        # then conversations of responses that fork (850).
+        limit=64_153 + 29_650,
     ),
     Row(title="lines of the product, Python", count=size.python_lines),
     Row(title="lines of tests, Python", count=size.lines_of_tests),

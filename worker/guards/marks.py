@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from shared.errors import BadInput
 from shared.media.reference import read_reference
-from shared.messages.inbound import InboundMessage
-from shared.messages.sources import Sources, merge_sources, source_label
+from shared.messages.inbound import OWN_HISTORY, InboundMessage
+from shared.messages.sources import OF_PROGRAMS, Sources, merge_sources, source_label
 from shared.messages.subagent import UNKNOWN_SOURCES, UNMARKED, is_subagent_report
 from shared.messages.transcript import LedgerEntry, ToolEntry
 from shared.store.sessions.workspace_marks import WorkspaceMarks
@@ -98,7 +98,7 @@ def message_sources(message: InboundMessage) -> Sources:
     return merge_sources(
         message.sources,
         UNKNOWN_SOURCES if unknown else (),
-        ("messages of the API",) if message.history else (),
+        (OF_PROGRAMS,) if message.history and OWN_HISTORY not in message.metadata else (),
         map(_file_label, message.media),
     )
 

@@ -44,6 +44,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.delivery.fanout import Fanout
 from shared.store.delivery.outbox import Outbox
 from shared.store.fleet.presence import kill_worker_of
+from shared.store.responses.forks import Forks
 from shared.store.responses.responses import Responses
 from shared.store.sessions.chat_search import ChatSearch
 from shared.store.sessions.chats import Chats
@@ -155,6 +156,7 @@ class WebChannel:
             follower=followers["api"],
             requests=Requests(self._client),
             responses=Responses(self._client, days=self._api_settings.store_days),
+            forks=Forks(self._client),
             seen=SeenMessages(self._client),
             sessions=EphemeralSessions(self._client),
             media=self._store,

@@ -43,7 +43,8 @@ class WebSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The API of the web gateway. `strict` refuses unknown parameters, and tools that are no
     functions, which are ignored otherwise. `system_texts` adds system texts of requests to the agent's own system
-    text; otherwise they are texts of the user. A response is stored for `store_days`. A turn waits
+    text; otherwise they are texts of the user. A response is stored for `store_days`. A token may
+    have `background_at_once` unfinished responses in the background, 0: any number. A turn waits
     for the results of a client's functions for `calls_wait_s`. `mcp` serves the agent as an MCP
     server at /mcp, `aisdk` the stream of the AI SDK below /aisdk, `agui` the protocol AG-UI
     at /agui."""
@@ -51,6 +52,7 @@ class ApiSettings(Struct, frozen=True, forbid_unknown_fields=True):
     strict: bool = False
     system_texts: bool = False
     store_days: Annotated[int, Meta(ge=1, le=365)] = 30
+    background_at_once: Annotated[int, Meta(ge=0, le=1000)] = 100
     calls_wait_s: Annotated[float, Meta(ge=1, le=86_400)] = 600.0
     mcp: bool = False
     aisdk: bool = True

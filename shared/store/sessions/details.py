@@ -51,12 +51,16 @@ def pack_metadata(metadata: Mapping[str, str]) -> bytes:
     return packed
 
 
-async def change_metadata(client: RedisClient, session: str, changes: Mapping[str, str]) -> bool:
-    """Set names of a session's metadata, and remove those whose text is empty. Return False if
-    there is no such session. Raises BadInput, RedisAway."""
+async def change_metadata(
+    client: RedisClient, session: str, changes: Mapping[str, str], *, replace: bool = False
+) -> bool:
+    """Set names of a session's metadata, and remove those whose text is empty; with `replace` also
+    all others. Return False if there is no such session. Raises BadInput, RedisAway."""
     pack_metadata(changes)
     words = pack([word for change in changes.items() for word in change])
-    done = await client.run("sessions/describe", session=session, most_bytes=METADATA_BYTES, changes=words)
+    done = await client.run(
+        "sessions/describe", session=session, most_bytes=METADATA_BYTES, whole=int(replace), changes=words
+    )
     if done == b"too_big":
         full = f"with what is there the metadata would have more than {METADATA_BYTES:,} bytes; remove some first"
         raise BadInput("bad_metadata", full)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from shared.errors import ShoalError
 from shared.ids import API, KEEP_MS, MARK, STORED, session_id
@@ -87,6 +88,16 @@ class Requests:
             new=begun == b"begun",
             answer=answer or None,
         )
+
+    async def fork(self, principal: str, asked: ApiRequest) -> ApiRequest:
+        """Return the request in a session of its own, in place of the one that it was registered
+        for; the same one each time."""
+        session = f"{session_id(API, f'{principal}/{STORED}')}{asked.ticket}"
+        # Deleted even if the gateway dies at this moment, after the last repetition under its key.
+        # NX: once the response is stored the session is kept as long as that.
+        until_ms = asked.at_ms + KEEP_MS + UNACCEPTED_MS
+        await self._client.command("ZADD", keys.EPHEMERAL, "NX", until_ms, session)
+        return replace(asked, session=session, after=0)
 
     async def mark_accepted(self, asked: ApiRequest, *, ephemeral: bool) -> None:
         """Record that the request's message is durable: from now on it is kept for a day."""

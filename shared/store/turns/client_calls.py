@@ -12,7 +12,7 @@ from shared.ids import split_session
 from shared.store import keys
 from shared.store.client.packing import pack
 from shared.store.client.redis_client import RedisClient
-from shared.store.turns.inbox import TURNS, InboxLimits
+from shared.store.turns.inbox import TURNS, InboxLimits, background_limit, places_of
 
 CLIENT_TOOLS: Final = "tools of the client"
 """The source with which results of a program's functions mark a turn."""
@@ -41,11 +41,22 @@ class ClientCalls:
         self._limits = limits or InboxLimits()
 
     async def submit(
-        self, session: str, outputs: Mapping[str, str], *, request: str, cap_bytes: int, retry_for_s: float = 0.0
+        self,
+        session: str,
+        outputs: Mapping[str, str],
+        *,
+        request: str,
+        cap_bytes: int,
+        principal: str = "",
+        background: bool = False,
+        retry_for_s: float = 0.0,
     ) -> Submitted:
         """Submit the results of all calls that the turn of a session waits for, once; it goes on at
-        once, on any worker. The same `request` again gets its first answer. Raises RedisAway."""
+        once, on any worker. The same `request` again gets its first answer. It is that of
+        `principal`, perhaps for a response in the `background`. Raises Refused (`background_limit`),
+        RedisAway."""
         channel, chat_id = split_session(session)
+        limits = self._limits
         crash_point("before_submit")
         outcome, turn, ids = await self._client.run(
             "waits/submit",
@@ -56,11 +67,18 @@ class ClientCalls:
             source=CLIENT_TOOLS,
             dedupe_id=f"{chat_id}/{request}",
             seen=keys.seen(channel),
-            days=self._limits.seen_days,
+            days=limits.seen_days,
             cap_bytes=cap_bytes,
+            places=places_of(principal),
+            background=int(background),
+            most_places=limits.background_at_once,
+            response=request,
+            keep_session_ms=limits.keep_ms(session),
             retry_for_s=retry_for_s,
         )
         crash_point("after_submit")
+        if outcome == b"crowded":
+            raise background_limit(limits)
         known: SubmitOutcome = msgspec.convert(outcome.decode(), SubmitOutcome)
         return Submitted(known, turn, tuple(ids.decode().split()))
 

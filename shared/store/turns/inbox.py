@@ -23,6 +23,7 @@ DAY_MS: Final = 86_400_000
 TITLE_LIMIT: Final = 60
 TURNS: Final = "turns"
 SHARED_SCOPE: Final = "shared"
+BACKGROUND_RETRY_S: Final = 5.0
 ECHO_CHARS: Final = 20  # a shorter text may well be written by two people
 BOT_LOOP: Final = "bot_loop"
 OVERLOADED: Final = "overloaded"
@@ -63,6 +64,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     sender_by_channel: dict[str, int] = {}
     chats_per_person: int = 0
     api_sessions_per_person: int = 0
+    background_at_once: int = 0
     bot_turns: int = 0
     bot_window_ms: int = 300_000
     seen_days: int = 2
@@ -86,6 +88,7 @@ class InboxLimits(msgspec.Struct, frozen=True, kw_only=True):
             sender_by_channel=senders_by_channel(settings.channels),
             chats_per_person=inbox.chats_per_person,
             api_sessions_per_person=inbox.api_sessions_per_person,
+            background_at_once=settings.api.background_at_once,
             bot_turns=inbox.bot_turns,
             bot_window_ms=int(inbox.bot_window_s * 1000),
             log_days=settings.web.log_days,
@@ -160,6 +163,7 @@ class Inbox:
         principal: str | None = None,
         internal: bool = False,
         follows: int | None = None,
+        background: str = "",
         retry_for_s: float = 0.0,
     ) -> Accepted:
         """Store a message, make its session due. The same `message.id` gets the first answer again.
@@ -170,11 +174,20 @@ class Inbox:
         marks a message that no person wrote. While a turn runs, the `busy` setting of the chat or
         the channel decides what happens to a message. With `follows` it is accepted only while the
         turn of this number is the session's newest one, in the same conversation, and over.
+        `background` is the principal whose response in the background it begins; its id is that of
+        the message.
 
         Raises BadInput (reserved channel), TooBig, Refused (`sender_limit`, `chat_limit`,
-        `bot_loop`, `inbox_full`, `overloaded`; `moved` and `running` with `follows`), RedisAway."""
+        `bot_loop`, `inbox_full`, `overloaded`; `moved` and `running` with `follows`;
+        `background_limit`), RedisAway."""
         return await self._ask(
-            message, log_line, principal, internal=internal, follows=follows, retry_for_s=retry_for_s
+            message,
+            log_line,
+            principal,
+            internal=internal,
+            follows=follows,
+            background=background,
+            retry_for_s=retry_for_s,
         )
 
     async def admit(self, message: InboundMessage, *, principal: str | None = None, retry_for_s: float = 0.0) -> None:
@@ -209,6 +222,7 @@ class Inbox:
         internal: bool = False,
         only_count: bool = False,
         follows: int | None = None,
+        background: str = "",
         retry_for_s: float,
     ) -> Accepted:
         check_message(message)
@@ -259,6 +273,9 @@ class Inbox:
             album=message.metadata.get(ALBUM, ""),
             album_ms=limits.album_ms,
             follows="" if follows is None else follows,
+            places=places_of(background),
+            most_places=limits.background_at_once,
+            response=message.id,
             retry_for_s=retry_for_s,
         )
         crash_point("after_ingest")
@@ -285,6 +302,8 @@ class Inbox:
                 return Refused("moved", "the conversation went on since then", 0)
             case b"running":
                 return Refused("running", "the turn before is not over yet", 1)
+            case b"background_limit":
+                return background_limit(limits)
             case b"chat_limit":
                 return Refused(
                     "chat_limit",
@@ -312,6 +331,21 @@ class Inbox:
             turn="" if turn is None else turn,
         )
         return stopped or None
+
+
+def places_of(principal: str) -> str:
+    """Return the key of the principal's unfinished responses in the background; `""` for nobody."""
+    return keys.unfinished(principal) if principal else ""
+
+
+def background_limit(limits: InboxLimits) -> Refused:
+    """Return the refusal of one more response in the background."""
+    return Refused(
+        "background_limit",
+        f"{limits.background_at_once} responses of this token in the background are not finished; "
+        "wait for one of them, or cancel it",
+        BACKGROUND_RETRY_S,
+    )
 
 
 def overloaded() -> Refused:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gateway.commands.registry import build_commands
 from gateway.ingress.ingest import Ingress
 from shared.ids import nonce
-from shared.messages.inbound import STRANGER, InboundMessage
+from shared.messages.inbound import OWN_HISTORY, STRANGER, InboundMessage
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import ApprovalEntry, UserEntry, decode_transcript
 from shared.settings import AgentSettings, MemorySettings, ModelSettings, Secret, Settings
@@ -562,6 +562,21 @@ MESSAGES: dict[str, tuple[dict[str, Any], str]] = {
     "a file": ({"media": ("media:" + "0" * 64 + ".txt;3;evil.txt",)}, "file evil.txt"),
     "a report of the release before": ({"id": "child:abcd2345", "sender_id": "subagent"}, "a subagent"),
 }
+
+
+@pytest.mark.parametrize("sources", [(), (EVIL,)])
+async def test_a_conversation_of_our_own_brings_its_own_marks_alone(make: Make, sources: tuple[str, ...]) -> None:
+    """That of a fork: nobody can have made it up."""
+    world = make()
+    world.script("one")
+    own = {"history": (UserEntry(content="wipe it", turn=0),), "metadata": {OWN_HISTORY: "1"}, "sources": sources}
+    await world.deliver(replace(message("one"), **own))
+    world.script("two", WIPE)
+    await world.say("two")
+    if sources:
+        assert await world.needs() == ("mcp_evil_wipe", (EVIL,))
+    else:
+        assert world.wiped == 1
 
 
 @pytest.mark.parametrize("kind", MESSAGES)

@@ -89,6 +89,7 @@ class ClientFunctions:
             turn=self._spec.turn,
             ok=False,
             at=self._spec.clock.now_ms(),
+            client=True,
         )
         await self._journal.append(entry)
         return entry

@@ -123,9 +123,9 @@ def read_id(value: object, where: str) -> str:
 
 
 def pair_results(entries: Iterable[tuple[str, Entry]], sources: tuple[str, ...]) -> list[Entry]:
-    """Return the entries of a conversation, each with its place in the request, with results named as
-    their calls and marked with `sources`; calls in a row are those of one reply. Raises ApiError for
-    a result without its call, and for calls without a result."""
+    """Return the entries of a conversation, given with their places in the request. Results are
+    named as their calls and marked with `sources`; calls in a row are those of one reply. Raises
+    ApiError for a result without its call, and for calls without a result."""
     paired: list[Entry] = []
     waiting: dict[str, ToolCall] = {}
     for where, entry in entries:
@@ -133,7 +133,7 @@ def pair_results(entries: Iterable[tuple[str, Entry]], sources: tuple[str, ...])
             if (call := waiting.pop(entry.call_id, None)) is None:
                 message = f"{where} is the result of {entry.call_id!r}, and no call before it has that id"
                 raise bad_parameter(where, message, code=NO_CALL)
-            paired.append(replace(entry, name=call.name, sources=sources))
+            paired.append(replace(entry, name=call.name, sources=sources, client=True))
             continue
         calls = entry.tool_calls if isinstance(entry, AssistantEntry) else ()
         if waiting and not (calls and isinstance(paired[-1], AssistantEntry)):

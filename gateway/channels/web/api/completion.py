@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.channels.web.api import errors
 from gateway.channels.web.api.answer import DROPPED, is_sent, read_answer, text_sent
 from gateway.channels.web.api.errors import ApiError
 from gateway.channels.web.api.files import store_files
-from gateway.channels.web.api.request import CompletionRequest
+from gateway.channels.web.api.request import HISTORY_LIMIT_BYTES, CompletionRequest
 from gateway.channels.web.http.auth import Login, Principals
 from gateway.ingress.ingest import Ingress
 from shared.chatlog.follower import ChatFollower
@@ -24,11 +25,13 @@ from shared.ids import API, log_id, session_id, split_session
 from shared.log import logger
 from shared.media.store import MediaStore
 from shared.messages.codec import encode
-from shared.messages.inbound import PRESET, InboundMessage
+from shared.messages.inbound import OWN_HISTORY, PRESET, InboundMessage
 from shared.messages.outbound import OutboundMessage, StoredAnswer, decode_answer
+from shared.messages.sources import merge_sources
 from shared.metrics import CLIENT_CALLS, MESSAGES_ACCEPTED, MESSAGES_DUPLICATE, MESSAGES_REFUSED
 from shared.settings import ApiSettings
 from shared.settings.sections.gateways import OWNER
+from shared.store.responses.forks import Forks
 from shared.store.responses.responses import Responses, StoredResponse
 from shared.store.sessions.erase import EphemeralSessions
 from shared.store.sessions.requests import ApiRequest, Requests
@@ -72,6 +75,7 @@ class ApiServices(msgspec.Struct, frozen=True, kw_only=True):
     follower: ChatFollower
     requests: Requests
     responses: Responses
+    forks: Forks
     seen: SeenMessages
     sessions: EphemeralSessions
     media: MediaStore
@@ -87,7 +91,7 @@ class Completion:
     key begins it. Call `begin` (or `resume`), iterate `changes` to its end, and call `close` in any case."""
 
     def __init__(self, services: ApiServices, login: Login, request: CompletionRequest, key: str | None) -> None:
-        self.request: Final = request
+        self.request = request
         self.answer: StoredAnswer | None = None  # the answer, once it is known
         self.begun: ApiRequest  # the stored request; set by `begin`
         self.reader: TurnReader | None = None
@@ -128,9 +132,8 @@ class Completion:
         if self.request.prompt.outputs:
             await self._submit(begun)
             return
-        reader = self.reader = TurnReader(begun.ticket, begun.after)
         try:
-            accepted = await self._ingest(begun, reader, traceparent)
+            accepted = await self._accept(traceparent)
         except (ApiError, BadInput) as exc:
             if isinstance(exc, BadInput) or exc.status < 500:
                 # This message will never be accepted: the key is free for a corrected one.
@@ -138,6 +141,9 @@ class Completion:
             raise
         except RedisAway:
             raise errors.store_unavailable(again=self.again) from None
+        begun = self.begun
+        reader = self.reader
+        assert reader is not None
         turn = accepted.turn
         duplicate = accepted.duplicate
         log.debug("message accepted", session=log_id(begun.session), turn=turn, duplicate=duplicate)
@@ -165,6 +171,8 @@ class Completion:
                 dict(request.prompt.outputs),
                 request=begun.ticket,
                 cap_bytes=LEDGER_CAP_BYTES,
+                principal=self._login.principal,
+                background=request.background,
                 retry_for_s=services.limits.retry_s,
             )
         except RedisAway:
@@ -218,10 +226,45 @@ class Completion:
             except (BadInput, RedisAway, Refused) as exc:
                 log.warning("metadata not kept", why=type(exc).__name__, session=log_id(self.begun.session))
 
-    async def _ingest(self, begun: ApiRequest, reader: TurnReader, traceparent: str | None) -> Accepted:
+    async def _accept(self, traceparent: str | None) -> Accepted:
+        """Hand the message to its session, or to a fork of it."""
+        try:
+            return await self._ingest(traceparent)
+        except Refused as exc:
+            # Never true again once it is false, so a repetition of this request comes here, too.
+            if exc.code != "moved":
+                raise
+        await self._fork()
+        return await self._ingest(traceparent)
+
+    async def _fork(self) -> None:
+        """Go on in a session of its own, with the conversation up to the response that the request
+        continues."""
+        services = self._services
+        request = self.request
+        turn = request.follows
+        assert turn is not None
+        assert self.reader is not None
+        services.follower.unfollow(self.begun.session, self.reader)
+        system = "" if request.options is None else request.options.system
+        left_bytes = HISTORY_LIMIT_BYTES - len(system.encode())
+        fork = await services.forks.read_fork(self.begun.session, turn, limit_bytes=left_bytes)
+        if fork is None or not fork.entries:
+            code = "running" if fork is None else "moved"
+            MESSAGES_REFUSED.labels(API, code).inc()
+            raise errors.cannot_continue(code)
+        log.info("response forked", session=log_id(self.begun.session), entries=len(fork.entries))
+        sources = merge_sources(request.prompt.sources, fork.sources)
+        prompt = replace(request.prompt, history=fork.entries, sources=sources)
+        self.request = replace(request, session="", follows=None, name=None, prompt=prompt, forked=True)
+        self.begun = await services.requests.fork(self._login.principal, self.begun)
+
+    async def _ingest(self, traceparent: str | None) -> Accepted:
         services = self._services
         request = self.request
         principal = self._login.principal
+        begun = self.begun
+        reader = self.reader = TurnReader(begun.ticket, begun.after)
         limit = services.limits.files
         files = request.prompt.files
         message = InboundMessage(
@@ -232,7 +275,7 @@ class Completion:
             content=request.prompt.text,
             timestamp=services.clock.now_ms(),
             media=await store_files(services.media, begun.session, files, limit),
-            metadata={PRESET: request.preset} if request.preset else {},
+            metadata=_message_metadata(request),
             history=request.prompt.history,
             sources=request.prompt.sources,
             options=request.options,
@@ -243,15 +286,21 @@ class Completion:
         try:
             # Named sessions are listed, and so counted. An ephemeral one ends with its answer.
             owner = None if request.name is None else principal
-            retry_s = services.limits.retry_s
-            follows = request.follows
-            return await services.sink.ingest(message, principal=owner, follows=follows, retry_for_s=retry_s)
+            return await services.sink.ingest(
+                message,
+                principal=owner,
+                follows=request.follows,
+                background=principal if request.background else "",
+                retry_for_s=services.limits.retry_s,
+            )
         except (BadInput, Refused) as exc:
+            if exc.code == "moved":
+                raise
             MESSAGES_REFUSED.labels(API, exc.code).inc()
             waiting = await services.sink.client_calls.waiting(begun.session) if exc.code == "running" else ()
             if waiting:
                 raise errors.not_submitted("missing", waiting) from None
-            if exc.code in ("moved", "running"):
+            if exc.code == "running":
                 raise errors.cannot_continue(exc.code) from None
             raise
 
@@ -365,6 +414,11 @@ class Completion:
         if services.clock.monotonic() >= give_up_at:
             waited = f"there was no answer within {services.limits.wait_s:g} s"
             raise ApiError(504, waited, code="timeout", again=self._key is not None)
+
+
+def _message_metadata(request: CompletionRequest) -> dict[str, str]:
+    preset = {PRESET: request.preset} if request.preset else {}
+    return preset | {OWN_HISTORY: "1"} if request.forked else preset
 
 
 async def stop_message(sink: Ingress, session: str, ticket: str, turn: int) -> None:

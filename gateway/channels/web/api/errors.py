@@ -105,16 +105,28 @@ def session_busy() -> ApiError:
 
 
 def cannot_continue(code: str) -> ApiError:
-    """Return the error of a request that continues a response which is not the newest of its
-    session (`moved`), or not finished (`running`)."""
+    """Return the error of a request that continues a response whose conversation is gone
+    (`moved`), or which is not finished (`running`)."""
     if code == "running":
         message = "the response before is not finished; ask again when it is, or cancel it"
         return ApiError(409, message, code="conversation_busy", param=PREVIOUS, retry_after_s=RETRY_S)
     message = (
-        "the conversation went on after this response, and only its newest one can be continued; "
-        "name that, or send the whole conversation as 'input'"
+        "the conversation of this response was ended by /new, or is not kept any more; "
+        "send the whole conversation as 'input'"
     )
     return bad_parameter(PREVIOUS, message, code="previous_response_not_newest")
+
+
+def no_conversation(param: str | None = None) -> ApiError:
+    """Return the error of a conversation that this principal does not have."""
+    message = "there is no such conversation; perhaps it has expired or was deleted"
+    return ApiError(404, message, code="conversation_not_found", param=param)
+
+
+def conversation_busy() -> ApiError:
+    """Return the error of a conversation that is changed while a turn runs."""
+    message = "a message of this conversation is being answered, and nothing else changes it meanwhile; ask again"
+    return ApiError(409, message, code="conversation_busy", retry_after_s=RETRY_S)
 
 
 def not_submitted(outcome: SubmitOutcome, ids: Sequence[str]) -> ApiError:

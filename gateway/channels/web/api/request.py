@@ -79,8 +79,9 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     the same answer. `ignored` names the parameters that were left out of account. A response shows
     `shown` and `input` again, JSON, and can be read and continued if it is `stored`. `background`: no
     connection waits for it, unless it is streamed. `previous` is the ticket of the one that it
-    continues, whose turn is `follows` of `session`. A protocol that names its requests itself sets
-    `key`, in place of Idempotency-Key, and `ticket`, by which the message is known again."""
+    continues, whose turn is `follows` of `session`. `forked`: its session begins with the
+    conversation of another one. A protocol that names its requests itself sets `key`, in
+    place of Idempotency-Key, and `ticket`, by which the message is known again."""
 
     model: str
     preset: str
@@ -99,6 +100,7 @@ class CompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     previous: str = ""
     session: str = ""
     follows: int | None = None
+    forked: bool = False
     key: str = ""
     ticket: str = ""
 
@@ -252,6 +254,16 @@ def read_messages(raw: Sequence[Mapping[str, Any]], *, with_history: bool, syste
         sources=sources,
         steps=_steps(pair_results(map(_placed_entry, after), sources)),
     )
+
+
+def read_entries(raw: Sequence[Mapping[str, Any]]) -> tuple[UserEntry | AssistantEntry | ToolEntry, ...]:
+    """Parse messages of which none is answered; those of the system are texts of the user. Raises
+    ApiError."""
+    parsed = [_parse_message(message, f"messages[{at}]") for at, message in enumerate(raw)]
+    if sum(map(_size, parsed)) > HISTORY_LIMIT_BYTES:
+        message = f"these messages have more than {HISTORY_LIMIT_BYTES // 1024} kB"
+        raise ApiError(413, message, code="too_big", param="messages")
+    return tuple(pair_results(map(_placed_entry, enumerate(parsed)), (CLIENT_TOOLS,)))
 
 
 def _placed_entry(placed: tuple[int, _ParsedMessage]) -> tuple[str, UserEntry | AssistantEntry | ToolEntry]:

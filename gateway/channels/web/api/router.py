@@ -19,6 +19,7 @@ from gateway.channels.web.api.agui.request import AguiRequest, join_messages, pa
 from gateway.channels.web.api.aisdk.fold import ChatFold
 from gateway.channels.web.api.aisdk.request import parse_chat_request
 from gateway.channels.web.api.completion import ApiServices, Completion
+from gateway.channels.web.api.conversations.conversations import ConversationRouter, HandleBody
 from gateway.channels.web.api.encoder import AnswerEncoder, CompletionEncoder, encode_model, encode_models
 from gateway.channels.web.api.errors import ApiError, as_api_error, bad_parameter, draining_error, error_response
 from gateway.channels.web.api.request import (
@@ -78,6 +79,7 @@ class ApiRouter:
         self._models = {MODEL: ""} | {name: name for name in presets if name != MODEL}
         self._limits = limits = services.limits
         self._stored = StoredResponses(services)
+        self._conversations = ConversationRouter(services)
         self._big = asyncio.Semaphore(BIG_AT_ONCE)  # bodies that are not known to be small
         self._open = Counter[str]()
         self._rates = PrincipalRates(burst=limits.burst, per_s=limits.per_s, clock=services.clock)
@@ -101,6 +103,7 @@ class ApiRouter:
             Route("/v1/responses/{id}", self._guarded(self._rated(stored.delete)), methods=["DELETE"]),
             Route("/v1/responses/{id}/cancel", self._guarded(self._rated(stored.cancel)), methods=["POST"]),
             Route("/v1/responses/{id}/input_items", self._guarded(self._rated(stored.list_input)), methods=["GET"]),
+            *self._conversations.routes(lambda handle: self._guarded(self._rated(handle)), self._with_body),
             Route("/v1/models", self._guarded(self._models_of), methods=["GET"]),
             Route("/v1/models/{model:path}", self._guarded(self._models_of), methods=["GET"]),
             *([Route(AGUI_PATH, self._guarded(self._run), methods=["POST"])] if self._services.api.agui else []),
@@ -225,6 +228,13 @@ class ApiRouter:
         ended = partial(self._close_request, login.principal)
         limits = self._limits
         return CompletionResponse(completion, encoder(completion), limits.alive_s, self._services.clock, ended)
+
+    def _with_body(self, handle: HandleBody) -> Callable[[Request], Awaitable[Response]]:
+        async def with_body(request: Request, login: Login) -> Response:
+            key = _idempotency_key(request)
+            return await handle(request, login, await self._read_body(request), key)
+
+        return self._guarded(self._rated(with_body))
 
     def _rated(self, handle: Handle) -> Handle:
         async def rated(request: Request, login: Login) -> Response:

@@ -61,11 +61,16 @@ end
 -- Deletes a response and its names. Returns its session, nil if it was gone.
 local function drop_response(id)
   local record = key('response', id)
-  local known = guarded('HMGET', record, 'session', 'by') or {}
+  local session, by, n = unpack(guarded('HMGET', record, 'session', 'by', 'n') or {})
   guarded('DEL', record)
-  if known[2] then guarded('ZREM', key('kept', known[2]), id) end
-  if known[1] then guarded('ZREM', key('responses', known[1]), id) end
-  return known[1] or nil
+  if by then guarded('ZREM', key('kept', by), id) end
+  if session then guarded('ZREM', key('responses', session), id) end
+  -- The place of its turn, unless a later response of the same turn has it by now.
+  local places, place = by and key('unfinished', by), n and session and n .. ' ' .. session
+  if places and place and string.match(guarded('HGET', places, place) or '', '^%S+') == id then
+    guarded('HDEL', places, place)
+  end
+  return session or nil
 end
 
 -- Deletes all responses of a session. Returns how many there were.
@@ -75,4 +80,41 @@ local function drop_responses(session)
     drop_response(id)
   end
   return #ids
+end
+
+-- Places of responses in the background that are not finished: a hash of their principal,
+-- `<turn> <session>` -> `<id of the response> <ms>`. Nothing frees a place when a turn ends: commit
+-- and all others that end turns know of no principals. Whoever needs a place looks which are free.
+--
+-- Tells whether a turn still works for a response.
+local function is_unfinished(place, value, now)
+  local n, session = string.match(place, '^(%d+) (.*)$')
+  local id, at = string.match(value, '^(%S+) (%d+)$')
+  -- Answered, stopped, withdrawn or erased: its message is in no inbox any more.
+  if not id or #(guarded('XRANGE', key('inbox', session), n .. '-0', n .. '-0') or {}) == 0 then return false end
+  -- It ended with calls of functions, and the turn waits for their results (see park.lua).
+  local asked = guarded('HGET', key('session', session), 'asked') or ''
+  if string.match(asked, '^calls %x+ %d+ %d+ (%d+) ') == n then return false end
+  -- Expired. The record follows the message, within the time that a request may take.
+  return now - tonumber(at) < 600000 or guarded('EXISTS', key('response', id)) == 1
+end
+
+-- Tells whether a principal may have one more response in the background (`most` 0 = no limit).
+local function has_place(places, most, now)
+  if most == 0 or (guarded('HLEN', places) or 0) < most then return true end
+  local all, held = guarded('HGETALL', places) or {}, 0
+  for i = 1, #all, 2 do
+    if is_unfinished(all[i], all[i + 1], now) then
+      held = held + 1
+    else
+      redis.call('HDEL', places, all[i])
+    end
+  end
+  return held < most
+end
+
+-- Gives the place of a turn to a response. One before it in the same turn ended with calls.
+local function take_place(places, n, session, id, now, keep_ms)
+  guarded('HSET', places, n .. ' ' .. session, id .. ' ' .. integer(now))
+  guarded('PEXPIRE', places, keep_ms)
 end

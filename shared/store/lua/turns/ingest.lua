@@ -26,15 +26,19 @@
 -- album            that the message is a part of ('' = none); its parts begin one turn together
 -- album_ms         how long the turn waits after each part for the next one
 -- follows          number of the turn that must be the newest one, and over ('' = any)
+-- places           of responses in the background ('' = it is for none), see has_place
+-- most_places      that its principal may have (0 = no limit)
+-- response         id of the response
 -- returns {'accepted' | 'known' | 'rejected', and told so, n, ahead, seq}
---         | {'inbox_full' | 'overloaded' = too many sessions wait | 'chat_limit', 0, waiting, 0}
+--         | {'inbox_full' | 'overloaded' = too many sessions wait | 'chat_limit' | 'background_limit', 0, waiting, 0}
 --         | {'sender_limit' | 'bot_loop', ms to wait, 0, 0}
 --         | {'moved' | 'running' = it does not follow that turn, 0, 0, 0}
-local inbox, session, queue, wake_list, outbox, live, chats, brake, leases, album_parts = unpack(KEYS)
+local inbox, session, queue, wake_list, outbox, live, chats, brake, leases, album_parts, places =
+  unpack(KEYS)
 local record, version, dedupe_id, seen, days, name, member, cap, sessions_cap, keep_session_ms,
   keep_log_ms, line, chat_id, title, scope, only_count, per_minute, bot_turns, bot_window_ms,
   writer, echo, busy_policy, joins_others, merge_ms, control, rejection, person, most_chats,
-  album, album_ms, follows = unpack(ARGV)
+  album, album_ms, follows, most_places, response = unpack(ARGV)
 -- Expiring keys follow the session: they are renewed with every message.
 days = tonumber(days)
 local channel = delivery_channel(name)
@@ -227,6 +231,10 @@ end
 if waiting == 0 and redis.call('ZCARD', queue) + (guarded('ZCARD', BACKGROUND) or 0) >= tonumber(sessions_cap) then
   return {'overloaded', 0, 0, 0}
 end
+-- Decided with the message: a turn over the limit never begins, and none is forgotten.
+if places ~= NO_KEY and not has_place(places, tonumber(most_places), now) then
+  return {'background_limit', 0, 0, 0}
+end
 -- From here on the message is accepted; every following write belongs to it.
 count_message()
 -- How the message may join others is decided here, once. Every worker finds the mark with the
@@ -256,6 +264,7 @@ if interrupts then add_field('c', '1') end
 -- The number of a message in its session is its id. A session with lines and no messages has had
 -- none yet; one with neither counter is new, or was lost.
 local n = append(name, inbox, parse_count(fields[1]) or (not fields[1] and fields[7] and 0) or nil, unpack(entry))
+if places ~= NO_KEY then take_place(places, integer(n), name, response, now, keep_session_ms) end
 local seq = 0
 if line ~= '' then
   seq = add_line(session, outbox, live, line, keep_log_ms, nil, nil, false)

@@ -5,12 +5,16 @@
 -- outputs  MessagePack list of call ids and results in turn
 -- source   with which they mark the turn
 -- seen     prefix of the hashes of seen ids; they are remembered for this many days
+-- places   of responses in the background ('' = the program has none), see has_place
+-- background  '1' = the response that goes on with the turn is one; most_places that there may be
+-- response    its id
 -- returns {'done' | 'known' = this request did it before | 'unknown' call | 'missing' | 'used' = they
 --         were submitted by another request | 'late' | 'over' = the turn has ended | 'held' = a worker
---         holds it at this moment | 'full' = its ledger is, number of the turn, ids of calls for
+--         holds it at this moment | 'crowded' = no place is free | 'full' = its ledger is, number of the turn, ids of calls for
 --         'unknown' and 'missing'}
-local queue, leases, wake_list, session, ledger = unpack(KEYS)
-local member, outputs, source, dedupe_id, seen, days, cap_bytes = unpack(ARGV)
+local queue, leases, wake_list, session, ledger, places = unpack(KEYS)
+local name, member, outputs, source, dedupe_id, seen, days, cap_bytes, background, most_places, response,
+  keep_session_ms = unpack(ARGV)
 days = tonumber(days)
 local now = now_ms()
 local first = seen_before(seen, days, dedupe_id, now)
@@ -45,13 +49,16 @@ local question = cmsgpack.unpack(field(last, 'm'))
 if question.t ~= 'calls' then return {'over', tonumber(n), ''} end
 -- A lease means that a worker reads the ledger now: appending to it would open a hole.
 if redis.call('HGET', leases, member) then return {'held', tonumber(n), ''} end
+if background == '1' and places ~= NO_KEY and not has_place(places, tonumber(most_places), now) then
+  return {'crowded', tonumber(n), ''}
+end
 check_fleet('zset', queue)
 local records, size = {}, 0
 for i, call in ipairs(question.calls) do
   -- The same shape as `ToolEntry` in shared/messages/transcript.py.
   records[i] = cmsgpack.pack({
     t = 'tool', call_id = call.id, name = call.name, content = results[call.id], turn = tonumber(n), at = now,
-    sources = {source},
+    sources = {source}, client = true,
   })
   size = size + #records[i]
 end
@@ -62,6 +69,14 @@ if count_up(session, 'ledger', size) > tonumber(cap_bytes) then
 end
 for i, record in ipairs(records) do
   redis.call('XADD', ledger, integer(tonumber(step) + i) .. '-0', 'm', record)
+end
+-- The response before this one has ended, whether or not this one is in the background, too.
+if places ~= NO_KEY then
+  if background == '1' then
+    take_place(places, n, name, response, now, keep_session_ms)
+  else
+    guarded('HDEL', places, n .. ' ' .. name)
+  end
 end
 redis.call('HSET', session, 'asked', 'done' .. string.sub(fields[1], #state + 1))
 remember_seen(seen, days, dedupe_id, now, n .. ':0')

@@ -76,7 +76,7 @@ async def test_calls_and_results_are_steps_of_the_turn(redis_url: str, client: R
     first, second = asked
     steps = (
         AssistantEntry(content=None, turn=0, tool_calls=(ToolCall("call_1", "get_weather", '{"city": "Kiel"}'),)),
-        ToolEntry(call_id="call_1", name="get_weather", content="rain", turn=0, sources=(CLIENT_TOOLS,)),
+        ToolEntry(call_id="call_1", name="get_weather", content="rain", turn=0, sources=(CLIENT_TOOLS,), client=True),
     )
     assert (first.content, first.history, first.options) == ("how is the weather?", (), TurnOptions(steps=steps))
     assert (second.content, second.history[1:], second.options) == ("so?", steps, None)

@@ -68,6 +68,8 @@ class ResponseFold:
 
     def encode_text(self, text: str) -> bytes:
         """Encode a piece of text: nothing, until the text has what the client has."""
+        if self._among_calls:
+            return b""  # the client has all of the text, perhaps of an item that was taken back
         if self._joined:
             return (b"" if self._open else self._begin_item()) + self._delta(text)
         # A text as long as the client's begins with it or never will: it is compared once.

@@ -56,13 +56,15 @@ def parse_after(raw: str) -> int:
     return int(raw)
 
 
-def check_after(after: int, answer: StoredAnswer | None) -> None:
+def check_after(after: int, answer: StoredAnswer | None, *, in_one_piece: bool = False) -> None:
     """Raise ApiError unless an event of the response can have this number. `answer` is None while
-    it runs."""
+    it runs. `in_one_piece`: its text has one delta, and none is ever taken back."""
     length, low = divmod(after, SCALE)
     known = len(answer.text) if answer is not None and answer.failed is None else None
     if length == 0:
         possible = low <= BEGIN + 1
+    elif low >= DELTA and in_one_piece:
+        possible = known == length and answer is not None and begins_with(answer.text, after)
     elif low >= DELTA:
         # A text that was taken back may have been longer than the answer.
         possible = length <= LONGEST

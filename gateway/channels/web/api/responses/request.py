@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from shared.messages.transcript import AssistantEntry
 from shared.settings import ApiSettings
 
 CONVERSATION: Final = "conv_"  # may stand before the name of a session, as in ids of OpenAI
+_MADE_NAME: Final = re.compile(r"c[0-9a-f]{32}")
 INSTRUCTIONS_BYTES: Final = 16 * 1024
 """Longer instructions are followed, and not shown again."""
 
@@ -95,6 +97,16 @@ def parse_response_request(
         stored=stored,
         previous=before,
     )
+
+
+def made_name(ticket: str) -> str:
+    """Return the name of a conversation that was begun with this ticket."""
+    return f"c{ticket}"
+
+
+def is_made_name(name: str) -> bool:
+    """Tell whether a name has the form of those: a program that sends it has not chosen it."""
+    return _MADE_NAME.fullmatch(name) is not None
 
 
 def _read_name(fields: Mapping[str, Any], header: str | None) -> str | None:

@@ -20,6 +20,7 @@ from gateway.channels.web.api.options import ANY_OBJECT
 from gateway.channels.web.api.request import CompletionRequest, Prompt
 from gateway.channels.web.api.responses.items import RESPONSE_ID
 from gateway.channels.web.api.responses.numbers import check_after, parse_after
+from gateway.channels.web.api.responses.request import is_made_name
 from gateway.channels.web.api.responses.shape import ResponseShape
 from gateway.channels.web.http.auth import Login
 from shared.chatlog.turn_reader import TurnReader
@@ -73,9 +74,18 @@ class StoredResponses:
     async def locate(self, login: Login, asked: CompletionRequest) -> CompletionRequest:
         """Return the request with the session and the turn of the response that it continues."""
         if not asked.previous:
+            await self._check_conversation(login, asked.name)
             return asked
         found = await self._find(login, asked.previous, param=PREVIOUS)
         return replace(asked, session=found.session, follows=found.turn, name=_name_of(found))
+
+    async def _check_conversation(self, login: Login, name: str | None) -> None:
+        """Raise ApiError for a conversation with a name of ours that is not there: with a name of
+        their own programs begin one."""
+        if name is not None and is_made_name(name):
+            session = session_id(API, f"{login.principal}/{name}")
+            if await self._services.sink.conversations.lookup(session) is None:
+                raise errors.no_conversation("conversation")
 
     async def show(self, request: Request, login: Login) -> Response:
         """Return a response as it is now."""
@@ -93,7 +103,9 @@ class StoredResponses:
         found = await self._named(request, login)
         answer = await self._answer(login, found)
         if number is not None:
-            check_after(number, answer)
+            # A message of a named session may have joined a turn that streams as it writes.
+            in_one_piece = _is_formed(found) and is_stored(found.session)
+            check_after(number, answer, in_one_piece=in_one_piece)
         return FoundStream(found, answer, number)
 
     async def find_running(self, login: Login, name: str) -> FoundStream | None:
@@ -120,7 +132,7 @@ class StoredResponses:
         found = await self._named(request, login)
         if await self._services.responses.drop(login.principal, found):
             await self._services.sessions.end(found.session, found.turn)
-        return _json({"id": f"resp_{found.id}", "object": "response", "deleted": True})
+        return json_response({"id": f"resp_{found.id}", "object": "response", "deleted": True})
 
     async def cancel(self, request: Request, login: Login) -> Response:
         """Stop the turn of a response, and return it; one that is over is returned as it is."""
@@ -136,9 +148,9 @@ class StoredResponses:
         found = await self._named(request, login)
         listed = msgspec.json.decode(found.input)
         items = [{"id": f"msg_{found.id}_in{at}", **item} for at, item in enumerate(listed)]
-        page, more = _page(items, request.query_params)
+        page, more = slice_items(items, request.query_params)
         ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
-        return _json({"object": "list", "data": page, "has_more": more, **ends})
+        return json_response({"object": "list", "data": page, "has_more": more, **ends})
 
     async def _named(self, request: Request, login: Login) -> StoredResponse:
         id = RESPONSE_ID.fullmatch(request.path_params["id"])
@@ -199,7 +211,8 @@ async def wait_until_read(reader: TurnReader, within_s: float) -> None:
                 await event_within(reader.changed, within_s)
 
 
-def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
+def slice_items(items: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[list[dict[str, Any]], bool]:
+    """Return a page of items, given in their order, and whether more follow. Raises ApiError."""
     order = query.get("order", "desc")
     limit = query.get("limit", str(ITEMS))
     if order not in ("asc", "desc"):
@@ -217,8 +230,9 @@ def _page(items: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[list[d
 
 
 def _whole(found: StoredResponse, answer: StoredAnswer | None) -> Response:
-    return _json(ResponseShape(found.id, found.at_ms // 1000, found.shown).whole(answer))
+    return json_response(ResponseShape(found.id, found.at_ms // 1000, found.shown).whole(answer))
 
 
-def _json(body: dict[str, Any]) -> Response:
+def json_response(body: dict[str, Any]) -> Response:
+    """Return a body that no cache keeps."""
     return Response(msgspec.json.encode(body), 200, {"Cache-Control": "no-store"}, "application/json")

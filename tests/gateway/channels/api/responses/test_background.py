@@ -10,10 +10,11 @@ import pytest
 from openai.types.responses import Response
 
 from shared.store.client.redis_client import RedisClient
-from tests.gateway.channels.api.asking import answering, asker, post, working
+from shared.store.turns.inbox import InboxLimits
+from tests.gateway.channels.api.asking import answering, asker, asking, post, working
 from tests.gateway.channels.api.by_hand import turn_by_hand
 from tests.gateway.channels.api.responses.test_stored import stop_requested
-from tests.gateway.harness import gateway, process
+from tests.gateway.harness import TOKENS, gateway, process
 from tests.helpers.wait import eventually
 
 PATH = "/v1/responses"
@@ -99,6 +100,31 @@ async def test_a_background_response_must_be_stored(redis_url: str) -> None:
         refused = await post(at.address, BACKGROUND | {"store": False}, path=PATH)
     assert (refused.status, refused.error["param"]) == (400, "background")
     assert "leave 'store' out" in refused.error["message"]
+
+
+async def test_a_token_has_a_limit_of_unfinished_ones(redis_url: str) -> None:
+    """The next one is 429 and leaves its key for later; another token, and one that waits for its answer, go on. Both
+    gateways count the same ones, and one that was cancelled is not counted."""
+    limits = InboxLimits(background_at_once=2)
+    two = gateway(redis_url, inbox_limits=limits)
+    key = {"Idempotency-Key": "k1"}
+    async with gateway(redis_url, inbox_limits=limits) as a, two as b, asker(a.address) as one:
+        first, _ = [await one.responses.create(**BACKGROUND) for _ in range(2)]
+        refused = await post(b.address, BACKGROUND, path=PATH, headers=key)
+        assert (refused.status, refused.error["code"]) == (429, "background_limit")
+        assert refused.headers["retry-after"] == "5"
+        async with asker(b.address, TOKENS["ann"]) as other:
+            await other.responses.create(**BACKGROUND)
+        async with asking(b.address, BACKGROUND | {"background": False, "stream": True}, path=PATH):
+            assert (await one.responses.cancel(first.id)).status == "cancelled"
+        assert (await post(b.address, BACKGROUND, path=PATH, headers=key)).status == 200
+        assert (await post(a.address, BACKGROUND, path=PATH)).status == 429
+        async with working(redis_url):
+            await eventually(lambda: accepted_again(a.address), within_s=60)
+
+
+async def accepted_again(address: str) -> bool:
+    return (await post(address, BACKGROUND, path=PATH)).status == 200
 
 
 @pytest.mark.parametrize("background", [None, False])

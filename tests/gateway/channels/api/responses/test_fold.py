@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from openai.types.responses import Response, ResponseStreamEvent
 
@@ -196,6 +196,7 @@ ANSWERS = st.one_of(
 )
 
 
+@example(shown=["b", "aaa"], elsewhere=[], answer=StoredAnswer(text="aa"), cut=41, again=7)
 @given(st.lists(TEXTS, max_size=6), st.lists(TEXTS, max_size=4), ANSWERS, st.integers(0, 99), st.integers(0, 99))
 def test_a_stream_that_is_cut_goes_on_at_another_gateway(
     shown: list[str], elsewhere: list[str], answer: StoredAnswer, cut: int, again: int

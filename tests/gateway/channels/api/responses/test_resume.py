@@ -8,6 +8,7 @@ from typing import Any
 import openai as official
 import pytest
 
+from gateway.channels.web.api.responses.numbers import SCALE
 from shared.store.client.redis_client import RedisClient
 from tests.gateway.channels.api.asking import answering, asker, post, working
 from tests.gateway.channels.api.by_hand import TurnByHand, turn_by_hand
@@ -191,6 +192,21 @@ async def test_a_waiting_response_is_followed_and_cancelled(redis_url: str, clie
             events = [event async for event in stream]
             assert events[-1].type == "response.incomplete"
             assert events[-1].response.status == "cancelled"
+
+
+async def test_a_number_inside_a_structured_answer_is_refused(redis_url: str, client: RedisClient) -> None:
+    """It comes in one piece, so the only number of a delta is that of all of it."""
+    form: Any = {"format": {"type": "json_object"}}
+    async with gateway(redis_url) as at, asker(at.address) as one, answering(client, {"content": '{"a": 1}'}):
+        stream = await one.responses.create(**HELLO, text=form, stream=True)
+        events = [event async for event in stream]
+        id = events[0].response.id
+        [delta] = [event for event in events if event.type == "response.output_text.delta"]
+        rest = await one.responses.retrieve(id, stream=True, starting_after=delta.sequence_number)
+        assert [event async for event in rest] == events[events.index(delta) + 1 :]
+        for made_up in (delta.sequence_number - 1, delta.sequence_number - SCALE, delta.sequence_number + SCALE):
+            wrong = await post(at.address, path=f"{PATH}/{id}?stream=true&starting_after={made_up}", method="GET")
+            assert (wrong.status, wrong.error["param"]) == (400, "starting_after"), made_up
 
 
 async def test_bad_questions_for_a_stream_are_refused(redis_url: str) -> None:
