@@ -197,12 +197,12 @@ async def test_commands_are_answered(redis_url: str) -> None:
 
 
 async def test_a_turn_that_fails_is_a_sentence(redis_url: str, client: RedisClient) -> None:
-    """In its stream; sent again it is an error of HTTP."""
+    """In its stream, also when its message is sent again."""
     line = {"content": "the model refused", "kind": "apology"}
     async with gateway(redis_url) as at, answering(client, line):
-        reader = message_of(await send(at.address))
-        assert (reader.error, reader.finish) == ("The model refused.", "")
-        assert words(await send(at.address), 500) == "The model refused."
+        for _ in range(2):
+            reader = message_of(await send(at.address))
+            assert (reader.error, reader.finish) == ("The model refused.", "")
 
 
 async def test_errors_are_sentences_for_people(redis_url: str) -> None:
