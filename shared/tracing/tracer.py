@@ -140,8 +140,10 @@ class Recorded(Span):
         self.links: list[TraceContext] = []
         self.error = ""
         self.ended_ns = 0
-        # Both clocks at once, so that a span never seems to end before one that it contains.
-        self.started_ns, self._began = time.time_ns(), time.perf_counter_ns()
+        # By the clock of the span that it is in, which then never seems to end before this one.
+        above = _current.get()
+        self._began = time.perf_counter_ns()
+        self.started_ns = above.at(self._began) if isinstance(above, Recorded) else time.time_ns()
 
     def __enter__(self) -> Recorded:
         self._token: Token[TraceContext | Recorded | None] = _current.set(self)
@@ -172,8 +174,12 @@ class Recorded(Span):
     def drop(self) -> None:
         self._sink = None
 
+    def at(self, counter_ns: int) -> int:
+        """Return the time at which the performance counter showed this."""
+        return self.started_ns + counter_ns - self._began
+
     def _now(self) -> int:
-        return self.started_ns + time.perf_counter_ns() - self._began
+        return self.at(time.perf_counter_ns())
 
     def _record_exception(self, exc: BaseException) -> None:
         match exc:
