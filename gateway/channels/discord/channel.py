@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from functools import partial
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from gateway.channels.discord.settings import DiscordSettings, read_discord
 from gateway.channels.discord.shard import Shard
 from gateway.channels.discord.wire import DiscordIdentity, Interaction, MessagesDeleted
 from gateway.channels.unsupported import cannot_find, cannot_hook
-from gateway.platform.protocol import Abilities, Inlet, Rate, RunMode, Throttled
+from gateway.platform.protocol import Abilities, Inlet, Post, PostTarget, Rate, RemoteFile, RunMode, Throttled
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.errors import RedisAway
 from shared.log import logger
@@ -77,7 +77,7 @@ class DiscordChannel:
         self._settings = settings
         self._cursor = cursor
         self._me = DiscordIdentity("", "")
-        self._api = api = DiscordApi(
+        self._api = DiscordApi(
             name,
             settings.token.reveal(),
             settings.api,
@@ -85,11 +85,24 @@ class DiscordChannel:
             timeout_s=settings.timeout_s,
             outgoing=for_channel(settings.proxy),
         )
-        self.close = api.close
-        self.send = api.send
-        self.edit = api.edit
-        self.typing = api.typing
-        self.fetch = api.fetch
+
+    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file that a person sent. Raises NotDelivered."""
+        return self._api.fetch(file)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def send(self, post: Post) -> str:
+        """Send a post and return its id. Raises NotDelivered."""
+        return await self._api.send(post)
+
+    async def edit(self, id: str, post: Post) -> None:
+        """Replace a message with a post. Raises NotDelivered."""
+        await self._api.edit(id, post)
+
+    async def typing(self, target: PostTarget) -> None:
+        await self._api.typing(target)
 
     async def open(self) -> None:
         self._me = await self._api.identify()

@@ -101,7 +101,6 @@ class EmailChannel:
         self._settings = settings
         self._cursor = cursor
         self._smtp = SmtpSender(settings)
-        self.close = self._smtp.close
         self._parser = parser or ParserProcess(
             f"{body.__name__}:{body.read_content.__name__}",
             cpu_s=READ_CPU_S,
@@ -116,6 +115,9 @@ class EmailChannel:
 
         self._unsaved_start: MailboxCursor | None = None
         """The starting point, until it is saved."""
+
+    async def close(self) -> None:
+        await self._smtp.close()
 
     async def open(self) -> None:
         try:

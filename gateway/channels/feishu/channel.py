@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final, TypeVar
 
@@ -38,6 +39,7 @@ from gateway.platform.protocol import (
     PlatformMessage,
     Post,
     Rate,
+    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
@@ -102,21 +104,29 @@ class FeishuChannel:
         self._settings = settings
         self._clock = clock
         secret = settings.app_secret.reveal()
-        self._api = api = FeishuApi(
+        self._api = FeishuApi(
             settings.app_id,
             secret,
             settings.server,
             timeout_s=settings.timeout_s,
             outgoing=for_channel(settings.proxy),
         )
-        self.close = api.close
-        self.edit = api.edit
-        self.fetch = api.fetch
         self._parser = FeishuEventParser(name, FeishuIdentity(settings.app_id), settings.threads)
         self._groups: dict[str, bool] = {}
         self._own_messages: dict[str, bool] = {}
         self._topics: dict[str, str] = {}
         self._answered: dict[str, Item | None] = {}
+
+    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file that a person sent. Raises NotDelivered."""
+        return self._api.fetch(file)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def edit(self, id: str, post: Post) -> None:
+        """Replace a message with a post. Raises NotDelivered."""
+        await self._api.edit(id, post)
 
     async def open(self) -> None:
         self._parser = replace(self._parser, me=await self._api.open())

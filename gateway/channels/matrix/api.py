@@ -139,7 +139,7 @@ class MatrixApi:
         words = hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()
         await self._send_event(post, transaction_id("edit", id, post.key, words), whole)
 
-    async def find(self, post: Post) -> str | None:
+    async def find_post(self, post: Post) -> str | None:
         """Return our message with this key among our newest PAGE there. Raises NotDelivered."""
         only = {"types": [MESSAGE], "senders": [self.me]}
         page = await self._read_page(post.target.chat_id, only, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ from gateway.channels.matrix.render import render_reply
 from gateway.channels.matrix.settings import MatrixSettings, read_matrix
 from gateway.channels.matrix.wire import Sync
 from gateway.channels.unsupported import cannot_hook
-from gateway.platform.protocol import Abilities, Inlet, PostRefused, Rate, RunMode
+from gateway.platform.protocol import Abilities, Inlet, Post, PostRefused, PostTarget, Rate, RemoteFile, RunMode
 from gateway.platform.registry import BuiltPlatform, Cursor, PlatformContext
 from shared.log import logger
 from shared.network.outgoing import for_channel
@@ -63,17 +64,35 @@ class MatrixChannel:
             timeout_s=settings.timeout_s,
             outgoing=for_channel(settings.proxy),
         )
-        self._api = api = MatrixApi(http)
-        self.open = api.open
-        self.close = api.close
-        self.fetch = api.fetch
-        self.send = api.send
-        self.edit = api.edit
-        self.find = api.find
-        self.typing = api.typing
+        self._api = MatrixApi(http)
         self._reader = SyncReceiver(name, self._api, settings)
         self._unsaved_start: MatrixCursor | None = None
         """The starting point, until it is saved."""
+
+    async def open(self) -> None:
+        await self._api.open()
+
+    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file that a person sent. Raises NotDelivered."""
+        return self._api.fetch(file)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def send(self, post: Post) -> str:
+        """Send a post and return its id. Raises NotDelivered."""
+        return await self._api.send(post)
+
+    async def edit(self, id: str, post: Post) -> None:
+        """Replace a message with a post. Raises NotDelivered."""
+        await self._api.edit(id, post)
+
+    async def find(self, post: Post) -> str | None:
+        """Return the id of a post that an earlier try showed, or None. Raises NotDelivered."""
+        return await self._api.find_post(post)
+
+    async def typing(self, target: PostTarget) -> None:
+        await self._api.typing(target)
 
     async def listen(self, inlet: Inlet, until: asyncio.Event) -> None:
         """Sync, accept, and save the position. Unsaved news are sent again to whoever asks next."""

@@ -153,7 +153,7 @@ class SlackApi:
             self._edits_at = time.monotonic() + throttled.retry_after_s
             raise
 
-    async def find(self, post: Post) -> str | None:
+    async def find_post(self, post: Post) -> str | None:
         """Return the ts of a post that was already shown, or None."""
         sdk = self._calls.sdk
         thread = post.target.thread

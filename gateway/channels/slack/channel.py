@@ -10,7 +10,7 @@ one is opened while the old one is read: Slack announces a few seconds ahead tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -43,7 +43,9 @@ from gateway.platform.protocol import (
     Inlet,
     NotAccepted,
     PlatformMessage,
+    Post,
     Rate,
+    RemoteFile,
     RunMode,
 )
 from gateway.platform.registry import BuiltPlatform, PlatformContext
@@ -94,14 +96,28 @@ class SlackChannel:
             timeout_s=settings.timeout_s,
             outgoing=for_channel(settings.proxy),
         )
-        self.close = api.close
-        self.send = api.send
-        self.edit = api.edit
-        self.find = api.find
-        self.fetch = api.fetch
         self._roots = ThreadRoots(api.get_root)
         nobody = SlackIdentity("", "", "")
         self._parser = SlackEventParser(name, nobody, settings.threads, settings.command)
+
+    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file that a person sent. Raises NotDelivered."""
+        return self._api.fetch(file)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def send(self, post: Post) -> str:
+        """Send a post and return its id. Raises NotDelivered."""
+        return await self._api.send(post)
+
+    async def edit(self, id: str, post: Post) -> None:
+        """Replace a message with a post. Raises NotDelivered."""
+        await self._api.edit(id, post)
+
+    async def find(self, post: Post) -> str | None:
+        """Return the id of a post that an earlier try showed, or None. Raises NotDelivered."""
+        return await self._api.find_post(post)
 
     async def open(self) -> None:
         self._parser = replace(self._parser, me=await self._api.open())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -14,7 +15,17 @@ from gateway.channels.telegram.render import render_reply
 from gateway.channels.telegram.settings import TelegramSettings, read_telegram
 from gateway.channels.telegram.wire import Update, decode_update
 from gateway.channels.unsupported import cannot_find
-from gateway.platform.protocol import Abilities, HookAnswer, HookRequest, Inlet, Rate, RunMode
+from gateway.platform.protocol import (
+    Abilities,
+    HookAnswer,
+    HookRequest,
+    Inlet,
+    Post,
+    PostTarget,
+    Rate,
+    RemoteFile,
+    RunMode,
+)
 from gateway.platform.registry import BuiltPlatform, PlatformContext
 from shared.network.outgoing import for_channel
 from shared.tasks import until_first
@@ -53,15 +64,26 @@ class TelegramChannel:
         self.run_mode: RunMode = settings.run or "exclusive"
         self._settings = settings
         token = settings.token.reveal()
-        self._api = api = TelegramApi(
-            token, settings.api, timeout_s=settings.timeout_s, outgoing=for_channel(settings.proxy)
-        )
-        self.close = api.close
-        self.send = api.send
-        self.edit = api.edit
-        self.typing = api.typing
-        self.fetch = api.fetch
+        self._api = TelegramApi(token, settings.api, timeout_s=settings.timeout_s, outgoing=for_channel(settings.proxy))
         self._me = TelegramIdentity(0, "")
+
+    def fetch(self, file: RemoteFile) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file that a person sent. Raises NotDelivered."""
+        return self._api.fetch(file)
+
+    async def close(self) -> None:
+        await self._api.close()
+
+    async def send(self, post: Post) -> str:
+        """Send a post and return its id. Raises NotDelivered."""
+        return await self._api.send(post)
+
+    async def edit(self, id: str, post: Post) -> None:
+        """Replace a message with a post. Raises NotDelivered."""
+        await self._api.edit(id, post)
+
+    async def typing(self, target: PostTarget) -> None:
+        await self._api.typing(target)
 
     async def open(self) -> None:
         self._me = await self._api.identify()

@@ -116,7 +116,9 @@ class WhatsAppChannel:
             headers={"Authorization": f"Bearer {token}", "User-Agent": f"shoal/{VERSION}"},
             outgoing=for_channel(settings.proxy),
         )
-        self.close = self._http.close
+
+    async def close(self) -> None:
+        await self._http.close()
 
     async def open(self) -> None:
         """Check that the number exists and is ours. Raises ChannelBroken, NotAccepted."""

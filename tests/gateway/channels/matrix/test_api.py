@@ -115,7 +115,7 @@ async def test_who_has_a_password_logs_in_again_when_logged_out(fake: FakeMatrix
     with pytest.raises(NotAccepted):
         await api.send(post(key="k2"))
     await api.send(post(key="k2"))
-    assert (await api.find(post()), await api.find(post(key="k3"))) == (id, None)
+    assert (await api.find_post(post()), await api.find_post(post(key="k3"))) == (id, None)
     assert len(fake.tokens) == 2
     await api.close()
     assert set(fake.tokens) == {TOKEN}

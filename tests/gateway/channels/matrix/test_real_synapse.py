@@ -295,8 +295,8 @@ async def test_the_same_key_is_one_event_and_errors_are_reported(people: People)
         id = await one.send(post)
         assert [await one.send(post), await two.send(post)] == [id, id]
         await other.open()
-        assert await other.find(post) == id
-        assert await other.find(Post(target=place, key="k2", piece=post.piece)) is None
+        assert await other.find_post(post) == id
+        assert await other.find_post(Post(target=place, key="k2", piece=post.piece)) is None
         assert len(await people.bodies(room)) == 1
         await one.edit(id, Post(target=place, key="k1", piece=Piece("<b>ho</b>", "ho")))
         assert await people.bodies(room) == ["ho"]

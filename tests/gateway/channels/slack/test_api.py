@@ -234,22 +234,22 @@ async def test_a_post_is_found_by_its_key(fake: FakeSlack, api: SlackApi, place:
         fake.posts[place.chat_id].append(
             {**fake.posts[place.chat_id][0], "metadata": None, "ts": f"{fake.ts()}{number}"}
         )
-    assert await api.find(post(place=place)) == id
-    assert await api.find(post(place=place, key="another")) is None
+    assert await api.find_post(post(place=place)) == id
+    assert await api.find_post(post(place=place, key="another")) is None
     assert "slack:D7:1:0" not in str(fake.posts)
 
 
 async def test_a_post_is_looked_for_where_it_was_sent(fake: FakeSlack, api: SlackApi) -> None:
     """Not in the channel above its thread."""
     await api.send(post(place=THREAD))
-    assert await api.find(post(place=PostTarget(session="slack:C7", chat_id="C7"))) is None
+    assert await api.find_post(post(place=PostTarget(session="slack:C7", chat_id="C7"))) is None
 
 
 async def test_what_another_app_marked_is_not_ours(fake: FakeSlack, api: SlackApi) -> None:
     """Or it could keep our answers from being sent."""
     await api.send(post())
     fake.posts["D7"][0] |= {"user": "U777", "bot_id": "B777"}
-    assert await api.find(post()) is None
+    assert await api.find_post(post()) is None
 
 
 async def test_a_look_that_fails_leaves_it_open(fake: FakeSlack, api: SlackApi) -> None:
@@ -257,10 +257,10 @@ async def test_a_look_that_fails_leaves_it_open(fake: FakeSlack, api: SlackApi) 
     no = {"ok": False, "error": "missing_scope", "needed": "im:history"}
     fake.answers["conversations.history"] = web.json_response(no)
     with pytest.raises(NotAccepted, match="im:history"):
-        await api.find(post())
+        await api.find_post(post())
     fake.answers["conversations.history"] = web.json_response({"ok": False, "error": "ratelimited"}, status=429)
     with pytest.raises(Throttled):
-        await api.find(post())
+        await api.find_post(post())
 
 
 async def test_the_texts_of_messages_are_in_no_log(

@@ -60,11 +60,11 @@ async def test_a_file_is_shown_in_its_thread_with_its_name(fake: FakeSlack, api:
 
 async def test_a_file_is_found_again_by_its_key(fake: FakeSlack, api: SlackApi) -> None:
     """Its message has no metadata, but a block of its own."""
-    assert await api.find(post()) is None
+    assert await api.find_post(post()) is None
     fake.script("unanswered", "send", None, 1, 0)
     with pytest.raises(MaybeSent):
         await api.send(post())
-    assert await api.find(post()) == fake.posts["C7"][0]["ts"]
+    assert await api.find_post(post()) == fake.posts["C7"][0]["ts"]
 
 
 async def test_buttons_of_a_file_are_below_its_name(fake: FakeSlack, api: SlackApi) -> None:
