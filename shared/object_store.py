@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import secrets
 from collections.abc import Iterator
 from datetime import datetime
@@ -41,6 +42,10 @@ class StoreSettings(Protocol):
     def store_access_key(self) -> Secret | None: ...
     @property
     def store_secret_key(self) -> Secret | None: ...
+
+
+# What the library says; 403 may also be a part of a port.
+_REFUSED: Final = re.compile(r"(?<![:.\d])(?:401|403)\b|AccessDenied|credential")
 
 
 class ObjectStore:
@@ -97,7 +102,7 @@ class ObjectStore:
         except FileNotFoundError:
             raise SettingsError(f"{self._setting}: there is no such bucket; create it, or mend the name") from None
         except self._faults as exc:
-            if any(word in str(exc) for word in ("403", "401", "AccessDenied", "credential")):
+            if _REFUSED.search(str(exc)):
                 raise SettingsError(
                     f"{self._setting}: the store refuses us; "
                     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and allow reads, writes, deletes and lists"

@@ -19,7 +19,7 @@ from tests.helpers.fleet import history
 
 ALLOWED_KINDS = {
     "session", "history", "transcript", "outbox", "seen", "chats", "presence", "wake", "idle", "memory", "memlog",
-    "spent", "limit", "brake", "cron", "served", "audit", "pages", "rework",
+    "spent", "used", "limit", "brake", "cron", "served", "audit", "pages", "rework",
 }  # fmt: skip
 
 

@@ -11,7 +11,15 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from shared.errors import SettingsError
-from shared.settings.layers import CONFIG_VARIABLE, DEFAULT_FILE, Table, from_environment, from_file, merged
+from shared.settings.layers import (
+    CONFIG_VARIABLE,
+    DEFAULT_FILE,
+    FromEnvironment,
+    Table,
+    from_environment,
+    from_file,
+    merged,
+)
 from shared.settings.read import fields_of, read, read_tables, struct_of_table, unknown, with_files, with_secrets
 from shared.settings.secret import Secret, SecretUrl
 from shared.settings.sections.network import with_variables
@@ -197,6 +205,6 @@ def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _plain(value: object) -> str:
-    if isinstance(value, (Secret, Path)):
+    if isinstance(value, (Secret, Path, FromEnvironment)):
         return str(value)
     raise NotImplementedError(f"a setting of kind {type(value).__name__} cannot be shown")

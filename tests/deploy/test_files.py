@@ -56,7 +56,7 @@ def test_the_example_names_every_setting() -> None:
     """A setting that is not in the example is one that nobody finds."""
     text = EXAMPLE.read_text()
     named = {match.group(1) for match in re.finditer(r"^#? ?(\w+) = ", text, re.MULTILINE)}
-    later = {"subagent_rounds", "fallbacks", "presets", "tokens", "root", "exec", "web", "channels"}
+    later = {"subagent_rounds", "fallbacks", "presets", "tokens", "root", "exec", "web", "channels", "in_", "out"}
     for section in Settings.__struct_fields__:
         table = getattr(Settings(), section)
         for key in getattr(table, "__struct_fields__", ()):

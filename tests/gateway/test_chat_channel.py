@@ -211,7 +211,7 @@ async def test_without_names_the_web_chat_and_what_is_on_is_run(redis_url: str, 
     """A broken one takes the other with it nowhere: it is named where operators look."""
     async with FakePond().serving() as pond:
         with process(redis_url, **environ(pond, path, SHOAL_CHANNELS__POND__TOKEN="wrong")) as gateway:
-            await eventually(lambda: "pond:" in ready(gateway), within_s=SOON_S, what="the reason")
+            await eventually(lambda: "pond:" in ready(gateway), within_s=SOON_S, what=gateway.log.read_text)
             assert ready(gateway) == (
                 "ready\npond: Pond does not know the token: write a new one into channels.pond.token\n"
             )
@@ -237,13 +237,15 @@ async def test_a_gateway_of_one_platform_runs_and_ends(redis_url: str, path: str
             assert await gateway.exit_code(SOON_S) == 0
 
 
+OTHERS = ("hook", "pond", "web")
+
 WRONG = {
     "a secret is missing": ((), {}, "channels.pond.token is missing; it must be text, not empty"),
     "it is off": (("pond",), {"ON": "false"}, "channels.pond.on is false; set it to true, or do not start 'pond'"),
     "no such channel": (
         ("frog",),
         {},
-        f"there is no channel 'frog'; the channels are: {', '.join(sorted([*registry.PLATFORMS, 'pond', 'web']))}",
+        f"there is no channel 'frog'; the channels are: {', '.join(sorted([*registry.PLATFORMS, *OTHERS]))}",
     ),
     "its own rule": (
         (),

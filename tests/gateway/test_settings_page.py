@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.channels.web.settings.installation import PAGES
 from shared.clock import SYSTEM_CLOCK
 from shared.messages.inbound import TIMEZONE, decode_inbound
 from shared.settings import Settings
@@ -55,6 +56,15 @@ headers = { Authorization = "Bearer a-header-that-nobody-may-read" }
 
 [channels.telegram]
 token = "12345678:a-token-of-a-bot-that-nobody-may-read"
+
+[webhooks.out.team]
+url = "https://chat.example/services/a-path-that-nobody-may-read"
+secret = "whsec_bm9ib2R5LW1heS1yZWFkLXRoaXMtc2VjcmV0LWtleQ=="
+
+[webhooks.in.alerts]
+secret = "whsec_bm9ib2R5LW1heS1yZWFkLXRoaXMtc2VjcmV0LWtleQ=="
+chat = "web:owner/alerts"
+prompt = "An alert: {{ body.title }}"
 """
 
 
@@ -329,9 +339,17 @@ async def test_the_installation_is_shown_without_secrets(gw: Gateway) -> None:
     assert rows["budget.tokens_per_day"] == "1000"
     assert rows["model.api_key"] == rows["channels.telegram.token"] == '"***"'
     assert rows["mcp.notes.url"] == '"https://notes.example/mcp?\u2026"'
+    assert rows["webhooks.out.team.url"] == '"https://chat.example/\u2026"'
+    assert rows["webhooks.in.alerts.chat"] == '"web:owner/alerts"'
     assert "web.port" not in rows
-    for secret in ("nobody-may-read", "a-password", "in-an-address"):
+    assert "webhooks.in.alerts.verify" not in rows
+    for secret in ("whsec_", "nobody-may-read", "a-password", "in-an-address"):
         assert secret not in text
+
+
+def test_every_section_of_the_settings_has_its_page() -> None:
+    """One without would keep a gateway from its start."""
+    assert PAGES.keys() == set(Settings.__struct_fields__)
 
 
 async def test_too_many_looks_are_refused_with_a_time(gw: Gateway) -> None:

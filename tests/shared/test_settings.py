@@ -432,6 +432,12 @@ def with_canaries() -> Settings:
     )
 
 
+def test_settings_of_a_platform_from_the_environment_are_shown() -> None:
+    """Their kinds are known to the platform alone, which has not read them."""
+    settings = load({"SHOAL_CHANNELS__X__NAME": "seen", "SHOAL_CHANNELS__X__TOKEN": CANARY}, path=Path("/dev/null"))
+    assert shown(settings)["channels"]["x"] == {"name": "seen", "token": "***"}
+
+
 def test_no_way_of_printing_settings_shows_a_secret() -> None:
     """repr, str, format and `shoal config show` all print the mask, and the rest stays readable."""
     settings = with_canaries()

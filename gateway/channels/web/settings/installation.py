@@ -14,6 +14,7 @@ from starlette.requests import Request
 from shared.clock import SYSTEM_CLOCK
 from shared.redaction import redacted
 from shared.settings import McpServerSettings, PresetSettings, Settings, load_few, shown
+from shared.settings.sections.webhooks import IncomingWebhook, OutgoingWebhook
 from shared.store.client.redis_client import RedisClient
 from shared.store.fleet.presence import Presence, channel_state, channel_why, list_processes
 from shared.version import VERSION
@@ -33,6 +34,7 @@ PAGES: Final = {
     "metrics": "metrics.md",
     "channels": "channels.md",
     "hooks": "channels.md",
+    "webhooks": "webhooks.md",
     "delivery": "channels.md",
     "workspace": "sandbox.md",
     "media": "s3.md",
@@ -49,7 +51,12 @@ PAGES: Final = {
 }
 """The page of docs/ that explains each section."""
 
-_TABLES: Final = {"mcp.*": McpServerSettings(), "model.presets.*": PresetSettings(name="")}
+_TABLES: Final[dict[str, type[msgspec.Struct]]] = {
+    "mcp.*": McpServerSettings,
+    "model.presets.*": PresetSettings,
+    "webhooks.in.*": IncomingWebhook,
+    "webhooks.out.*": OutgoingWebhook,
+}
 _STATE: Final = channel_state("")
 PROCESSES_SHOWN: Final = 200
 
@@ -77,7 +84,7 @@ def changed_settings(settings: Settings) -> list[dict[str, Any]]:
     page. Secrets are masked, and so is what may be one: addresses lose queries and passwords, commands
     their arguments."""
     usual = dict(_leaves("", shown(load_few((), {}))))
-    tables = {name: dict(_leaves("", msgspec.to_builtins(one))) for name, one in _TABLES.items()}
+    tables = {name: dict(_defaults(one)) for name, one in _TABLES.items()}
     found: dict[str, list[dict[str, str]]] = {}
     for name, value in _leaves("", shown(settings)):
         if value == _usual_value(name, usual, tables):
@@ -88,6 +95,14 @@ def changed_settings(settings: Settings) -> list[dict[str, Any]]:
         {"section": section, "rows": rows, "about": _about(settings, section), "page": f"docs/{PAGES[section]}"}
         for section, rows in found.items()
     ]
+
+
+def _defaults(table: type[msgspec.Struct]) -> Iterator[tuple[str, Any]]:
+    for one in msgspec.structs.fields(table):
+        if one.default is not msgspec.NODEFAULT:
+            yield one.encode_name, msgspec.to_builtins(one.default, enc_hook=str)
+        elif one.default_factory is not msgspec.NODEFAULT:
+            yield one.encode_name, msgspec.to_builtins(one.default_factory(), enc_hook=str)
 
 
 def _usual_value(name: str, usual: dict[str, Any], tables: dict[str, dict[str, Any]]) -> Any:
@@ -111,6 +126,8 @@ def _masked(name: str, value: Any) -> Any:
         shown_ones = value[:1] if name.startswith("mcp.") and name.endswith(".command") else value
         masked = [_masked("", one) for one in shown_ones]
         return masked if len(shown_ones) == len(value) else [*masked, "…"]
+    if name.startswith("webhooks.out.") and name.endswith(".url"):
+        return _masked_path(value)
     return _masked_text(value) if isinstance(value, str) else value
 
 
@@ -124,6 +141,12 @@ def _masked_text(text: str) -> str:
         text = parts._replace(netloc=f"***@{host}" if "@" in parts.netloc else host).geturl()
         text = text.partition("?")[0] + ("?…" if parts.query else "")
     return redacted(text)
+
+
+def _masked_path(url: str) -> str:
+    """Leave the host: whoever knows the path of many services may post there."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/…"
 
 
 def _about(settings: Settings, section: str) -> str:
