@@ -126,7 +126,13 @@ async def serve(settings: Settings) -> int:
             for child in children:
                 child.restart()
         if environment.get(_REPLACE_KEY):
-            async for _ in new_keys():
+            async for fault in new_keys():
+                if fault:
+                    # A process that cannot start with its settings would end all of them.
+                    terminal.say("shoal", "the model's key was replaced, but cannot be used; what runs goes on:")
+                    for line in fault.splitlines():
+                        terminal.say("shoal", line)
+                    continue
                 terminal.say("shoal", "the model's key was replaced: the gateway and the workers start again with it")
                 for child in children:
                     child.restart()

@@ -140,6 +140,7 @@ class Child:
     """True when it ended because of its settings."""
 
     _process: asyncio.subprocess.Process | None = None
+    _asked_to_end: asyncio.subprocess.Process | None = None
     _task: asyncio.Task[None] | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
@@ -160,7 +161,7 @@ class Child:
         await self._task
 
     def restart(self) -> None:
-        """Let it end in order; it then starts again."""
+        """Let it end in order; it then starts again. One that is ending already goes on with that."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -226,6 +227,11 @@ class Child:
         """Send SIGTERM to the process, which ends its own children, or SIGKILL to its group."""
         process = self._process
         if process is not None and process.returncode is None:
+            if sig == signal.SIGTERM:
+                # A second one would cut short what the first one lets it finish.
+                if self._asked_to_end is process:
+                    return
+                self._asked_to_end = process
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 (os.killpg if sig == signal.SIGKILL else os.kill)(process.pid, sig)
 

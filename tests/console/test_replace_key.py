@@ -79,13 +79,43 @@ async def test_each_other_key_is_noticed_once(folder: Path) -> None:
     first = asyncio.ensure_future(anext(keys))
     await asyncio.sleep(0)
     write_private(folder / "secrets" / "model.key", NEW)
-    await asyncio.wait_for(first, 10)
+    assert await asyncio.wait_for(first, 10) == ""
     (folder / "secrets" / "model.key").unlink()
     second = asyncio.ensure_future(anext(keys))
     await asyncio.sleep(0)
     assert not second.done()
     write_private(folder / "secrets" / "model.key", OLD)
     await asyncio.wait_for(second, 10)
+    await keys.aclose()
+
+
+async def test_a_bad_save_of_the_key_is_said_and_the_next_good_one_counts(folder: Path) -> None:
+    """An editor empties a file before it writes it."""
+    file = folder / "secrets" / "model.key"
+    keys = new_keys(look_s=0.001)
+    change = asyncio.ensure_future(anext(keys))
+    await asyncio.sleep(0)
+    file.write_text("")
+    assert "model.api_key_file" in await asyncio.wait_for(change, 10)
+    change = asyncio.ensure_future(anext(keys))
+    await asyncio.sleep(0)
+    file.write_text(NEW)
+    assert await asyncio.wait_for(change, 10) == ""
+    await keys.aclose()
+
+
+async def test_a_bad_save_is_looked_at_again_when_its_mode_changes(folder: Path) -> None:
+    """A file that could not be read may be readable then, although nobody wrote it again."""
+    file = folder / "secrets" / "model.key"
+    keys = new_keys(look_s=0.001)
+    change = asyncio.ensure_future(anext(keys))
+    await asyncio.sleep(0)
+    file.write_bytes(b"")
+    assert await asyncio.wait_for(change, 10)
+    change = asyncio.ensure_future(anext(keys))
+    await asyncio.sleep(0)
+    file.chmod(0o640)
+    assert await asyncio.wait_for(change, 10)
     await keys.aclose()
 
 

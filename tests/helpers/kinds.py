@@ -25,6 +25,7 @@ PROCESS: Final = (
     "tests/console/test_grid.py::test_a_table_on_a_terminal_fits_it",
     "tests/console/test_many_sessions.py::test_a_bar_is_for_a_terminal_and_not_for_json",
     "tests/console/test_screen.py",
+    "tests/console/test_supervisor.py",
     "tests/console/test_up.py",
     "tests/contracts/test_every_tool.py::[a tool of an MCP server",
     "tests/contracts/test_every_tool.py::[exec",

@@ -33,9 +33,13 @@ for i, copied in ipairs({'preset', 'busy', 'voice'}) do
 end
 -- The memory of the other chat is its own; one of the person, or of all, is this chat's, too.
 if other[6] and other[6] ~= 'chat:' .. origin then redis.call('HSET', session, 'scope', other[6]) end
--- The entries keep the numbers of their turns, so what was trusted of them stays trusted.
-for i, copied in ipairs({'trusted', 'trusted_after', 'trusted_sources'}) do
-  if other[i + 6] then redis.call('HSET', session, copied, other[i + 6]) end
+-- The entries keep the numbers of their turns, so what was trusted of them stays trusted. No later turn:
+-- the next one here gets a number that the other chat may have used for one that was trusted.
+if other[7] then
+  redis.call('HSET', session, 'trusted', integer(math.min(tonumber(other[7]), tonumber(turn))))
+end
+for i, copied in ipairs({'trusted_after', 'trusted_sources'}) do
+  if other[i + 7] then redis.call('HSET', session, copied, other[i + 7]) end
 end
 add_sources(session, 'sources', sources)
 local _, _, size = add_history(session, history, cmsgpack.unpack(entries), math.huge, 0)

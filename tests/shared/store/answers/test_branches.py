@@ -26,7 +26,7 @@ from shared.store.sessions.chats import Chats
 from shared.store.sessions.erase import erase
 from shared.store.sessions.memory import MemoryStore
 from shared.store.sessions.session import Change, Sessions
-from shared.store.sessions.trust import TRUST_FIELDS
+from shared.store.sessions.trust import TRUST_FIELDS, Trust
 from shared.store.turns.inbox import Inbox, InboxLimits
 from shared.store.turns.queue import LeaseQueue
 from shared.store.turns.turn_writes import Turns
@@ -307,6 +307,19 @@ async def test_what_was_trusted_stays_trusted(client: RedisClient) -> None:
     assert (await sessions.state(NEW)).sources == ("other.example",)
     trusted = [await client.command("HMGET", keys.session(one), *TRUST_FIELDS) for one in (OLD, NEW)]
     assert trusted[0] == trusted[1] != [None] * len(TRUST_FIELDS)
+
+
+async def test_trust_ends_with_the_turns_that_come_along(client: RedisClient) -> None:
+    """The branch counts its own turns from there on, and nobody has trusted what they read."""
+    for text in ("one", "two", "three"):
+        await turn(client, text, sources=("known.example",))
+    sessions, sent = Sessions(client), message("/trust", chat="owner/a")
+    line = OutboundMessage(content="Trusted.", turn=0, in_reply_to=(sent.id,), kind="command")
+    await sessions.answer_command(sent, line, await sessions.state(OLD), change="trust", principal="owner")
+    await branches(client).make("owner", "a", "b", seq=2)
+    assert (await sessions.state(NEW)).sources == ()
+    trust = Trust.parse(await client.command("HMGET", keys.session(NEW), *TRUST_FIELDS))
+    assert (trust.left_of(1, ("known.example",)), trust.left_of(2, ("known.example",))) == ((), ("known.example",))
 
 
 @pytest.mark.parametrize(("scope", "has"), [("user:owner", b"user:owner"), (f"chat:{OLD}", None)])
