@@ -269,7 +269,7 @@ class Inbox:
             control=keys.CONTROL,
             rejection=encode(_log_notice(message, REJECTED, (message.id,))),
             person=fair_key(message, internal=internal),
-            most_chats=0 if internal else limits.of_chats(channel),
+            most_chats=-1 if internal else limits.of_chats(channel),
             album=message.metadata.get(ALBUM, ""),
             album_ms=limits.album_ms,
             follows="" if follows is None else follows,

@@ -18,7 +18,7 @@ for _, part in ipairs({{history, 'mark', 'history'}, {archive, 'archive_mark', '
     if redis.call('EXISTS', list) == 0 then
       redis.call('HDEL', session, bytes)
     else
-      redis.call('HINCRBY', session, bytes, -#record)
+      count_up(session, bytes, -#record)
     end
     return 'done'
   end

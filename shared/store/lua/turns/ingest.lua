@@ -22,7 +22,8 @@
 -- merge_ms         window of 'merge'
 -- rejection        line of 'reject', with {ahead} in its text
 -- person           fair key of the turn: a person's, 'background', or '' = its chat's own
--- most_chats       chats that the person may have within 30 days (0 = no limit)
+-- most_chats       chats that the person may have within 30 days (0 = no limit, -1 = it does not
+--                  count for this message)
 -- album            that the message is a part of ('' = none); its parts begin one turn together
 -- album_ms         how long the turn waits after each part for the next one
 -- follows          number of the turn that must be the newest one, and over ('' = any)
@@ -271,7 +272,8 @@ if line ~= '' then
 end
 -- Only channels that keep a list of chats per person have this key.
 if chats ~= NO_KEY then
-  local named = list_chat(session, chats, chat_id, title, keep_session_ms, now, most_chats)
+  local named = list_chat(session, chats, chat_id, title, keep_session_ms, now,
+    most_chats >= 0 and most_chats or nil)
   local own, row = integer(seq), (named or not fields[1]) and 1 or 0
   add_fact(name, 'seq', own, 'seen', own, 'at', integer(now), 'running', 1, 'row', row)
 else
