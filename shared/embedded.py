@@ -257,9 +257,15 @@ def _pid_note(dir: Path) -> str:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file by one with `text` that only this user can read."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(text)
-    fresh.replace(path)  # a reader sees the old text or the new one, never half of it
+    """Replace a file by one with `text` that only this user can read. Of several writers at the
+    same time the last one counts."""
+    # A name of its own: two writers of one file must not write into each other's text.
+    fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(fd, "w") as out:
+            out.write(text)
+        fresh.replace(path)  # a reader sees the old text or the new one, never half of it
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise

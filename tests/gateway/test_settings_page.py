@@ -13,8 +13,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.requests import Request
 
+from gateway.channels.web.http.first_run import InitCommand
 from gateway.channels.web.settings.installation import PAGES
+from gateway.channels.web.settings.model_list import ModelsPart
 from shared.clock import SYSTEM_CLOCK
 from shared.messages.inbound import TIMEZONE, decode_inbound
 from shared.settings import Settings
@@ -313,6 +316,39 @@ async def test_a_key_is_replaced_where_shoal_up_runs_and_nowhere_else(gw: Gatewa
     assert (status, fault["detail"]) == (
         404, "the key of this installation is replaced by its operator, in its settings",
     )  # fmt: skip
+
+
+async def test_keys_are_replaced_one_after_another(
+    client: RedisClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two pages may ask at the same time; the key that was sent last stays."""
+    (tmp_path / "model.key").write_text(KEY)
+    lines = ["[model]", 'name = "openai/gpt-5-mini"', 'api_key_file = "model.key"', "[web]", "replace_key = true"]
+    (tmp_path / "shoal.toml").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    steps: list[str] = []
+
+    async def run(self: InitCommand, *options: str, secret: str) -> str:
+        steps.append(f"begin {secret}")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        steps.append(f"end {secret}")
+        return ""
+
+    monkeypatch.setattr(InitCommand, "run", run)
+    models = ModelsPart(client, load({}), None)
+    await asyncio.gather(*(models.replace_key("owner", key_request(key)) for key in ("one", "two")))
+    assert steps == ["begin one", "end one", "begin two", "end two"]
+
+
+def key_request(key: str) -> Request:
+    body = json.dumps({"key": key}).encode()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    length = (b"content-length", str(len(body)).encode())
+    return Request({"type": "http", "method": "PUT", "headers": [length]}, receive)
 
 
 async def test_the_installation_is_shown_without_secrets(gw: Gateway) -> None:

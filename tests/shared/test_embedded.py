@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from shared.embedded import EmbeddedFailed, EmbeddedValkey
+from shared.embedded import EmbeddedFailed, EmbeddedValkey, write_private
 from tests.helpers.valkey import command
 from tests.helpers.wait import eventually_sync
 
@@ -256,3 +256,22 @@ def test_who_could_not_start_a_server_does_not_take_away_the_address_of_the_one_
         assert (tmp_path / "valkey.url").read_text().strip() == first.url
     finally:
         first.stop()
+
+
+def test_a_private_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """Also while somebody else replaces it: neither takes the other's unfinished file away."""
+    file = tmp_path / "model.key"
+    unfinished = tmp_path / "model.key.new"
+    unfinished.write_text("half of")
+    write_private(file, "one")
+    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("one", 0o600)
+    assert unfinished.read_text() == "half of"
+    assert sorted(tmp_path.iterdir()) == [file, unfinished]
+
+
+def test_a_private_file_that_cannot_be_replaced_leaves_no_copy(tmp_path: Path) -> None:
+    """It may be a key."""
+    (tmp_path / "model.key" / "within").mkdir(parents=True)
+    with pytest.raises(OSError, match=r"model\.key"):
+        write_private(tmp_path / "model.key", "one")
+    assert list(tmp_path.iterdir()) == [tmp_path / "model.key"]

@@ -3,6 +3,7 @@ is asked: it has the keys and the way to the providers, and a gateway may have n
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,6 +44,7 @@ class ModelsPart:
         self._model = settings.model
         self._first_run = first_run
         self._init = InitCommand()
+        self._one = asyncio.Lock()
         self._replaceable = settings.web.replace_key and own_key_file(settings) is not None
 
     async def list_models(self, principal: str, request: Request) -> dict[str, Any]:
@@ -79,7 +81,9 @@ class ModelsPart:
         if not self._replaceable:
             raise Refusal(404, "the key of this installation is replaced by its operator, in its settings")
         new = await read_json(request, _NewKey, BODY_BYTES, "a key is one line without blanks")
-        fault = await self._init.run("--replace-key", "--json", "--key-file=-", secret=new.key)
+        # One after another: the key that was sent last is the one that stays.
+        async with self._one:
+            fault = await self._init.run("--replace-key", "--json", "--key-file=-", secret=new.key)
         log.info("key replaced" if not fault else "key refused")
         if fault:
             raise Refusal(422, fault)
