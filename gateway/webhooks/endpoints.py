@@ -42,7 +42,8 @@ GIVE_UP_S: Final = 3 * 86_400.0
 LONGEST_WAIT_S: Final = 3600.0
 REFUSALS: Final = 5
 """An answer that refuses, such as 404 or a redirect, becomes a dead letter when it came this often:
-a program that is being replaced answers so, too."""
+a program that is being replaced answers so, too. So does a name with a private address, which may be
+a mistake of a name server."""
 
 _OUTCOMES: Final[dict[type[NotDelivered], str]] = {
     Throttled: "throttled",
@@ -74,7 +75,8 @@ class Endpoints:
         self._policies = {name: _policy_of(name, endpoint) for name, endpoint in endpoints.items()}
         self._look_up = look_up or system_look_up()
         self._clock = clock
-        self._refusals: dict[str, int] = {}
+        # Of each endpoint the webhook that is refused, and how often: they are sent one after the other.
+        self._refusals: dict[str, tuple[str, int]] = {}
 
     async def send(self, post: Post) -> str:
         """Call an endpoint once, and return the id of the webhook. Raises NotDelivered."""
@@ -108,25 +110,26 @@ class Endpoints:
             "webhook-timestamp": str(at_s),
             "webhook-signature": " ".join(sign(signing_key(one.reveal()), id, at_s, body) for one in secrets),
         }
-        answer = await self._post(endpoint.url, self._policies[name], headers, body)
+        answer = await self._post(post, endpoint.url, headers, body)
         if 200 <= answer.status < 300:
-            self._refusals.pop(post.key, None)
+            self._refusals.pop(name, None)
             return id
-        raise self._failure(post.key, answer)
+        raise self._failure(post, answer)
 
-    async def _post(self, url: str, policy: WebPolicy, headers: Mapping[str, str], body: bytes) -> PostAnswer:
+    async def _post(self, post: Post, url: str, headers: Mapping[str, str], body: bytes) -> PostAnswer:
+        policy = self._policies[post.target.chat_id]
         try:
             return await post_once(url, policy, headers, body, look_up=self._look_up, total_s=TOTAL_S)
         except HostNotFound as exc:
             raise NotAccepted("the host was not found") from exc
         except ToolFailed as exc:
-            raise PostRefused("the address is not a public one; see allow_private") from exc
+            raise self._refusal(post, "the address is not a public one; see allow_private") from exc
         except ConnectionError as exc:
             raise NotAccepted("no connection") from exc
         except NoAnswer as exc:
             raise MaybeSent("no answer") from exc
 
-    def _failure(self, key: str, answer: PostAnswer) -> NotDelivered:
+    def _failure(self, post: Post, answer: PostAnswer) -> NotDelivered:
         status = answer.status
         why = f"it answered {status}"
         if status == 410:
@@ -136,10 +139,17 @@ class Endpoints:
             if wait_s:
                 return Throttled(wait_s)
             return NotAccepted(why) if status == 429 else MaybeSent(why)
-        self._refusals[key] = self._refusals.get(key, 0) + 1
-        if self._refusals[key] < REFUSALS:
+        return self._refusal(post, why)
+
+    def _refusal(self, post: Post, why: str) -> NotDelivered:
+        """Count a refusal of a webhook; return the failure that follows from how many there were."""
+        name = post.target.chat_id
+        key, many = self._refusals.get(name, ("", 0))
+        many = many + 1 if key == post.key else 1
+        if many < REFUSALS:
+            self._refusals[name] = (post.key, many)
             return NotAccepted(why)
-        del self._refusals[key]
+        self._refusals.pop(name, None)
         return PostRefused(why)
 
     def render(self, markdown: str) -> list[Piece]:

@@ -19,6 +19,9 @@ LINES_AT_ONCE: Final = 100
 """Lines that one call adds, unless one notice is for more endpoints: the server answers nobody else
 meanwhile."""
 
+MOST: Final = 100_000
+"""Notices that wait, about; `shared/store/lua/lib/lines.lua` has it too. Beyond it the oldest are lost."""
+
 KEEP_MS: Final = 30 * DAY_MS
 """Time for which notices and lines wait while no gateway runs."""
 
@@ -74,6 +77,10 @@ class Notices:
         rows = await self._client.command("XRANGE", keys.NOTICES, "-", "+", "COUNT", AT_ONCE)
         return [_parse_notice(id, dict(pairs(fields))) for id, fields in rows]
 
+    async def count(self) -> int:
+        """Return how many notices wait."""
+        return int(await self._client.command("XLEN", keys.NOTICES))
+
     async def hand_over(self, notices: Sequence[tuple[str, Sequence[tuple[str, bytes]]]]) -> NoticeLines:
         """Drop notices, and add what is given with each: sessions of endpoints, and their lines."""
         done = NoticeLines(0, 0, 0)
@@ -103,7 +110,11 @@ def endpoint_session(name: str) -> str:
 def _parse_notice(id: bytes, fields: dict[bytes, bytes]) -> Notice:
     session, turn, seq, what = (fields.get(name, b"").decode(errors="replace") for name in (b"s", b"n", b"q", b"w"))
     try:
-        return Notice(id.decode(), session, int(turn or 0), int(seq or 0), what)
+        notice = Notice(id.decode(), session, int(turn or 0), int(seq or 0), what)
+        # No id of a line has another number: the server would refuse to look for it.
+        if not 0 <= notice.seq < 2**63:
+            raise ValueError(notice.seq)
+        return notice
     except ValueError:
         # It is no notice of ours, and is dropped like one that is for nobody.
         return Notice(id.decode(), "", 0, 0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -13,7 +14,7 @@ from shared.store.client.redis_client import RedisClient
 from shared.store.sessions.requests import ANSWER_LIMIT_BYTES, ApiRequest
 
 MOST: Final = 10_000  # responses that a principal keeps
-NEWEST: Final = 20  # responses of a session of which one may have ended just now
+AT_ONCE: Final = 20  # responses of a session that are read together
 DAY_MS: Final = 86_400_000
 
 
@@ -106,16 +107,29 @@ class Responses:
         newest = await self._client.command("ZRANGE", keys.responses(session), -1, -1)
         return await self.lookup(principal, newest[0].decode()) if newest else None
 
-    async def of_session(self, session: str) -> list[ResponseStart]:
-        """Return where the newest responses of a session begin."""
-        ids = await self._client.command("ZRANGE", keys.responses(session), -NEWEST, -1)
-        fields = ("n", "after", "continues")
-        rows = await self._client.pipeline([("HMGET", keys.response(id.decode()), *fields) for id in ids])
+    async def starts(self, session: str, ids: Sequence[str]) -> list[ResponseStart]:
+        """Return where responses begin: those of `ids` that are stored, and of this session."""
+        fields = ("session", "n", "after", "continues")
+        rows = await self._client.pipeline([("HMGET", keys.response(id), *fields) for id in ids]) if ids else []
         return [
-            ResponseStart(id.decode(), int(turn), int(after), continues == b"1")
-            for id, (turn, after, continues) in zip(ids, rows, strict=True)
-            if turn is not None
+            ResponseStart(id, int(turn or 0), int(after or 0), continues == b"1")
+            for id, (its, turn, after, continues) in zip(ids, rows, strict=True)
+            if its is not None and its.decode() == session
         ]
+
+    async def continuing(self, session: str, turn: int, *, since: int) -> list[ResponseStart]:
+        """Return responses that go on with a turn of a session after it asked for functions in line
+        `since`, however many newer ones the session has."""
+        found: list[ResponseStart] = []
+        last = -1
+        while True:
+            # The newest are last.
+            ids = await self._client.command("ZRANGE", keys.responses(session), last - AT_ONCE + 1, last)
+            starts = await self.starts(session, [id.decode() for id in ids])
+            found += [start for start in starts if start.continues and start.turn == turn and start.after >= since]
+            if len(ids) < AT_ONCE or all(start.after < since for start in starts):
+                return found
+            last -= AT_ONCE
 
     async def read_answer(self, id: str) -> bytes | None:
         """Read the stored answer, perhaps of another gateway; None while there is none."""

@@ -94,6 +94,7 @@ end
 local function add_notice(name, n, seq, what)
   -- NOMKSTREAM: the stream exists only where a gateway has endpoints, so for all others this is a
   -- look-up. Guarded: the turn counts all the same, and an older list of users does not allow the key.
+  -- `shared/store/delivery/notices.py` has the limit too.
   local id = guarded('XADD', PREFIX .. 'notices', 'NOMKSTREAM', 'MAXLEN', '~', 100000, '*', 's', name,
     'n', n, 'q', integer(seq), 'w', what)
   if id then
