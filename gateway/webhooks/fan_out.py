@@ -147,10 +147,10 @@ class NoticeFanOut:
         ]
         return [event for event in events if event is not None]
 
-    async def _lines_of_turn(self, notice: Notice) -> list[_Message]:
+    async def _lines_of_turn(self, notice: Notice) -> list[_LogMessage]:
         """Return the notice's line and the messages before it, newest first, back to the answer of
         an earlier turn. They are empty when that line is gone."""
-        found: list[_Message] = []
+        found: list[_LogMessage] = []
         before = notice.seq + 1
         while before > 1:
             page = await self._outbox.read_before(notice.session, seq=before, limit=LINES)
@@ -161,7 +161,7 @@ class NoticeFanOut:
                     continue
                 if one.line.in_reply_to and 0 < one.line.turn < notice.turn:
                     return found
-                found.append(_Message(one.seq, one.line))
+                found.append(_LogMessage(one.seq, one.line))
             before = page[0].seq
         return found
 
@@ -194,7 +194,7 @@ class NoticeFanOut:
             log.error("notices refused", error=str(exc)[:200], fix="load this release's deploy/redis/users.acl")
 
 
-class _Message(NamedTuple):
+class _LogMessage(NamedTuple):
     """A message of a chat's log, and its number."""
 
     seq: int

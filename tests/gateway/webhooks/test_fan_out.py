@@ -50,16 +50,16 @@ async def opened(stage: Stage) -> None:
     await Notices(stage.client).open()
 
 
-async def told(stage: Stage, many: int) -> list[tuple[str, str]]:
-    """What a gateway tells of everything that happened: type and response or session, in order."""
+async def sent_events(stage: Stage, many: int) -> list[tuple[str, str]]:
+    """The events that a gateway sends of all that happened: type and response or session, in order."""
     async with stage.gateway():
         await stage.program.called(many)
-        await eventually(lambda: _all_told(stage))
+        await eventually(lambda: _all_sent(stage))
     data = [(event["type"], event["data"]) for event in stage.program.events]
     return [(type, about.get("id") or f"{about['session']} {about['turn']}") for type, about in data]
 
 
-async def _all_told(stage: Stage) -> bool:
+async def _all_sent(stage: Stage) -> bool:
     return not await stage.client.command("EXISTS", keys.outbox("hook:erp")) and not await stage.notices()
 
 
@@ -84,17 +84,17 @@ async def submit(stage: Stage) -> ApiRequest:
     return begun
 
 
-async def test_each_of_many_responses_of_one_session_is_told(redis_url: str, tmp_path: Path) -> None:
+async def test_each_of_many_responses_of_one_session_is_an_event(redis_url: str, tmp_path: Path) -> None:
     """They were asked for together, and ended while no gateway ran."""
     async with outgoing(redis_url, tmp_path, events=("response.completed",)) as s:
         await opened(s)
         asked = [await ask(s, turn) for turn in range(1, MANY + 1)]
         for begun in asked:
             await s.end(await s.claim(), [begun.ticket])
-        assert await told(s, MANY) == [("response.completed", f"resp_{begun.ticket}") for begun in asked]
+        assert await sent_events(s, MANY) == [("response.completed", f"resp_{begun.ticket}") for begun in asked]
 
 
-async def test_each_of_many_responses_that_a_command_drops_is_told(redis_url: str, tmp_path: Path) -> None:
+async def test_each_of_many_responses_that_a_command_drops_is_an_event(redis_url: str, tmp_path: Path) -> None:
     """The one that ran, and those that waited."""
     async with outgoing(redis_url, tmp_path, events=("response.cancelled",)) as s:
         await opened(s)
@@ -105,11 +105,11 @@ async def test_each_of_many_responses_that_a_command_drops_is_told(redis_url: st
             channel="api", chat_id="ann/n", sender_id="ann", id="c", content="/new", timestamp=1_700_000_000_000
         )
         assert (await ingress.ingest(new)).turn == 0
-        assert await told(s, MANY) == [("response.cancelled", f"resp_{begun.ticket}") for begun in asked]
+        assert await sent_events(s, MANY) == [("response.cancelled", f"resp_{begun.ticket}") for begun in asked]
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_an_end_after_many_lines_is_told(redis_url: str, tmp_path: Path, late: bool) -> None:
+async def test_an_end_after_many_lines_is_an_event(redis_url: str, tmp_path: Path, late: bool) -> None:
     """The agent sent much by its message tool; the response was stored at once, or after its end."""
     async with outgoing(redis_url, tmp_path, events=("response.completed",)) as s:
         await opened(s)
@@ -117,13 +117,13 @@ async def test_an_end_after_many_lines_is_told(redis_url: str, tmp_path: Path, l
         await s.say(SESSION, begun.ticket)
         if not late:
             await keep(s, begun, 1)
-        said = [OutboundMessage(content=f"{number}", turn=1, kind="notice", sent_by_tool=True) for number in range(250)]
+        sent = [OutboundMessage(content=f"{number}", turn=1, kind="notice", sent_by_tool=True) for number in range(250)]
         last = OutboundMessage(content="", turn=1, in_reply_to=(begun.ticket,))
-        await s.turns.commit(await s.claim(), history=[], lines=[*said, last], event=TurnEvent(1, "done"))
+        await s.turns.commit(await s.claim(), history=[], lines=[*sent, last], event=TurnEvent(1, "done"))
         if late:
             await keep(s, begun, 1)
         # With the notice of its turn and that of the late store there are two webhooks, under one id.
-        assert set(await told(s, 1)) == {("response.completed", f"resp_{begun.ticket}")}
+        assert set(await sent_events(s, 1)) == {("response.completed", f"resp_{begun.ticket}")}
         assert len(set(s.program.ids)) == 1
 
 
@@ -139,7 +139,7 @@ async def test_a_turn_that_asks_for_functions_ends_each_response_once(redis_url:
         for turn in range(2, MANY + 2):
             await ask(s, turn)
         await s.end(await s.claim(), [first.ticket], "failed", kind="apology", failed="error")
-        assert await told(s, 6) == [
+        assert await sent_events(s, 6) == [
             ("calls.requested", f"{SESSION} 1"),
             ("response.completed", f"resp_{first.ticket}"),
             ("calls.requested", f"{SESSION} 1"),
@@ -156,7 +156,7 @@ async def test_an_id_of_another_session_is_no_response(redis_url: str, tmp_path:
         begun = await ask(s, 1)
         await s.claim()
         await s.turn("api:bob/n", id=begun.ticket)
-        assert await told(s, 1) == [("turn.completed", "api:bob/n 1")]
+        assert await sent_events(s, 1) == [("turn.completed", "api:bob/n 1")]
 
 
 @pytest.mark.parametrize("broken", ["log", "response", "number"])
@@ -175,7 +175,7 @@ async def test_a_broken_key_of_a_chat_stops_no_other(redis_url: str, tmp_path: P
                 await s.client.command("HSET", keys.response(begun.ticket), "n", "x")
         await s.turn("web:ann/b")
         with capture_logs() as lines:
-            assert await told(s, 2) == [("turn.completed", f"{SESSION} 1"), ("turn.completed", "web:ann/b 1")]
+            assert await sent_events(s, 2) == [("turn.completed", f"{SESSION} 1"), ("turn.completed", "web:ann/b 1")]
         [line] = [line for line in lines if line["event"] == "responses not read"]
         assert (line["log_level"], line["turn"]) == ("error", 1)
         assert "ann" not in line["session"]
@@ -188,7 +188,7 @@ async def test_a_number_that_no_line_has_stops_nothing(redis_url: str, tmp_path:
         await opened(s)
         await s.client.command("XADD", keys.NOTICES, "*", "s", SESSION, "n", 1, "q", number, "w", "withdrawn")
         await s.turn()
-        assert await told(s, 1) == [("turn.completed", "web:ann/a 1")]
+        assert await sent_events(s, 1) == [("turn.completed", "web:ann/a 1")]
 
 
 async def test_a_stream_that_is_refused_is_in_the_log_once_a_minute(client: RedisClient) -> None:
