@@ -239,6 +239,7 @@ async def test_a_change_that_fails_is_said_in_the_dialog(client: RedisClient, sp
         await row.get_by_role("button", name="Remove the plan call Ann").dblclick()
         await expect(row.get_by_role("alert")).to_contain_text("That could not be done just now.")
         await expect(page.locator(".toast")).to_have_count(0)
+        await expect(dialog.get_by_text("One chat's memory")).to_be_visible()
         assert await violations(page) == []
         await page.route("**/about/a/plans/p1", lambda route: route.fulfill(json={}))
         await row.get_by_role("button", name="Remove the plan call Ann").dblclick()

@@ -1,8 +1,10 @@
 /** What goes on in all chats of the person: plans, background jobs, memory. */
 
-import { count, none, STATES, sure, WHOSE } from "../about/about.js";
+import { count, none, STATES, sure } from "../about/about.js";
 import { make, moment, setText } from "../ui/dom.js";
 import { ask, button, chatLink, duration, number, part } from "./ask.js";
+
+const MEMORIES = { chat: "One chat's memory", person: "Yours, in all chats", everybody: "Everybody's" };
 
 export function showWork(place, found, { openChat }) {
   const lists = {
@@ -125,8 +127,7 @@ function jobRow(job, openChat) {
 }
 
 function memoryRow(memory, openChat) {
-  const title = `Of ${WHOSE[memory.of]}`;
   const about = make("p", { className: "muted" }, count(memory.bytes, "byte"));
   const edit = button("Show", () => openChat(memory.chat, true), { ariaLabel: `Show the memory of ${memory.title || "New chat"}` });
-  return item(title, memory, about, openChat, edit);
+  return item(MEMORIES[memory.of], memory, about, openChat, edit);
 }
