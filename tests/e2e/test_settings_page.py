@@ -224,7 +224,7 @@ async def test_a_gateway_that_goes_is_explained(client: RedisClient, spawn: Spaw
         await expect(dialog.get_by_role("tabpanel")).to_be_focused()
 
 
-async def test_a_change_that_fails_is_said_in_the_dialog(client: RedisClient, spawn: Spawn) -> None:
+async def test_a_change_that_fails_is_explained_in_the_dialog(client: RedisClient, spawn: Spawn) -> None:
     """The page under it can neither be seen nor read aloud; pressed again it may succeed."""
     plan = {"chat": "a", "title": "hello", "id": "p1", "when": "daily", "text": "call Ann", "next": 2e12}
     memory = {"chat": "a", "title": "hello", "of": "chat", "bytes": 3}
@@ -248,7 +248,7 @@ async def test_a_change_that_fails_is_said_in_the_dialog(client: RedisClient, sp
 
 async def test_older_chats_are_looked_through_by_keyboard(client: RedisClient, spawn: Spawn) -> None:
     """The focus stays at the button, also when that fails, and at the list above it when nothing is left."""
-    work = {"plans": [], "jobs": [], "memories": []}
+    work: dict[str, object] = {"plans": [], "jobs": [], "memories": []}
     async with page_of_fleet(spawn) as page:
         await page.route("**/settings/work", lambda route: route.fulfill(json={**work, "next": 50}))
         await page.route("**/settings/work?skip=50", lambda route: route.abort())
