@@ -89,7 +89,7 @@ async def test_each_other_key_is_noticed_once(folder: Path) -> None:
     await keys.aclose()
 
 
-async def test_a_bad_save_of_the_key_is_said_and_the_next_good_one_counts(folder: Path) -> None:
+async def test_a_bad_save_of_the_key_is_reported_and_the_next_good_one_counts(folder: Path) -> None:
     """An editor empties a file before it writes it."""
     file = folder / "secrets" / "model.key"
     keys = new_keys(look_s=0.001)

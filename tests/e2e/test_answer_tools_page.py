@@ -123,6 +123,41 @@ async def test_a_page_that_lost_its_connection_asks_again_for_the_same_branch(
     assert asked[0] == asked[1]
 
 
+async def test_a_branch_that_is_being_made_is_not_asked_for_again(client: RedisClient, redis_url: str) -> None:
+    """The button waits for the answer, keeps the focus, and says so; a refused one can be pressed again."""
+    asked: list[str] = []
+    routes: list[WebSocketRoute] = []
+
+    def hold(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+        routes.append(route)
+
+        def forward(frame: str | bytes) -> None:
+            if '"branch"' in str(frame):
+                asked.append(str(frame))
+            else:
+                server.send(frame)
+
+        route.on_message(forward)
+
+    async with two_pages(redis_url, client) as (desk, _):
+        await desk.route_web_socket("**/ws", hold)
+        await desk.reload()
+        await expect(answers(desk)).to_have_count(2, timeout=PATIENCE_MS)
+        button = tool(answers(desk).last, "Branch from here")
+        await button.dblclick(timeout=PATIENCE_MS)
+        await expect(button).to_have_attribute("aria-disabled", "true")
+        await expect(answers(desk).last.get_by_role("status")).to_have_text("Making the branch …")
+        await expect(button).to_be_focused()
+        assert await violations(desk) == []
+        assert len(asked) == 1
+        routes[-1].send('{"type":"error","code":"not_found","message":"gone","chat":"a"}')
+        await expect(button).to_have_attribute("aria-disabled", "false")
+        await button.press("Enter")
+        await expect(button).to_have_attribute("aria-disabled", "true")
+    assert len(asked) == 2
+
+
 async def test_a_rating_shows_on_every_device_and_stays(client: RedisClient, redis_url: str) -> None:
     """With the keyboard, too; pressed again it is taken back, and another one takes its place."""
     async with two_pages(redis_url, client) as (desk, other):

@@ -221,3 +221,49 @@ async def test_a_gateway_that_goes_is_explained(client: RedisClient, spawn: Spaw
         await page.unroute("**/settings/usage")
         await dialog.get_by_role("button", name="Try again").click()
         await expect(dialog.get_by_role("tabpanel")).to_contain_text("This month")
+        await expect(dialog.get_by_role("tabpanel")).to_be_focused()
+
+
+async def test_a_change_that_fails_is_explained_in_the_dialog(client: RedisClient, spawn: Spawn) -> None:
+    """The page under it can neither be seen nor read aloud; pressed again it may succeed."""
+    plan = {"chat": "a", "title": "hello", "id": "p1", "when": "daily", "text": "call Ann", "next": 2e12}
+    memory = {"chat": "a", "title": "hello", "of": "chat", "bytes": 3}
+    work = {"plans": [plan], "jobs": [], "memories": [memory], "next": 0}
+    async with page_of_fleet(spawn) as page:
+        await page.route(re.compile(r"/settings/work$"), lambda route: route.fulfill(json=work))
+        await page.route("**/about/a/plans/p1", lambda route: route.abort())
+        await open_settings(page)
+        dialog = page.get_by_role("dialog", name="Settings")
+        await dialog.get_by_role("tab", name="Your work").click()
+        row = dialog.get_by_role("listitem").filter(has_text="call Ann")
+        await row.get_by_role("button", name="Remove the plan call Ann").dblclick()
+        await expect(row.get_by_role("alert")).to_contain_text("That could not be done just now.")
+        await expect(page.locator(".toast")).to_have_count(0)
+        await expect(dialog.get_by_text("One chat's memory")).to_be_visible()
+        assert await violations(page) == []
+        await page.route("**/about/a/plans/p1", lambda route: route.fulfill(json={}))
+        await row.get_by_role("button", name="Remove the plan call Ann").dblclick()
+        await expect(row).to_have_count(0)
+
+
+async def test_older_chats_are_looked_through_by_keyboard(client: RedisClient, spawn: Spawn) -> None:
+    """The focus stays at the button, also when that fails, and at the list above it when nothing is left."""
+    work: dict[str, object] = {"plans": [], "jobs": [], "memories": []}
+    async with page_of_fleet(spawn) as page:
+        await page.route("**/settings/work", lambda route: route.fulfill(json={**work, "next": 50}))
+        await page.route("**/settings/work?skip=50", lambda route: route.abort())
+        await page.route("**/settings/work?skip=100", lambda route: route.fulfill(json={**work, "next": 0}))
+        await open_settings(page)
+        dialog = page.get_by_role("dialog", name="Settings")
+        await dialog.get_by_role("tab", name="Your work").click()
+        older = dialog.get_by_role("button", name="Look through older chats")
+        await older.press("Enter")
+        await expect(dialog.get_by_role("alert")).to_contain_text("That could not be read just now.")
+        await expect(older).to_be_focused()
+        await page.route("**/settings/work?skip=50", lambda route: route.fulfill(json={**work, "next": 100}))
+        await page.keyboard.press("Enter")
+        await expect(dialog.get_by_role("alert")).to_have_count(0)
+        await expect(older).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(older).to_be_hidden()
+        await expect(dialog.get_by_role("heading", name="Memory")).to_be_focused()

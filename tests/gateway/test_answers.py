@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.channels.web.socket.socket import SocketLimits
 from shared.messages.live import TurnEvent
 from shared.messages.outbound import OutboundMessage
 from shared.messages.transcript import AssistantEntry, UserEntry
@@ -91,6 +92,20 @@ async def test_a_repeated_frame_is_the_same_branch(gw: Gateway) -> None:
             assert [row["chat"] for row in (await owner.next("chats"))["chats"]] == ["b"]
         await owner.send("chats")
         assert sorted(row["chat"] for row in (await owner.next("chats"))["chats"]) == ["a", "b"]
+
+
+async def test_branches_are_limited_as_messages_are(redis_url: str) -> None:
+    """Each copies a conversation. The error names the chat, so the page lets the person try again."""
+    limits = SocketLimits(messages_burst=2, messages_per_s=0.1)
+    async with gateway(redis_url, socket_limits=limits) as gw, client(gw.address) as owner:
+        line = await turn(gw, owner, "one")
+        await owner.send("branch", chat="a", seq=line["seq"], to="b")
+        await owner.next("chats")
+        await owner.send("branch", chat="a", seq=line["seq"], to="c")
+        error = await owner.next("error")
+        assert (error["code"], error["chat"]) == ("rate_limited", "a")
+        assert 0 < error["retry_after"] <= 20
+        assert await gw.client.command("EXISTS", keys.session(session_of("c"))) == 0
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,18 @@ class ChosenZones:
         if self._clock.monotonic() >= until:
             # ReplyError: an older list of Redis' users does not let a gateway read it.
             with suppress(RedisAway, Refused, ReplyError):
-                zone = self._keep(principal, await self._choices.read_timezone(principal))
+                zone = await self.read_zone(principal)
         return zone
 
     async def read_zone(self, principal: str) -> str:
         """Read the zone of a person from the store. Raises RedisAway."""
-        return self._keep(principal, await self._choices.read_timezone(principal))
+        before = self._known.get(principal)
+        zone = await self._choices.read_timezone(principal)
+        # One that was chosen, or read, while this was on its way is newer.
+        now = self._known.get(principal)
+        if now is not None and now is not before:
+            return now[0]
+        return self._keep(principal, zone)
 
     async def choose(self, principal: str, zone: str) -> None:
         """Keep the zone of a person; "" forgets it. Raises RedisAway, Refused."""

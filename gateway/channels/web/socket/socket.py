@@ -15,7 +15,7 @@ from gateway.channels.web.socket.frame_handler import NAME, FrameHandler, PageSe
 from gateway.channels.web.socket.frames import decode_frame, decode_ids, encode_frame
 from shared.errors import BadInput, NotAllowed, RedisAway, Refused
 from shared.log import logger
-from shared.messages.web import ClientFrame, ErrorFrame, HelloFrame, SendFrame, WelcomeFrame
+from shared.messages.web import BranchFrame, ClientFrame, ErrorFrame, HelloFrame, SendFrame, WelcomeFrame
 from shared.metrics import MESSAGES_REFUSED
 from shared.process.token_bucket import TokenBucket
 from shared.store.schedules.times import usable_timezone
@@ -225,7 +225,8 @@ class PageSocket:
     def _admit_frame(self, raw: str, now: float) -> ClientFrame:
         self._check_rate(self._frames, now, "frames")
         frame = decode_frame(raw)
-        if isinstance(frame, SendFrame):
+        # A branch copies a whole conversation: it costs no less than a message.
+        if isinstance(frame, SendFrame | BranchFrame):
             self._check_rate(self._messages, now, "messages")
         many = len(self._waiting) >= WAITING_FRAMES
         if self._waiting and (many or self._waiting_chars + len(raw) > WAITING_CHARS):

@@ -7,7 +7,7 @@ import { read } from "../ui/storage.js";
 
 const AWAY = "That could not be done just now. Please try again in a moment.";
 const SURE_MS = 4_000;
-export const WHOSE = { chat: "this chat", person: "you, in all your chats", everybody: "everybody who talks to me" };
+const WHOSE = { chat: "this chat", person: "you, in all your chats", everybody: "everybody who talks to me" };
 export const STATES = { queued: "waiting", ok: "done", timeout: "out of time", poison: "failed" };
 
 export class About {

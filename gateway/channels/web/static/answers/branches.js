@@ -16,23 +16,34 @@ export class Branches {
     this.#made = made;
   }
 
+  /** Returns a promise that is kept when the branch is there or was refused. One that is being made is not asked for again. */
   ask(chat, { seq }) {
+    for (const { frame, ended } of this.#asked.values()) if (frame.chat === chat.id && frame.seq === seq) return ended;
     const frame = { type: "branch", chat: chat.id, seq, to: chatId() };
-    if (this.#send(frame)) this.#asked.set(frame.to, frame);
+    if (!this.#send(frame)) return Promise.resolve();
+    const ended = new Promise((end) => this.#asked.set(frame.to, { frame, end }));
+    this.#asked.get(frame.to).ended = ended;
+    return ended;
   }
 
   askAgain() {
-    for (const frame of this.#asked.values()) this.#send(frame);
+    for (const { frame } of this.#asked.values()) this.#send(frame);
   }
 
   /** Rows of the list have come. */
   listed(rows) {
-    for (const { chat } of rows) if (this.#asked.delete(chat)) this.#made(chat);
+    for (const { chat } of rows) if (this.#end(chat)) this.#made(chat);
   }
 
   /** The gateway refused something about a chat, which may be its branch. */
   refused(about) {
-    for (const [to, { chat }] of this.#asked) if (chat === about) this.#asked.delete(to);
+    for (const [to, { frame }] of this.#asked) if (frame.chat === about) this.#end(to);
+  }
+
+  /** Returns whether that branch was asked for. */
+  #end(to) {
+    this.#asked.get(to)?.end();
+    return this.#asked.delete(to);
   }
 }
 

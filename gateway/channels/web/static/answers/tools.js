@@ -1,6 +1,6 @@
 /** What a person does with one answer: rate it, or begin a branch with it. */
 
-import { icon, make } from "../ui/dom.js";
+import { icon, make, setText } from "../ui/dom.js";
 
 const RATINGS = { up: "Good answer", down: "Bad answer" };
 const BRANCH = "Branch from here";
@@ -14,17 +14,30 @@ export class AnswerTools {
   #entry;
   #thumbs = new Map();
 
-  /** `actions`: can(feature), rate(entry, rating), branch(entry). `nodes` are the buttons, as far as the gateway can. */
+  /** `actions`: can(feature), rate(entry, rating), branch(entry), a promise. `nodes` are the buttons, as far as the gateway can. */
   constructor(entry, actions) {
     this.#entry = entry;
     const rate = actions.can("rate") ? [this.#rating(actions)] : [];
-    const fork = () => actions.branch(entry);
-    this.nodes = [...rate, ...(actions.can("branch") ? [tool("branch", "branch", BRANCH, fork)] : [])];
+    this.nodes = [...rate, ...(actions.can("branch") ? this.#branch(actions) : [])];
     this.update();
   }
 
   update() {
     for (const [rating, button] of this.#thumbs) button.ariaPressed = String(rating === this.#entry.rating);
+  }
+
+  #branch(actions) {
+    const status = make("span", { className: "unseen", role: "status" });
+    const button = tool("branch", "branch", BRANCH, async () => {
+      if (button.ariaDisabled === "true") return;
+      // Not by disabling: the button would lose the focus.
+      button.ariaDisabled = "true";
+      setText(status, "Making the branch …");
+      await actions.branch(this.#entry);
+      button.ariaDisabled = "false";
+      setText(status, "");
+    });
+    return [button, status];
   }
 
   #rating(actions) {

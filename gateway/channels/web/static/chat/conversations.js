@@ -121,9 +121,9 @@ export class Conversations {
     this.#keep(chat, { type: "rate", seq, rating });
   }
 
-  /** Makes a chat that begins with the conversation up to an answer; `branched` tells of it. */
+  /** Makes a chat that begins with the conversation up to an answer; `branched` tells of it. The promise is kept when that ended. */
   branch(chat, entry) {
-    this.#branches.ask(chat, entry);
+    return this.#branches.ask(chat, entry);
   }
 
   /** Returns whether the person has a chat with this id. */

@@ -3,7 +3,8 @@
 import { make, sentence } from "../ui/dom.js";
 import { read } from "../ui/storage.js";
 
-const AWAY = "That could not be read just now. Please try again in a moment.";
+const NOT_READ = "That could not be read just now. Please try again in a moment.";
+const NOT_DONE = "That could not be done just now. Please try again in a moment.";
 
 /** Asks, and returns `{ok, found}`; `fault` is a sentence for the person where it is not ok. */
 export async function ask(method, path, body) {
@@ -12,7 +13,8 @@ export async function ask(method, path, body) {
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) }).catch(() => null);
   const found = await answer?.json().catch(() => null);
   if (answer?.ok && found) return { ok: true, found };
-  return { ok: false, fault: found?.detail ? sentence(found.detail) : AWAY };
+  const away = method === "GET" ? NOT_READ : NOT_DONE;
+  return { ok: false, fault: found?.detail ? sentence(found.detail) : away };
 }
 
 /** What stands where an answer would, if there is none. */

@@ -2,7 +2,6 @@
 
 import { icon, make } from "../ui/dom.js";
 import { read } from "../ui/storage.js";
-import { none } from "../about/about.js";
 import { ask, faultNote } from "./ask.js";
 import { showInstallation } from "./installation.js";
 import { showModels } from "./models.js";
@@ -86,15 +85,21 @@ export class Settings {
 
   /** An answer that comes after another section was chosen is not shown. */
   async #read(name) {
-    const place = make("div", {}, none("Loading …"));
+    const place = make("div", {}, make("p", { className: "muted", role: "status" }, "Loading …"));
     this.#panel.replaceChildren(place);
     const { ok, found, fault } = await ask("GET", `/settings/${name}`);
-    if (!ok) return place.replaceChildren(faultNote(fault, () => this.#read(name)));
+    if (!ok) return place.replaceChildren(faultNote(fault, () => this.#readAgain(name)));
     SECTIONS[name].render(place, found, {
       ...this.#actions,
-      reload: () => this.#panel.contains(place) && this.#read(name),
+      reload: () => this.#panel.contains(place) && this.#readAgain(name),
       openChat: (...given) => this.#leaveFor(...given),
     });
+  }
+
+  /** The button that was pressed goes; the focus must not fall out of the dialog with it. */
+  #readAgain(name) {
+    this.#panel.focus();
+    this.#read(name);
   }
 
   #leaveFor(chat, withPanel = false) {

@@ -1,8 +1,10 @@
 /** What goes on in all chats of the person: plans, background jobs, memory. */
 
-import { count, none, STATES, sure, WHOSE } from "../about/about.js";
-import { make, moment, setText, toast } from "../ui/dom.js";
+import { count, none, STATES, sure } from "../about/about.js";
+import { make, moment, setText } from "../ui/dom.js";
 import { ask, button, chatLink, duration, number, part } from "./ask.js";
+
+const MEMORIES = { chat: "One chat's memory", person: "Yours, in all chats", everybody: "Everybody's" };
 
 export function showWork(place, found, { openChat }) {
   const lists = {
@@ -10,7 +12,10 @@ export function showWork(place, found, { openChat }) {
     jobs: new Rows("In the background", "Nothing runs, and nothing ended within the last hour."),
     memories: new Rows("Memory", "Nothing is remembered yet."),
   };
-  const more = make("div", { className: "more" });
+  const older = button("Look through older chats", readOn);
+  const fault = faultLine();
+  const more = make("div", { className: "more" }, older, fault);
+  let skip;
   place.replaceChildren(...Object.values(lists).map(({ node }) => node), more);
   const seen = new Set();
 
@@ -18,7 +23,10 @@ export function showWork(place, found, { openChat }) {
     for (const plan of fresh("p", plans)) lists.plans.add(planRow(plan, lists.plans, openChat));
     for (const job of fresh("j", jobs)) lists.jobs.add(jobRow(job, openChat));
     for (const memory of fresh("m", memories)) lists.memories.add(memoryRow(memory, openChat));
-    more.replaceChildren(...(next ? [button("Look through older chats", () => readOn(next))] : []));
+    skip = next;
+    const focused = document.activeElement === older;
+    older.hidden = !next;
+    if (focused && !next) lists.memories.focus();
   }
 
   /** Chats move in the list while it is read; what came before does not come again. */
@@ -29,12 +37,13 @@ export function showWork(place, found, { openChat }) {
     });
   }
 
-  async function readOn(skip) {
-    more.firstChild.disabled = true;
-    const { ok, found: older, fault } = await ask("GET", `/settings/work?skip=${skip}`);
-    if (ok) return add(older);
-    more.firstChild.disabled = false;
-    toast(fault);
+  async function readOn() {
+    if (older.ariaDisabled === "true") return;
+    // Not by disabling: the button would lose the focus.
+    older.ariaDisabled = "true";
+    const answer = await askFor(fault, "GET", `/settings/work?skip=${skip}`);
+    older.ariaDisabled = "false";
+    if (answer.ok) add(answer.found);
   }
 
   add(found);
@@ -65,20 +74,35 @@ class Rows {
     this.#empty.hidden = this.#list.childElementCount > 0;
     (next?.querySelector("button") ?? this.#heading).focus();
   }
+
+  focus() {
+    this.#heading.focus();
+  }
+}
+
+/** Says a fault where the person is: the page under the dialog cannot be read. */
+function faultLine() {
+  return make("p", { className: "bad", role: "alert" });
+}
+
+async function askFor(line, method, path) {
+  setText(line, "");
+  const answer = await ask(method, path);
+  if (!answer.ok) setText(line, answer.fault);
+  return answer;
 }
 
 function item(title, chat, about, openChat, ...buttons) {
   const link = make("p", { className: "of" }, chatLink(chat, openChat));
-  return make("li", {}, make("div", {}, make("p", {}, title), about, link), ...buttons);
+  return make("li", {}, make("div", {}, make("p", {}, title), about, link, faultLine()), ...buttons);
 }
 
 function planRow(plan, rows, openChat) {
   const { chat, id, when, text, next, paused } = plan;
   const about = make("p", { className: "muted" }, paused ? `${when}; paused` : `${when}; next ${moment.format(next)}`);
   const remove = sure("Remove", `Remove the plan ${text}`, async () => {
-    const { ok, fault } = await ask("DELETE", `/about/${chat}/plans/${id}`);
+    const { ok } = await askFor(row.querySelector("[role=alert]"), "DELETE", `/about/${chat}/plans/${id}`);
     if (ok) rows.remove(row);
-    else toast(fault);
     return ok;
   });
   const row = item(text, plan, about, openChat, remove);
@@ -91,8 +115,7 @@ function jobRow(job, openChat) {
   const about = make("p", { className: "muted", role: "status" }, describe(state));
   if (!open) return item(label, job, about, openChat);
   const cancel = sure("Cancel", `Cancel ${label}`, async () => {
-    const { ok, found, fault } = await ask("DELETE", `/about/${chat}/jobs/${id}`);
-    if (!ok) toast(fault);
+    const { ok, found } = await askFor(row.querySelector("[role=alert]"), "DELETE", `/about/${chat}/jobs/${id}`);
     const now = ok && found.jobs.find((one) => one.id === id);
     if (ok) setText(about, describe(now?.state ?? "cancelled"));
     if (ok) row.querySelector("a").focus();
@@ -104,8 +127,7 @@ function jobRow(job, openChat) {
 }
 
 function memoryRow(memory, openChat) {
-  const title = `Of ${WHOSE[memory.of]}`;
   const about = make("p", { className: "muted" }, count(memory.bytes, "byte"));
   const edit = button("Show", () => openChat(memory.chat, true), { ariaLabel: `Show the memory of ${memory.title || "New chat"}` });
-  return item(title, memory, about, openChat, edit);
+  return item(MEMORIES[memory.of], memory, about, openChat, edit);
 }
