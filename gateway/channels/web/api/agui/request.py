@@ -132,13 +132,11 @@ def message_id(ticket: str) -> str:
 
 
 def join_messages(asked: AguiRequest, known: Sequence[bool]) -> AguiRequest:
-    """Return the request with the earlier messages that are new as part of its message: those after
-    the last known one, which brought along what was new before it. Raises ApiError where they are
-    too long together."""
-    after = max((at for at, is_known in enumerate(known, start=1) if is_known), default=0)
+    """Return the request with the earlier messages that are not known as part of its message.
+    Raises ApiError where they are too long together."""
     # A command is one message alone, and an old one must not become a part of another message.
-    later = () if asked.prompt.text[:1] == "/" else asked.earlier[after:]
-    new = [one for one in later if one.text[:1] != "/"]
+    pairs = () if asked.prompt.text[:1] == "/" else zip(asked.earlier, known, strict=True)
+    new = [one for one, is_known in pairs if not is_known and one.text[:1] != "/"]
     text = "\n\n".join(filter(None, [*(one.text for one in new), asked.prompt.text]))
     if (size := len(text.encode())) > TEXT_LIMIT_BYTES:
         raise ApiError(413, TooBig(size, TEXT_LIMIT_BYTES).message, code="too_big", param="messages")
