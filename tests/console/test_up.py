@@ -245,11 +245,12 @@ def test_a_valkey_that_cannot_start_now_is_tried_until_it_can(start: Start) -> N
     url = (up.folder / ".shoal/valkey.url").read_text().strip()
     assert command(url, "SET", "a", "1") == "OK"
     # Every write of that file fails, as on a full disk.
-    obstacle = up.folder / ".shoal/valkey.conf.new"
+    obstacle = up.folder / ".shoal/valkey.conf"
+    obstacle.unlink()
     obstacle.mkdir()
     before = up.valkey_pid()
     os.kill(before, signal.SIGKILL)
-    up.line(r"^valkey +\| .*valkey\.conf\.new", count=2)
+    up.line(r"^valkey +\| .*valkey\.conf", count=2)
     obstacle.rmdir()
     eventually_sync(lambda: up.valkey_pid() != before, within_s=60)
     eventually_sync(lambda: _answer(url, "GET", "a") == "1", within_s=60)
