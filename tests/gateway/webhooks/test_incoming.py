@@ -27,7 +27,10 @@ from shared.settings.sections.gateways import HooksSettings
 from shared.settings.sections.webhooks import signing_key
 from shared.store import keys
 from shared.store.client.redis_client import RedisClient
+from shared.store.delivery.feed import Feed
 from shared.store.delivery.outbox import Outbox
+from shared.store.sessions.chats import Chats
+from shared.store.turns.inbox import Inbox
 from tests.helpers.wait import eventually
 
 SECRET, OTHER = "whsec_" + "A" * 43 + "=", "whsec_" + "B" * 43 + "="
@@ -99,6 +102,20 @@ async def test_a_signed_call_is_a_message_of_a_stranger(redis_url: str) -> None:
         assert isinstance(line.line, UserLine)
         assert line.line.text == message.content
         assert WEBHOOKS.labels("in", "accepted")._value.get() == before + 1
+
+
+async def test_a_call_leaves_its_chat_unread(redis_url: str) -> None:
+    """The person has seen what they saw before: in the list of chats, and on the pages that are open."""
+    async with site(redis_url) as s:
+        own = InboundMessage(channel="web", chat_id="ann/alerts", sender_id="ann", id="m1", content="hi", timestamp=1)
+        await Inbox(s.client).ingest(own, log_line=UserLine(id="m1", text="hi", at=1), principal="ann")
+        cursor = (await Feed(s.client).follow("web:ann", "")).cursor
+        assert await s.signed() == 202
+        [row] = await Chats(s.client).latest("web", "ann")
+        assert (row.seq, row.seen) == (2, 1)
+        facts = (await Feed(s.client).follow("web:ann", cursor)).facts
+        assert facts is not None
+        assert [(fact.chat, fact.seq, fact.seen) for fact in facts] == [("alerts", 2, None)]
 
 
 async def test_a_call_that_comes_again_is_one_message(redis_url: str) -> None:

@@ -13,7 +13,8 @@
 -- per_minute       messages of this sender a minute (0 = no limit)
 -- bot_turns        messages of bots without a person between them that pause the chat for bots (0 =
 --                  no limit), within bot_window_ms
--- writer           'bot', 'person', or '' = Shoal itself
+-- writer           'bot', 'person', or '' = Shoal itself or a program: where a person has a list of
+--                  chats, its line is one that they have not seen
 -- echo             SHA-1 of the text ('' = too short to be an echo)
 -- busy_policy      what is done while a turn runs, unless the session has a choice of its own:
 --                  'queue', 'steer', 'merge', 'interrupt', 'reject'; '' = queue, whatever was
@@ -270,12 +271,18 @@ local seq = 0
 if line ~= '' then
   seq = add_line(session, outbox, live, line, keep_log_ms, nil, nil, false)
 end
+-- With a line of their own a person has seen what is above it.
+local sees = chats ~= NO_KEY and seq > 0 and writer ~= ''
 -- Only channels that keep a list of chats per person have this key.
 if chats ~= NO_KEY then
   local named = list_chat(session, chats, chat_id, title, keep_session_ms, now,
     most_chats >= 0 and most_chats or nil)
-  local own, row = integer(seq), (named or not fields[1]) and 1 or 0
-  add_fact(name, 'seq', own, 'seen', own, 'at', integer(now), 'running', 1, 'row', row)
+  local fact = {'seq', integer(seq), 'at', integer(now), 'running', 1, 'row', (named or not fields[1]) and 1 or 0}
+  if sees then
+    fact[#fact + 1] = 'seen'
+    fact[#fact + 1] = integer(seq)
+  end
+  add_fact(name, unpack(fact))
 else
   add_fact(name, 'running', 1)
 end
@@ -284,8 +291,7 @@ local changes = {'n', n, 'updated', integer(now)}
 if scope ~= '' and scope ~= '=' then
   changes[5], changes[6] = 'scope', scope
 end
--- With a line of their own a person has seen what is above it.
-if chats ~= NO_KEY and seq > 0 then
+if sees then
   changes[#changes + 1] = 'acked'
   changes[#changes + 1] = integer(seq)
 end
