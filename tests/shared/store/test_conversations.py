@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from shared.errors import Refused
 from shared.messages.codec import encode
 from shared.messages.transcript import TranscriptEntry, UserEntry, decode_transcript
 from shared.store import keys
@@ -131,6 +132,26 @@ async def test_a_consolidation_that_read_a_removed_entry_begins_again(client: Re
     assert await made.drop(SESSION, (await made.records(SESSION))[1]) == "done"
     assert not await memory.consolidate(SESSION, read, take=2, entry="[2026-01-01 00:00] x")
     assert await kept(client) == [("x", 1), ("z", 1)]
+
+
+@pytest.mark.parametrize("count", ["x", "1"])
+async def test_a_wrong_count_of_bytes_begins_again(client: RedisClient, count: str) -> None:
+    """It is no number, or less than what leaves: the entry is removed, and no count is negative."""
+    made = await begun(client, "x", "y")
+    await client.command("HSET", keys.session(SESSION), "history", count)
+    assert await made.drop(SESSION, (await made.records(SESSION))[0]) == "done"
+    assert await kept(client) == [("y", 1)]
+    assert await client.command("HGET", keys.session(SESSION), "history") == b"0"
+
+
+async def test_nothing_is_removed_from_a_broken_session(client: RedisClient) -> None:
+    """A consolidation could not notice it."""
+    made = await begun(client, "x", "y")
+    records = await made.records(SESSION)
+    await client.command("SET", keys.session(SESSION), "x")
+    with pytest.raises(Refused):
+        await made.drop(SESSION, records[0])
+    assert await client.command("LRANGE", keys.history(SESSION), 0, -1) == records
 
 
 async def test_the_last_entry_leaves_an_empty_conversation(client: RedisClient) -> None:

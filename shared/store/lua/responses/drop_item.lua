@@ -8,6 +8,7 @@ local session, inbox, history, archive = unpack(KEYS)
 local record = unpack(ARGV)
 if redis.call('XLEN', inbox) > 0 then return 'running' end
 check_chat('list', history, archive)
+check_chat('hash', session)
 -- Each list, with the fields of its mark and its bytes.
 for _, part in ipairs({{history, 'mark', 'history'}, {archive, 'archive_mark', 'archive'}}) do
   local list, mark, bytes = unpack(part)
@@ -17,8 +18,9 @@ for _, part in ipairs({{history, 'mark', 'history'}, {archive, 'archive_mark', '
     count_up(session, mark, 1)
     if redis.call('EXISTS', list) == 0 then
       redis.call('HDEL', session, bytes)
-    else
-      count_up(session, bytes, -#record)
+    elseif count_up(session, bytes, -#record) < 0 then
+      -- The count was no number, or not that of these entries: it begins again.
+      redis.call('HSET', session, bytes, 0)
     end
     return 'done'
   end
