@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from gateway.channels.web.api.completion import ApiServices
-from gateway.channels.web.api.conversations.items import ConversationItem, Fields, read_items
+from gateway.channels.web.api.conversations.items import ConversationItem, read_items
 from gateway.channels.web.api.conversations.request import (
     ADD,
     CHANGE,
@@ -24,7 +24,7 @@ from gateway.channels.web.api.conversations.request import (
 from gateway.channels.web.api.errors import ApiError, bad_parameter, conversation_busy, no_conversation
 from gateway.channels.web.api.parameters import Parameters, ignored_header
 from gateway.channels.web.api.responses.request import CONVERSATION, made_name
-from gateway.channels.web.api.responses.stored import json_response, slice_items
+from gateway.channels.web.api.responses.stored import json_response, list_response, slice_items
 from gateway.channels.web.http.auth import Login
 from shared.ids import API, session_id, split_session
 from shared.messages.codec import encode
@@ -110,7 +110,7 @@ class ConversationRouter:
         session, _ = await self._find(request, login)
         items = [item.fields for item in await self._items(session)]
         page, more = slice_items(items, request.query_params)
-        return json_response(_list_of(page, more=more))
+        return list_response(page, more=more)
 
     async def add_items(self, request: Request, login: Login, body: bytes, key: str | None) -> Response:
         """Add items to a conversation, between two turns."""
@@ -126,7 +126,7 @@ class ConversationRouter:
             raise no_conversation() if added.outcome == "no_session" else conversation_busy()
         await requests.mark_accepted(begun, ephemeral=False)
         items = read_items([encode(entry) for entry in make(added.number)])
-        return _ignoring(asked, json_response(_list_of([item.fields for item in items], more=False)))
+        return _ignoring(asked, list_response([item.fields for item in items], more=False))
 
     async def show_item(self, request: Request, login: Login) -> Response:
         """Return one item."""
@@ -185,11 +185,6 @@ def _shown(session: str, details: SessionDetails) -> Response:
     made_s = (details.created_at or details.updated_at) // 1000
     known = {"id": _id_of(session), "object": "conversation", "created_at": made_s, "metadata": details.metadata}
     return json_response(known)
-
-
-def _list_of(items: Sequence[Fields], *, more: bool) -> Fields:
-    ends = {"first_id": items[0]["id"] if items else None, "last_id": items[-1]["id"] if items else None}
-    return {"object": "list", "data": items, "has_more": more, **ends}
 
 
 def _ignoring(asked: ConversationRequest, response: Response) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -149,8 +149,7 @@ class StoredResponses:
         listed = msgspec.json.decode(found.input)
         items = [{"id": f"msg_{found.id}_in{at}", **item} for at, item in enumerate(listed)]
         page, more = slice_items(items, request.query_params)
-        ends = {"first_id": page[0]["id"] if page else None, "last_id": page[-1]["id"] if page else None}
-        return json_response({"object": "list", "data": page, "has_more": more, **ends})
+        return list_response(page, more=more)
 
     async def _named(self, request: Request, login: Login) -> StoredResponse:
         id = RESPONSE_ID.fullmatch(request.path_params["id"])
@@ -227,6 +226,12 @@ def slice_items(items: list[dict[str, Any]], query: Mapping[str, str]) -> tuple[
             raise bad_parameter("after", "'after' must be the id of an item of this list")
         items = items[at + 1 :]
     return items[: int(limit)], len(items) > int(limit)
+
+
+def list_response(items: Sequence[dict[str, Any]], *, more: bool) -> Response:
+    """Return a page of items."""
+    ends = {"first_id": items[0]["id"] if items else None, "last_id": items[-1]["id"] if items else None}
+    return json_response({"object": "list", "data": items, "has_more": more, **ends})
 
 
 def _whole(found: StoredResponse, answer: StoredAnswer | None) -> Response:
