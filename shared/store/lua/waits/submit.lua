@@ -2,16 +2,17 @@
 -- durable
 -- Submits the results of the functions that a parked turn waits for, past its inbox and all at once;
 -- the turn is due at once.
--- outputs  MessagePack list of call ids and results in turn
--- source   with which they mark the turn
--- seen     prefix of the hashes of seen ids; they are remembered for this many days
--- places   of responses in the background ('' = the program has none), see has_place
--- background  '1' = the response that goes on with the turn is one; most_places that there may be
--- response    its id
+-- outputs      MessagePack list of call ids and results in turn
+-- source       with which they mark the turn
+-- seen         prefix of the hashes of seen ids; they are remembered for this many days
+-- places       of responses in the background ('' = the program has none), see has_place
+-- background   '1' = the response that goes on with the turn is in the background
+-- most_places  that its principal may have (0 = no limit)
+-- response     its id
 -- returns {'done' | 'known' = this request did it before | 'unknown' call | 'missing' | 'used' = they
 --         were submitted by another request | 'late' | 'over' = the turn has ended | 'held' = a worker
---         holds it at this moment | 'crowded' = no place is free | 'full' = its ledger is, number of the turn, ids of calls for
---         'unknown' and 'missing'}
+--         holds it at this moment | 'crowded' = no place is free | 'full' = its ledger is,
+--         number of the turn, ids of calls for 'unknown' and 'missing'}
 local queue, leases, wake_list, session, ledger, places = unpack(KEYS)
 local name, member, outputs, source, dedupe_id, seen, days, cap_bytes, background, most_places, response,
   keep_session_ms = unpack(ARGV)
